@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // Cluster is everything known about the cluster, plus the operator settings that determine how to
@@ -215,12 +215,7 @@ func (c *Cluster) OtherModes(nodes []corev1.Node) (others []OtherMode, n int) {
 
 // Says describes the consequences for the nodes, for users.
 func (o OtherMode) Says(operator ciliumnode.Mode) string {
-	const most = 5
-	names := strings.Join(o.Nodes[:min(len(o.Nodes), most)], ", ")
-	if more := len(o.Nodes) - most; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
-	}
-	return fmt.Sprintf("agents of %s start next in ipam mode %s, and the operator assigns blocks in mode %s: their pods would lose their network", names, o.Mode, operator)
+	return fmt.Sprintf("agents of %s start next in ipam mode %s, and the operator assigns blocks in mode %s: their pods would lose their network", suggest.First(5, o.Nodes), o.Mode, operator)
 }
 
 // modeHold delays reclaims and drains of a node with an agent that starts next in another mode.

@@ -17,9 +17,12 @@ func OneOf(names []string) string {
 }
 
 // Few names three, and counts the rest.
-func Few(names []string) string {
-	if len(names) > 3 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
+func Few(names []string) string { return First(3, names) }
+
+// First names so many, and counts the rest.
+func First(n int, names []string) string {
+	if len(names) > n {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
 	}
 	return strings.Join(names, ", ")
 }

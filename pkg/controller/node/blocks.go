@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // claim creates the blocks of a plan. It returns the addresses that may be published for them, also
@@ -286,11 +286,11 @@ func changesPhase(p expand.Plan, cidr netip.Prefix) bool {
 func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 	switch w.For {
 	case expand.WaitPods:
-		return "pods " + someOf(w.By)
+		return "pods " + suggest.First(5, w.By)
 	case expand.WaitRestart:
-		return fmt.Sprintf("a restart of the agent of %s, which has %s there: restart it, and it takes other addresses", b.Node, someOf(w.By))
+		return fmt.Sprintf("a restart of the agent of %s, which has %s there: restart it, and it takes other addresses", b.Node, suggest.First(5, w.By))
 	case expand.WaitAgent:
-		return fmt.Sprintf("the agent of %s, which keeps %s there as long as the Node exists: drain and delete the Node, or keep the block", b.Node, someOf(w.By))
+		return fmt.Sprintf("the agent of %s, which keeps %s there as long as the Node exists: drain and delete the Node, or keep the block", b.Node, suggest.First(5, w.By))
 	case expand.WaitReplacement:
 		return fmt.Sprintf("a replacement: give a pool of %s free blocks, or raise the limit of its blocks", b.Node)
 	case expand.WaitUnsettled:
@@ -312,13 +312,4 @@ func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 		return fmt.Sprintf("the maintenance window of pool %s that opens at %s", b.Pool, w.Until.UTC().Format(time.RFC3339))
 	}
 	return string(w.For)
-}
-
-// someOf names up to five of those who use a block.
-func someOf(names []string) string {
-	const most = 5
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
 }
