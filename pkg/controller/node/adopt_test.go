@@ -189,14 +189,14 @@ func TestShadowWritesNothing(t *testing.T) {
 		pods    int
 		want    difference
 	}{
-		"another IPAM's":         {objects: []client.Object{two, fixtures.Node()}, want: difference{adopt: 2}},
-		"half adopted":           {objects: []client.Object{two, fixtures.Node(), adopted}, want: difference{adopt: 1}},
-		"adopted":                {objects: []client.Object{one, fixtures.Node(), adopted}},
-		"adopted, and too small": {objects: []client.Object{one, fixtures.Node(), adopted}, pods: 20, want: difference{claim: 1}},
-		"a new node":             {objects: []client.Object{bare(), fixtures.Node()}, want: difference{claim: 1}},
-		"no CiliumNode yet":      {objects: []client.Object{fixtures.Node()}, want: difference{claim: 1}},
-		"a Node that is gone":    {objects: []client.Object{inService("10.0.0.0/30")}, want: difference{free: 1}},
-		"a block that is to go":  {objects: []client.Object{leaving, fixtures.Node(), inService("10.9.0.0/30"), inService("10.0.0.0/28")}, want: difference{drain: 1}},
+		"another IPAM's":          {objects: []client.Object{two, fixtures.Node()}, want: difference{adopt: 2}},
+		"half adopted":            {objects: []client.Object{two, fixtures.Node(), adopted}, want: difference{adopt: 1}},
+		"adopted":                 {objects: []client.Object{one, fixtures.Node(), adopted}},
+		"adopted, and too small":  {objects: []client.Object{one, fixtures.Node(), adopted}, pods: 20, want: difference{claim: 1}},
+		"a new node":              {objects: []client.Object{bare(), fixtures.Node()}, want: difference{claim: 1}},
+		"no CiliumNode yet":       {objects: []client.Object{fixtures.Node()}, want: difference{claim: 1}},
+		"a Node that is gone":     {objects: []client.Object{inService("10.0.0.0/30")}, want: difference{free: 1}},
+		"a block that must leave": {objects: []client.Object{leaving, fixtures.Node(), inService("10.9.0.0/30"), inService("10.0.0.0/28")}, want: difference{drain: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, append(test.objects, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))...)

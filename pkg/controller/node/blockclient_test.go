@@ -101,7 +101,7 @@ func TestReconcileCarriesOn(t *testing.T) {
 			[]client.Object{fixtures.Draining(v1alpha1.MaintenancePolicy{}), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), one...), inService("10.0.0.0/30"), inService("10.0.1.0/30")},
 			[]string{"update PodIPBlock status"}, "", slices.Concat(one, pair, []string{"10.0.1.5", "10.0.1.6"}), true, "",
 		},
-		"a block that is to be restored": {
+		"a block to restore": {
 			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30"), "10.0.0.5"), inService("10.0.0.0/30"), inService("10.0.0.8/30")},
 			[]string{"create 10.0.0.4-30"}, "", []string{"10.0.0.1", "10.0.0.10", "10.0.0.2", "10.0.0.5", "10.0.0.9"}, true, "",
 		},
@@ -200,9 +200,9 @@ func TestRefusedWriteIsShown(t *testing.T) {
 		refuse string
 		want   string
 	}{
-		"addresses":               {bare, "patch CiliumNode", `write "publish" of CiliumNode n: `},
-		"a block that is to come": {bare, "create PodIPBlock", `write "create" of PodIPBlock 10.0.0.0-30: `},
-		"a CiliumNode that is to come": {func(t *testing.T) *bed {
+		"addresses":   {bare, "patch CiliumNode", `write "publish" of CiliumNode n: `},
+		"a new block": {bare, "create PodIPBlock", `write "create" of PodIPBlock 10.0.0.0-30: `},
+		"a new CiliumNode": {func(t *testing.T) *bed {
 			return newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 		}, "create CiliumNode", `write "create" of CiliumNode n: `},
 		"a block": {resting, "patch PodIPBlock", `write "finalizer" of PodIPBlock 10.0.0.12-30: `},

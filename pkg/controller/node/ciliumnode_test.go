@@ -67,7 +67,7 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 		"without a block whose object goes": restored("10.0.0.0/30 10.0.0.8/30; lists 10.0.0.0/30; pool 10.0.0.1 10.0.0.2 172.16.0.1", func(b *bed) {
 			b.once("get PodIPBlock", func() { b.removeByForce("10.0.0.4-30") })
 		}, second, inService("10.0.0.8/30")),
-		"without what is another's now": restored("10.0.0.0/30 10.0.0.4/30 172.16.0.0/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5", func(b *bed) {
+		"without blocks that another node holds now": restored("10.0.0.0/30 10.0.0.4/30 172.16.0.0/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5", func(b *bed) {
 			b.must(b.API.Create(b.T.Context(), anothers.DeepCopy()))
 		}, second),
 		"without another's that the watch lacks": restored("10.0.0.0/30 10.0.0.4/30 172.16.0.0/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5", func(b *bed) {
@@ -84,7 +84,7 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 				b.remembers(last)
 			},
 		},
-		"listed, without what is another's now": {
+		"listed, without blocks that another node holds now": {
 			want: "blocks 10.0.0.0/30; lists 10.0.0.0/30",
 			mode: ciliumnode.MultiPool, objects: []client.Object{fixtures.BluePool("10.8.0.0/28"), first}, do: (*bed).ensureCiliumNode,
 			given: func(b *bed) {

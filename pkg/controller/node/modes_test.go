@@ -58,7 +58,7 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 		"one of a pool":    {objects: []client.Object{nodeWith("10.0.0.4/30")}, want: "blocks 10.0.0.4/30; lists 10.0.0.4/30"},
 		"one of no pool":   {objects: []client.Object{nodeWith("10.9.0.0/24")}, want: "lists 10.9.0.0/24"},
 		"of unlike length": {objects: []client.Object{nodeWith("10.0.0.0/29")}, want: "lists 10.0.0.0/29"},
-		"a block that is to go": {
+		"a block that must leave": {
 			objects: []client.Object{nodeWith("10.0.0.0/30"), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining))},
 			want:    "blocks 10.0.0.0/30 Draining; lists 10.0.0.0/30",
 		},

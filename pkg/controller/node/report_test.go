@@ -45,7 +45,7 @@ func TestLacking(t *testing.T) {
 		"only the reserve is lacking":            {[]familyPlan{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: claim(3)}, east, west)}, [2]int{3, 0}, false, exhausted, "no pool that serves this node (east, west)"},
 		"pods wait":                              {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{6, 0}, true, exhausted, "ipv4: 6 more addresses wanted"},
 		"what was claimed suffices for the pods": {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{4, 0}, false, exhausted, "ipv4: 4 more addresses wanted"},
-		"pods run on in blocks that have to go":  {[]familyPlan{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted"},
+		"pods run on in blocks that must leave":  {[]familyPlan{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted"},
 		"a limit":                                {[]familyPlan{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than"},
 		"the one block of a Node":                {[]familyPlan{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has"},
 		"no pool at all":                         {[]familyPlan{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)"},
