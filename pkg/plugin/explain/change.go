@@ -40,15 +40,16 @@ func explainShrinking(s *cli.Text, d *cluster.Decision) {
 		s.Line("It gives no block back as long as its agent is not trusted.")
 	case ok && n == 0:
 		s.Line("It can do without %s now: that is taken back once it has held for %s without interruption.", cli.Count(len(d.Memory.IdleSince), "block"), cli.Duration(idleFor(d)))
+		explainWhen(s, d)
 	case ok:
 		s.Line("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s without interruption.",
 			cli.Plural(n, "pod fewer", "pods fewer"), d.Policy.ReclaimPercent, cli.Duration(idleFor(d)))
+		explainWhen(s, d)
 	case inService(d.State.Blocks) <= 1:
 		s.Line("It gives no block back by itself: a node keeps its last one.")
 	default:
 		s.Line("It gives no block back however few its pods: it keeps those with the agent's own addresses or with addresses given to one pod by hand.")
 	}
-	explainWhen(s, d)
 }
 
 // mostPods is the largest number of more pods that are tried for the node's growth.
@@ -61,9 +62,6 @@ func mostPods(d *cluster.Decision) int {
 
 // explainWhen describes the settings that shorten or lengthen the time until a block leaves.
 func explainWhen(s *cli.Text, d *cluster.Decision) {
-	if d.Policy.ReclaimDisabled {
-		return
-	}
 	if idleFor(d) < d.Policy.IdleFor {
 		s.Line("That is less than %s, as %d%% of its pool's blocks are taken.", cli.Duration(d.Policy.IdleFor), d.State.PoolTaken)
 	}
