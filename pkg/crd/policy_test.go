@@ -57,6 +57,10 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 			reclaim: v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](99)},
 			want:    func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 100, 99 },
 		},
+		"as many free addresses as fit": {
+			expand: v1alpha1.ExpandPolicy{MinFree: ptr[int32](4095)},
+			want:   func(p *expand.Policy) { p.MinFree = 4095 },
+		},
 		"free addresses beyond the operator's limit": {
 			expand:   v1alpha1.ExpandPolicy{MinFree: ptr[int32](4096)},
 			want:     func(p *expand.Policy) { p.MinFree = 4095 },
@@ -104,13 +108,19 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 // In multi-pool mode only the cooldown keeps a returned block from other nodes while its agent
 // may take it again.
 func TestCooldownOfReturnedBlocks(t *testing.T) {
-	obj := &v1alpha1.PodIPPool{Spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Cooldown: ptr[v1alpha1.Duration]("0s")}}
-	for many, want := range map[bool]time.Duration{false: 0, true: crd.LeastCooldown} {
+	for _, test := range []struct {
+		asked v1alpha1.Duration
+		many  bool
+		want  time.Duration
+		wrong bool
+	}{
+		{"0s", false, 0, false}, {"0s", true, crd.LeastCooldown, true}, {"30s", true, crd.LeastCooldown, false},
+	} {
 		d := defaults()
-		d.CiliumPools = many
-		p, err := crd.PoolFrom(obj, d)
-		if err != nil || p.Cooldown != want || (p.PolicyProblem != nil) != many {
-			t.Errorf("multi-pool mode %t: cooldown %s, %v, %v; want %s", many, p.Cooldown, p.PolicyProblem, err, want)
+		d.CiliumPools = test.many
+		p, err := crd.PoolFrom(object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Cooldown: &test.asked}), d)
+		if err != nil || p.Cooldown != test.want || (p.PolicyProblem != nil) != test.wrong {
+			t.Errorf("%+v: cooldown %s, %v, %v", test, p.Cooldown, p.PolicyProblem, err)
 		}
 	}
 }
