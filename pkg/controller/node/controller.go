@@ -1,5 +1,5 @@
 // Package node assigns blocks to nodes, reclaims them, and keeps each CiliumNode in sync
-// with the blocks of its node: observe, decide, act, report.
+// with the blocks of its node: observe, prepare, decide, offer, act, report.
 package node
 
 import (
@@ -71,7 +71,7 @@ type familyPlan struct {
 }
 
 // Reconcile reconciles one node, named by the request, with its pools and pods:
-// observe, decide, offer, act, report.
+// observe, prepare, decide, offer, act, report.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
