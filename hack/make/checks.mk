@@ -70,16 +70,16 @@ bgp-try: demo-binaries # Let BIRD or FRR announce a real control plane's prefixe
 	hack/bgp-try.sh $(BIN)/chaos $(BIN)/kubectl-cilium_pool $(BIN)/kubectl .run/bgp $(SPEAKER)
 
 .PHONY: map-test
-map-test: controlplane # Test the address map in Chromium, which it installs on Debian as root; fails where it cannot. RUN=regexp
+map-test: # Test the address map in Chromium, which it installs on Debian as root; fails where it cannot. RUN=regexp
 	hack/chromium.sh
 	cd test/map && go test -count=1 -timeout 30m -v $(if $(filter command line environment,$(origin RUN)),-run '$(RUN)') ./...
 
 .PHONY: screenshots
-screenshots: # Make the pictures of docs/images, of what "make up" runs. SCENE=map-4096
+screenshots: # Make the pictures of docs/images, of what "make up" runs.
 	hack/chromium.sh
 	go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
 	cd test/map && KUBECONFIG=$(CURDIR)/.run/kubeconfig go run ./screenshots \
-		-plugin $(CURDIR)/$(BIN)/kubectl-cilium_pool -out $(CURDIR)/docs/images -only '$(SCENE)'
+		-plugin $(CURDIR)/$(BIN)/kubectl-cilium_pool -out $(CURDIR)/docs/images
 
 ##@ Chart
 

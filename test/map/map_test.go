@@ -14,11 +14,10 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/test/map/browser"
-	"github.com/cilium-pool/cilium-pool-operator/test/map/plan"
 )
 
 const token = "letmein"
@@ -26,7 +25,7 @@ const token = "letmein"
 // bed is a map with a browser that shows it.
 type bed struct {
 	*testing.T
-	board *addressmap.Board // nil: map of a cluster
+	board *addressmap.Board
 	page  *browser.Page
 }
 
@@ -108,8 +107,8 @@ func (b *bed) pixel(column, row int) string {
 }
 
 func small() *addressmap.Map {
-	m := plan.Of(48)
-	m.Pools[0].Name = "large"
+	m := planOf(48)
+	m.Pools[0].Pool = "large"
 	return m
 }
 
@@ -142,9 +141,9 @@ func TestLive(t *testing.T) {
 		t.Errorf("the first, reserved, cell is painted as free: %s", got)
 	}
 	next := *m
-	next.Blocks = append(append([]addressmap.Block{}, m.Blocks...), plan.Block(plan.Cell(63), "newcomer", 30))
+	next.Blocks = append(append([]list.BlockRow{}, m.Blocks...), blockOf(cellOf(63), "newcomer", 30))
 	next.Pools = append([]addressmap.Pool{}, m.Pools...)
-	next.Pools[0].InService++
+	next.Pools[0].Blocks.InService++
 	if got := b.pixel(15, 3); got != free {
 		t.Fatalf("the last cell is %s, and not free (%s)", got, free)
 	}
@@ -166,7 +165,7 @@ func TestLive(t *testing.T) {
 }
 
 func TestEmpty(t *testing.T) {
-	b := look(t, &addressmap.Map{Time: time.Now(), Pools: []addressmap.Pool{}, Blocks: []addressmap.Block{}})
+	b := look(t, &addressmap.Map{Time: time.Now(), Pools: []addressmap.Pool{}, Blocks: []list.BlockRow{}})
 	b.untilText("#pools", "There is no pool yet")
 	m := small()
 	b.board.Put(m)
@@ -209,7 +208,7 @@ func (b *bed) find(what, says string) {
 
 func TestFilters(t *testing.T) {
 	m := small()
-	m.Blocks[3].Phase = addressmap.Draining
+	m.Blocks[3].Phase = "Draining"
 	b := look(t, m)
 	b.must(b.page.Do(chromedp.Click(`#legend button`)))
 	b.untilText("#filters", "phase draining")
@@ -258,9 +257,9 @@ func TestKeyboard(t *testing.T) {
 	b.untilText("#card h3", m.Blocks[0].CIDR.String())
 	b.untilText("#said", "node "+m.Blocks[0].Node)
 	b.keys(kb.ArrowDown)
-	b.untilText("#card h3", plan.Cell(4+16).String())
+	b.untilText("#card h3", cellOf(4+16).String())
 	b.keys(kb.End)
-	b.untilText("#card h3", plan.Cell(63).String())
+	b.untilText("#card h3", cellOf(63).String())
 	b.untilText("#card", "Free")
 	b.keys("p", kb.Enter)
 	b.untilText("#filters", "node "+m.Blocks[47].Node)
@@ -282,23 +281,89 @@ func (b *bed) side() int {
 	return side
 }
 
-// Both layouts are computed twice, for the page and for the SVG.
-func TestLayoutsAgree(t *testing.T) {
+// imported returns the value of an expression with a module of the page as m.
+func imported[T any](b *bed, module, expression string) T {
+	b.Helper()
+	text, err := browser.Eval[string](b.page, fmt.Sprintf(`import("./%s").then(m => JSON.stringify(%s))`, module, expression))
+	b.must(err)
+	var v T
+	b.must(json.Unmarshal([]byte(text), &v))
+	return v
+}
+
+func TestGrid(t *testing.T) {
+	type size struct{ Columns, Rows int }
 	b := look(t, small())
-	for _, layout := range []string{addressmap.Rows, addressmap.Hilbert} {
-		for bits := range 12 {
-			got, err := browser.Eval[string](b.page, fmt.Sprintf(`import("./layout.js").then(m => JSON.stringify(
-				Array.from({ length: %d }, (_, cell) => m.at(%q, %d, cell))))`, 1<<bits, layout, bits))
-			b.must(err)
-			var places, want [][2]int
-			b.must(json.Unmarshal([]byte(got), &places))
-			for cell := range 1 << bits {
-				x, y := addressmap.Place(layout, bits, cell)
-				want = append(want, [2]int{x, y})
+	for name, test := range map[string]struct {
+		bits          int
+		rows, hilbert size
+	}{
+		"one block":       {0, size{1, 1}, size{1, 1}},
+		"two":             {1, size{2, 1}, size{2, 1}},
+		"a /26 of /29":    {3, size{8, 1}, size{4, 2}},
+		"a /20 of /27":    {7, size{32, 4}, size{16, 8}},
+		"a /19 of /27":    {8, size{32, 8}, size{16, 16}},
+		"4,096 blocks":    {12, size{128, 32}, size{64, 64}},
+		"8,192 blocks":    {13, size{128, 64}, size{128, 64}},
+		"131,072 blocks":  {17, size{512, 256}, size{512, 256}},
+		"the largest map": {18, size{1024, 256}, size{512, 512}},
+	} {
+		for layout, want := range map[string]size{"rows": test.rows, "hilbert": test.hilbert} {
+			if got := imported[size](b, "layout.js", fmt.Sprintf(`m.grid(%q, %d)`, layout, test.bits)); got != want {
+				t.Errorf("%s, %s: %v, want %v", name, layout, got, want)
 			}
-			if diff := cmp.Diff(want, places); diff != "" {
-				t.Fatalf("%s of 2^%d (-Go +page):\n%s", layout, bits, diff)
+		}
+	}
+}
+
+// Each cell has its own place, in both layouts. Along a Hilbert curve, adjacent addresses are
+// adjacent on the map, and each aligned range is a square if its size is a power of four.
+func TestPlaces(t *testing.T) {
+	b := look(t, small())
+	for bits := range 13 {
+		for _, layout := range []string{"rows", "hilbert"} {
+			size := imported[struct{ Columns, Rows int }](b, "layout.js", fmt.Sprintf(`m.grid(%q, %d)`, layout, bits))
+			places := imported[[][2]int](b, "layout.js", fmt.Sprintf(`Array.from({ length: %d }, (_, cell) => m.at(%q, %d, cell))`, 1<<bits, layout, bits))
+			seen := map[[2]int]bool{}
+			for cell, p := range places {
+				if seen[p] || p[0] < 0 || p[0] >= size.Columns || p[1] < 0 || p[1] >= size.Rows {
+					t.Fatalf("%s of 2^%d: cell %d is at %v", layout, bits, cell, p)
+				}
+				seen[p] = true
 			}
+			if layout == "hilbert" {
+				checkCurve(t, bits, places)
+			}
+		}
+	}
+}
+
+func checkCurve(t *testing.T, bits int, places [][2]int) {
+	t.Helper()
+	for cell := 1; cell < len(places); cell++ {
+		x, y := places[cell][0]-places[cell-1][0], places[cell][1]-places[cell-1][1]
+		if x*x+y*y != 1 {
+			t.Fatalf("2^%d: cell %d is at %v, and the one before at %v", bits, cell, places[cell], places[cell-1])
+		}
+	}
+	for size := 2; size <= bits; size += 2 {
+		side := 1 << (size / 2)
+		for cell, p := range places {
+			if first := places[cell>>size<<size]; p[0]/side != first[0]/side || p[1]/side != first[1]/side {
+				t.Fatalf("2^%d: the range of cell %d is no square of %d", bits, cell, side)
+			}
+		}
+	}
+}
+
+// A block's place on the ramp of colours.
+func TestLevel(t *testing.T) {
+	b := look(t, small())
+	for _, test := range []struct{ used, addresses, want int }{
+		{0, 30, 0}, {1, 30, 1}, {8, 32, 1}, {9, 32, 2}, {16, 32, 2}, {24, 32, 3}, {31, 32, 4}, {32, 32, 5}, {33, 32, 5}, {3, 0, 0},
+	} {
+		if got := imported[int](b, "words.js", fmt.Sprintf(`m.level({ used: %d, addresses: %d })`, test.used, test.addresses)); got != test.want {
+			t.Errorf("%d of %d: level %d, want %d", test.used, test.addresses, got, test.want)
 		}
 	}
 }
@@ -307,7 +372,7 @@ func TestLayoutsAgree(t *testing.T) {
 func TestSizes(t *testing.T) {
 	for _, blocks := range []int{4096, 100_000} {
 		t.Run(fmt.Sprint(blocks), func(t *testing.T) {
-			m := plan.Of(blocks)
+			m := planOf(blocks)
 			began := time.Now()
 			b := look(t, m)
 			b.until(`document.querySelector("canvas.map")?.dataset.cell > 0`)
@@ -331,7 +396,7 @@ func TestSizes(t *testing.T) {
 				t.Logf("%d blocks: %s is painted after %.0f ms", blocks, what, took)
 			}
 			next := *m
-			next.Blocks = append([]addressmap.Block{}, m.Blocks...)
+			next.Blocks = append([]list.BlockRow{}, m.Blocks...)
 			next.Blocks[blocks/2].Node = "newcomer"
 			began = time.Now()
 			b.board.Put(&next)

@@ -65,6 +65,7 @@ func TestScripts(t *testing.T) {
 			"phase":    of((*world).cmdPhase),
 			"waits":    of((*world).cmdWaits),
 			"owner":    of((*world).cmdOwner),
+			"mapped":   of((*world).cmdMapped),
 			"annotate": of((*world).cmdAnnotate),
 			"unlease":  of((*world).cmdUnlease),
 			"plain":    cmdPlain,

@@ -2,8 +2,10 @@ package plugin
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -18,14 +21,14 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
 // serveMap runs map with the rights of a kubeconfig, and returns the address that
 // it prints.
-func serveMap(t *testing.T, kubeconfig string) string {
+func serveMap(t testing.TB, kubeconfig string) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	out, in := io.Pipe()
@@ -51,7 +54,7 @@ func serveMap(t *testing.T, kubeconfig string) string {
 }
 
 // stream returns the events that the page receives, by name.
-func stream(t *testing.T, url string) <-chan [2]string {
+func stream(t testing.TB, url string) <-chan [2]string {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"events", nil)
@@ -90,9 +93,18 @@ func stream(t *testing.T, url string) <-chan [2]string {
 	return events
 }
 
+// mapped writes the map that the page first receives.
+func (w *world) cmdMapped(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 0, "mapped")
+	first := <-stream(w.tb, serveMap(w.tb, ts.Getenv("KUBECONFIG")))
+	var indented bytes.Buffer
+	ts.Check(json.Indent(&indented, []byte(first[1]), "", "  "))
+	fmt.Fprintln(ts.Stdout(), indented.String())
+}
+
 // change is a change event as the page receives it.
 type change struct {
-	Set  []addressmap.Block
+	Set  []list.BlockRow
 	Gone []netip.Prefix
 }
 

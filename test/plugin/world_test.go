@@ -24,6 +24,7 @@ import (
 
 // world is the cluster that scripts fill and the command reads.
 type world struct {
+	tb      testing.TB
 	ctx     context.Context //nolint:containedctx // commands of scripts are passed none
 	cluster *controlplane.Cluster
 	client  client.Client
@@ -52,7 +53,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{ctx: t.Context(), cluster: cluster, client: c, bin: cluster.BinDir(), sources: sources}
+	w := &world{tb: t, ctx: t.Context(), cluster: cluster, client: c, bin: cluster.BinDir(), sources: sources}
 	dir := t.TempDir()
 	w.admin, w.reader = filepath.Join(dir, "admin"), filepath.Join(dir, "reader")
 	if err := cluster.WriteKubeconfig(w.admin); err != nil {

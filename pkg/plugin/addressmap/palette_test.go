@@ -3,7 +3,7 @@ package addressmap
 import (
 	"fmt"
 	"math"
-	"strings"
+	"regexp"
 	"testing"
 )
 
@@ -76,6 +76,29 @@ func oklab(c rgb) rgb {
 	}
 }
 
+// theme has the colours of palette.css, by their CSS variables.
+type theme map[string]string
+
+func themes(t *testing.T) map[string]theme {
+	t.Helper()
+	css, err := web.ReadFile("web/palette.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	themes := map[string]theme{}
+	for _, rule := range regexp.MustCompile(`color-scheme: (\w+);([^}]*)`).FindAllStringSubmatch(string(css), -1) {
+		th := theme{}
+		for _, colour := range regexp.MustCompile(`--(\w+): (#\w{6});`).FindAllStringSubmatch(rule[2], -1) {
+			th[colour[1]] = colour[2]
+		}
+		themes[rule[1]] = th
+	}
+	if len(themes["light"]) != 28 || len(themes["dark"]) != 28 {
+		t.Fatalf("palette.css has %d colours on light and %d on dark, want 28 each", len(themes["light"]), len(themes["dark"]))
+	}
+	return themes
+}
+
 // numbered returns the colour of a free cell, and numbered colours.
 func (t theme) numbered(name string, n int) []string {
 	colours := []string{t["free"]}
@@ -85,11 +108,9 @@ func (t theme) numbered(name string, n int) []string {
 	return colours
 }
 
-func themes() map[string]theme { return map[string]theme{"light": light(), "dark": dark()} }
-
 // Text is readable by WCAG 2.2 AA: 4.5 to 1, and 3 to 1 for anything but text.
 func TestContrast(t *testing.T) {
-	for name, th := range themes() {
+	for name, th := range themes(t) {
 		t.Run(name, func(t *testing.T) {
 			for _, behind := range []string{th["page"], th["surface"], th["free"]} {
 				for what, colour := range map[string]string{"text": th["text"], "muted text": th["muted"], "a link": th["accent"]} {
@@ -109,11 +130,11 @@ func TestContrast(t *testing.T) {
 
 // For any colour vision, different meanings have different colours.
 func TestColourBlindness(t *testing.T) {
-	for name, th := range themes() {
+	for name, th := range themes(t) {
 		groups := map[string][]string{
 			"phases":      {th["free"], th["InService"], th["Draining"], th["CoolingDown"]},
 			"utilisation": th.numbered("ramp", 6),
-			"nodes":       th.numbered("node", nodeNumbers),
+			"nodes":       th.numbered("node", 9),
 		}
 		for vision, matrix := range visions() {
 			for what, colours := range groups {
@@ -131,35 +152,12 @@ func TestColourBlindness(t *testing.T) {
 
 // Higher utilisation is darker on light, and lighter on dark.
 func TestRampIsOrdered(t *testing.T) {
-	for name, th := range themes() {
+	for name, th := range themes(t) {
 		for i := 1; i < 5; i++ {
 			was, is := parse(t, th[fmt.Sprintf("ramp%d", i-1)]).luminance(), parse(t, th[fmt.Sprintf("ramp%d", i)]).luminance()
 			if name == "light" && is >= was || name == "dark" && is <= was {
 				t.Errorf("%s: step %d of the ramp is not further on than the one before", name, i)
 			}
-		}
-	}
-}
-
-func TestLevel(t *testing.T) {
-	tests := map[string]struct{ used, addresses, want int }{
-		"idle": {0, 30, 0}, "one": {1, 30, 1}, "a quarter": {8, 32, 1}, "above": {9, 32, 2}, "a half": {16, 32, 2},
-		"three quarters": {24, 32, 3}, "nearly full": {31, 32, 4}, "full": {32, 32, 5}, "over": {33, 32, 5}, "unknown": {3, 0, 0},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := level(test.used, test.addresses); got != test.want {
-				t.Errorf("level %d, want %d", got, test.want)
-			}
-		})
-	}
-}
-
-func TestPaletteCSS(t *testing.T) {
-	css := paletteCSS()
-	for _, want := range []string{"--ramp5: " + light()["ramp5"], "--node8: " + dark()["node8"], "prefers-color-scheme: dark"} {
-		if !strings.Contains(css, want) {
-			t.Errorf("the palette has no %q", want)
 		}
 	}
 }

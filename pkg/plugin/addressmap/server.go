@@ -1,7 +1,6 @@
 package addressmap
 
 import (
-	"cmp"
 	"crypto/subtle"
 	"embed"
 	"encoding/json"
@@ -10,10 +9,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
 //go:embed web
@@ -80,16 +80,9 @@ func Handler(b *Board, token string) http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServerFS(files))
-	mux.HandleFunc("GET /palette.css", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/css; charset=utf-8")
-		// If it fails, the client is gone.
-		_, _ = w.Write([]byte(paletteCSS()))
-	})
 	mux.HandleFunc("GET /events", b.events)
 	mux.HandleFunc("GET /block", b.block)
 	mux.HandleFunc("GET /search", b.search)
-	mux.HandleFunc("GET /map.svg", b.svg)
-	mux.HandleFunc("GET /map.json", b.json)
 	inside := http.StripPrefix("/"+token, mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		head := w.Header()
@@ -192,7 +185,7 @@ func (b *Board) block(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now, _, _ := b.look()
-	users := []User{}
+	users := []list.User{}
 	if found := now.block(cidr); found != nil {
 		users = append(users, found.Users...)
 	}
@@ -201,7 +194,7 @@ func (b *Board) block(w http.ResponseWriter, r *http.Request) {
 
 // Found is a user of an address that a search found.
 type Found struct {
-	User
+	list.User
 	Block netip.Prefix `json:"block"`
 	Node  string       `json:"node"`
 }
@@ -225,46 +218,8 @@ func (b *Board) search(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, found)
 }
 
-// svg serves the map as an SVG, drawn according to ?by= and ?layout=.
-func (b *Board) svg(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	o := Options{By: cmp.Or(q.Get("by"), ByUtilisation), Layout: cmp.Or(q.Get("layout"), Rows)}
-	if err := o.Validate(); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	now, _, _ := b.look()
-	w.Header().Set("Content-Type", "image/svg+xml")
-	w.Header().Set("Content-Disposition", `attachment; filename="addresses.svg"`)
-	// If it fails, the client is gone.
-	_ = SVG(w, now, o)
-}
-
-func (b *Board) json(w http.ResponseWriter, _ *http.Request) {
-	now, _, _ := b.look()
-	w.Header().Set("Content-Disposition", `attachment; filename="addresses.json"`)
-	writeJSON(w, now)
-}
-
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	// If it fails, the client is gone.
 	_ = json.NewEncoder(w).Encode(v)
-}
-
-// Options are how a map is drawn.
-type Options struct{ By, Layout string }
-
-func bys() []string     { return []string{ByUtilisation, ByNode, ByPhase} }
-func layouts() []string { return []string{Rows, Hilbert} }
-
-// Validate fails for unknown values.
-func (o Options) Validate() error {
-	if !slices.Contains(bys(), o.By) {
-		return fmt.Errorf("a map is by %s, not by %s", strings.Join(bys(), ", "), o.By)
-	}
-	if !slices.Contains(layouts(), o.Layout) {
-		return fmt.Errorf("the layout of a map is %s, not %s", strings.Join(layouts(), " or "), o.Layout)
-	}
-	return nil
 }

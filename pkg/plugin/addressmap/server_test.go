@@ -3,7 +3,6 @@ package addressmap
 import (
 	"bufio"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -21,27 +20,27 @@ func at(minute int) time.Time { return time.Date(2026, 11, 20, 14, minute, 0, 0,
 // sample is a small plan with an example of everything.
 func sample() *Map {
 	since := at(3)
-	user := func(ip, name string) User { return User{netip.MustParseAddr(ip), name} }
+	user := func(ip, name string) list.User { return list.User{IP: netip.MustParseAddr(ip), Name: name} }
 	return &Map{
 		Time: at(5), Cluster: "prod <1>",
 		Pools: []Pool{
 			{
-				Name: "main", Family: "ipv4", BlockBits: 29, State: "Ready", Nodes: 2, Total: 48, Free: 41,
-				PhaseCount: list.PhaseCount{InService: 2, Draining: 1, CoolingDown: 1}, Addresses: 24, Used: 7, Reserved: []netip.Prefix{cidr("10.20.0.248/29")},
+				PoolRow:  list.PoolRow{Pool: "main", Family: "ipv4", BlockBits: 29, State: "Ready", Total: 48, Free: 41},
+				Reserved: []netip.Prefix{cidr("10.20.0.248/29")},
 				Sections: []Section{{CIDR: cidr("10.20.0.0/24"), Of: cidr("10.20.0.0/24")}, {CIDR: cidr("10.21.0.0/25"), Of: cidr("10.21.0.0/25"), Cordoned: true, Drains: true}},
 			},
 			{
-				Name: "six", Family: "ipv6", BlockBits: 122, State: "Exhausted", Message: "no free block is left", Total: 1 << 58,
+				PoolRow:  list.PoolRow{Pool: "six", Family: "ipv6", BlockBits: 122, State: "Exhausted", Message: "no free block is left", Total: 1 << 58},
 				Sections: []Section{{CIDR: cidr("fd00::/116"), Of: cidr("fd00::/64"), ClosedBy: "other"}},
 			},
 		},
-		Blocks: []Block{
-			{CIDR: cidr("10.20.0.0/29"), Pool: "main", Node: "edge-01", Phase: InService, Addresses: 6, Used: 6, Created: at(0),
-				Users: []User{user("10.20.0.1", "router"), user("10.20.0.2", "shop/Web-0")}},
-			{CIDR: cidr("10.20.0.8/29"), Pool: "main", Node: "edge-02", Phase: Draining, Reason: "Reclaim", Since: since, WaitsFor: "pods shop/web-1", Addresses: 6, Used: 1, Created: at(0),
-				Users: []User{user("10.20.0.9", "shop/web-1")}},
-			{CIDR: cidr("10.20.0.16/29"), Pool: "main", Node: "edge-02", Phase: CoolingDown, Since: since, Addresses: 6, Created: at(0), Conflict: true},
-			{CIDR: cidr("10.99.0.0/29"), Pool: "main", Node: "edge-01", Phase: InService, Addresses: 6, Created: at(0)},
+		Blocks: []list.BlockRow{
+			{CIDR: cidr("10.20.0.0/29"), Pool: "main", Node: "edge-01", Phase: "InService", Addresses: 6, Used: 6, Created: at(0),
+				Users: []list.User{user("10.20.0.1", "router"), user("10.20.0.2", "shop/Web-0")}},
+			{CIDR: cidr("10.20.0.8/29"), Pool: "main", Node: "edge-02", Phase: "Draining", Reason: "Reclaim", Since: since, WaitsFor: "pods shop/web-1", Addresses: 6, Used: 1, Created: at(0),
+				Users: []list.User{user("10.20.0.9", "shop/web-1")}},
+			{CIDR: cidr("10.20.0.16/29"), Pool: "main", Node: "edge-02", Phase: "CoolingDown", Since: since, Addresses: 6, Created: at(0), Conflict: true},
+			{CIDR: cidr("10.99.0.0/29"), Pool: "main", Node: "edge-01", Phase: "InService", Addresses: 6, Created: at(0)},
 		},
 	}
 }
@@ -77,18 +76,17 @@ func TestWhoIsAnswered(t *testing.T) {
 		"by IPv6":                         {path: "/secret/", with: []func(*http.Request){host("[::1]:8080")}, want: 200},
 		"its own script asks":             {path: "/secret/block?cidr=10.20.0.0/29", with: []func(*http.Request){header("Sec-Fetch-Site", "same-origin"), header("Origin", "http://127.0.0.1:8080")}, want: 200},
 		"no token":                        {path: "/", want: 404},
-		"another token":                   {path: "/guess/map.json", want: 404},
+		"another token":                   {path: "/guess/search", want: 404},
 		"only the token":                  {path: "/secret", want: 404},
 		"nothing there":                   {path: "/secret/nothing", want: 404},
 		"a name that leads here":          {path: "/secret/", with: []func(*http.Request){host("evil.example:8080")}, want: 403},
 		"a name that looks like loopback": {path: "/secret/", with: []func(*http.Request){host("127.0.0.1.evil.example")}, want: 403},
 		"an address of the machine":       {path: "/secret/", with: []func(*http.Request){host("192.168.0.7:8080")}, want: 403},
-		"another page asks":               {path: "/secret/map.json", with: []func(*http.Request){header("Origin", "http://evil.example")}, want: 403},
+		"another page asks":               {path: "/secret/search", with: []func(*http.Request){header("Origin", "http://evil.example")}, want: 403},
 		"another page loads it":           {path: "/secret/app.js", with: []func(*http.Request){header("Sec-Fetch-Site", "cross-site")}, want: 403},
-		"a page on another port asks":     {path: "/secret/map.json", with: []func(*http.Request){header("Sec-Fetch-Site", "same-site")}, want: 403},
-		"a write":                         {path: "/secret/map.json", with: []func(*http.Request){func(r *http.Request) { r.Method = http.MethodPost }}, want: 405},
+		"a page on another port asks":     {path: "/secret/search", with: []func(*http.Request){header("Sec-Fetch-Site", "same-site")}, want: 403},
+		"a write":                         {path: "/secret/search", with: []func(*http.Request){func(r *http.Request) { r.Method = http.MethodPost }}, want: 405},
 		"no prefix":                       {path: "/secret/block?cidr=10", want: 400},
-		"an unknown layout":               {path: "/secret/map.svg?layout=spiral", want: 400},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -115,11 +113,11 @@ func decode[T any](t *testing.T, r *httptest.ResponseRecorder) T {
 func TestAnswers(t *testing.T) {
 	h := Handler(NewBoard(sample()), "secret")
 	addrs := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-	users := decode[[]User](t, ask(t, h, "/secret/block?cidr=10.20.0.0/29"))
+	users := decode[[]list.User](t, ask(t, h, "/secret/block?cidr=10.20.0.0/29"))
 	if diff := cmp.Diff(sample().Blocks[0].Users, users, addrs); diff != "" {
 		t.Errorf("users of a block (-want +got):\n%s", diff)
 	}
-	if none := decode[[]User](t, ask(t, h, "/secret/block?cidr=10.20.0.64/29")); none == nil || len(none) != 0 {
+	if none := decode[[]list.User](t, ask(t, h, "/secret/block?cidr=10.20.0.64/29")); none == nil || len(none) != 0 {
 		t.Errorf("users of no block: %v", none)
 	}
 	found := decode[[]Found](t, ask(t, h, "/secret/search?user=web-"))
@@ -133,32 +131,25 @@ func TestAnswers(t *testing.T) {
 	if none := decode[[]Found](t, ask(t, h, "/secret/search?user=")); len(none) != 0 {
 		t.Errorf("nothing is searched for, and %v found", none)
 	}
-	if all := decode[Map](t, ask(t, h, "/secret/map.json")); len(all.Blocks) != 4 || len(all.Blocks[0].Users) != 2 {
-		t.Errorf("the data is %+v", all)
-	}
-	svg, err := io.ReadAll(ask(t, h, "/secret/map.svg?by=phase").Body)
-	if err != nil || !strings.HasPrefix(string(svg), "<svg ") {
-		t.Errorf("no SVG, but %.60s: %v", svg, err)
-	}
 }
 
 func TestChangeTo(t *testing.T) {
 	since := at(3)
-	block := func(c string, used int) Block { return Block{CIDR: cidr(c), Used: used, Since: since} }
+	block := func(c string, used int) list.BlockRow { return list.BlockRow{CIDR: cidr(c), Used: used, Since: since} }
 	withUser := block("10.0.1.0/24", 1)
-	withUser.Users = []User{{netip.MustParseAddr("10.0.1.1"), "a/b"}}
+	withUser.Users = []list.User{{IP: netip.MustParseAddr("10.0.1.1"), Name: "a/b"}}
 	tests := map[string]struct {
-		from, to []Block
+		from, to []list.BlockRow
 		set      []string
 		gone     []string
 	}{
-		"nothing":      {from: []Block{block("10.0.1.0/24", 1)}, to: []Block{block("10.0.1.0/24", 1)}},
-		"first":        {to: []Block{block("10.0.1.0/24", 1)}, set: []string{"10.0.1.0/24"}},
-		"last":         {from: []Block{block("10.0.1.0/24", 1)}, gone: []string{"10.0.1.0/24"}},
-		"changed":      {from: []Block{block("10.0.1.0/24", 1), block("10.0.2.0/24", 1)}, to: []Block{block("10.0.1.0/24", 1), block("10.0.2.0/24", 2)}, set: []string{"10.0.2.0/24"}},
-		"another user": {from: []Block{block("10.0.1.0/24", 1)}, to: []Block{withUser}, set: []string{"10.0.1.0/24"}},
+		"nothing":      {from: []list.BlockRow{block("10.0.1.0/24", 1)}, to: []list.BlockRow{block("10.0.1.0/24", 1)}},
+		"first":        {to: []list.BlockRow{block("10.0.1.0/24", 1)}, set: []string{"10.0.1.0/24"}},
+		"last":         {from: []list.BlockRow{block("10.0.1.0/24", 1)}, gone: []string{"10.0.1.0/24"}},
+		"changed":      {from: []list.BlockRow{block("10.0.1.0/24", 1), block("10.0.2.0/24", 1)}, to: []list.BlockRow{block("10.0.1.0/24", 1), block("10.0.2.0/24", 2)}, set: []string{"10.0.2.0/24"}},
+		"another user": {from: []list.BlockRow{block("10.0.1.0/24", 1)}, to: []list.BlockRow{withUser}, set: []string{"10.0.1.0/24"}},
 		"replaced": {
-			from: []Block{block("10.0.1.0/24", 1), block("10.0.3.0/24", 1)}, to: []Block{block("10.0.2.0/24", 1), block("fd00::/64", 1)},
+			from: []list.BlockRow{block("10.0.1.0/24", 1), block("10.0.3.0/24", 1)}, to: []list.BlockRow{block("10.0.2.0/24", 1), block("fd00::/64", 1)},
 			set: []string{"10.0.2.0/24", "fd00::/64"}, gone: []string{"10.0.1.0/24", "10.0.3.0/24"},
 		},
 	}

@@ -155,8 +155,8 @@ func (w *watched) ping(ctx context.Context) {
 	}
 }
 
-// follow puts a map on the board whenever something has changed, until ctx ends.
-func (w *watched) follow(ctx context.Context, board *Board, draw func(*cluster.Cluster) *Map) {
+// follow puts a map of the named cluster on the board whenever something has changed, until ctx ends.
+func (w *watched) follow(ctx context.Context, board *Board, name string) {
 	go w.ping(ctx)
 	healed := time.NewTimer(problemFor)
 	defer healed.Stop()
@@ -179,7 +179,7 @@ func (w *watched) follow(ctx context.Context, board *Board, draw func(*cluster.C
 			w.Fail(err)
 			continue
 		}
-		board.Put(draw(c))
+		board.Put(mapOf(c, name))
 		_ = clusterread.Sleep(ctx, max(lowestPause, pauseFactor*time.Since(began)))
 	}
 }

@@ -39,6 +39,14 @@ type BlockRow struct {
 	NeedsRestart bool      `json:"-"`
 	Conflict     bool      `json:"conflict,omitempty"`
 	Created      time.Time `json:"created"`
+	// Users are its addresses in use, sorted.
+	Users []User `json:"users,omitempty"`
+}
+
+// User is who uses an address: a pod as namespace/name, or the agent itself.
+type User struct {
+	IP   netip.Addr `json:"ip"`
+	Name string     `json:"name"`
 }
 
 // BlockFilter selects blocks; empty fields select all.
@@ -87,11 +95,11 @@ func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 		}
 		users := c.Users(node)
 		for _, b := range c.Ledger.NodeBlocks(node) {
-			wait := c.Wait(b, users)
+			wait, in := c.Wait(b, users), usersIn(b.CIDR, users)
 			row := BlockRow{
 				Block: b.Name, CIDR: b.CIDR, Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
 				Phase: b.Phase.String(), Reason: string(b.Reason), Since: b.Since, Conflict: b.Conflict,
-				Addresses: c.UsableCount(b), Used: cluster.CountIn(b.CIDR, users), WaitsFor: wait.What, NeedsAction: wait.Action, NeedsRestart: wait.Restart, Created: b.Created,
+				Addresses: c.UsableCount(b), Used: len(in), Users: in, WaitsFor: wait.What, NeedsAction: wait.Action, NeedsRestart: wait.Restart, Created: b.Created,
 			}
 			if (w.Pool == "" || w.Pool == b.Pool) && (w.phase == "" || w.phase == row.Phase) {
 				rows = append(rows, row)
@@ -100,6 +108,17 @@ func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 	}
 	slices.SortFunc(rows, func(a, b BlockRow) int { return a.CIDR.Compare(b.CIDR) })
 	return rows
+}
+
+func usersIn(cidr netip.Prefix, all map[netip.Addr]string) []User {
+	var users []User
+	for addr, name := range all {
+		if cidr.Contains(addr) {
+			users = append(users, User{IP: addr, Name: name})
+		}
+	}
+	slices.SortFunc(users, func(a, b User) int { return a.IP.Compare(b.IP) })
+	return users
 }
 
 // checkFilter fails if no pool or no node has the requested name.

@@ -1,5 +1,5 @@
-// Command screenshots takes the screenshots in docs/images: of the cluster in KUBECONFIG,
-// preferably the cluster of make up, and of generated plans.
+// Command screenshots takes the screenshots in docs/images of the cluster in KUBECONFIG, preferably
+// the cluster of make up.
 package main
 
 import (
@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,39 +16,29 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 	"github.com/cilium-pool/cilium-pool-operator/test/map/browser"
-	"github.com/cilium-pool/cilium-pool-operator/test/map/plan"
 )
 
-const width = 1280
-
-// scene is a screenshot of the cluster or, with blocks, of a generated plan.
+// scene is a screenshot of the cluster.
 type scene struct {
-	name, hash string
-	blocks     int
-	height     int64
+	name, hash, theme string
 	// card moves the cursor to a block, so that its card is shown.
-	card   bool
-	themes []string
+	card bool
 }
 
 func scenes() []scene {
 	return []scene{
-		{name: "map", height: 900, card: true, themes: []string{"light", "dark"}},
-		{name: "map-hilbert", hash: "by=node&layout=hilbert", height: 900, themes: []string{"dark"}},
-		{name: "map-4096", blocks: 4096, height: 820, card: true, themes: []string{"light"}},
-		{name: "map-100000", hash: "by=phase", blocks: 100_000, height: 720, themes: []string{"dark"}},
+		{name: "map-light", theme: "light", card: true},
+		{name: "map-hilbert-dark", hash: "by=node&layout=hilbert", theme: "dark"},
 	}
 }
 
-type options struct{ plugin, out, only string }
+type options struct{ plugin, out string }
 
 func main() {
 	var o options
 	flag.StringVar(&o.plugin, "plugin", ".cache/bin/kubectl-cilium_pool", "the plugin")
 	flag.StringVar(&o.out, "out", "docs/images", "folder for the pictures")
-	flag.StringVar(&o.only, "only", "", "the scene to make; empty: all")
 	flag.Parse()
 	if err := o.run(context.Background()); err != nil {
 		log.Fatal(err)
@@ -60,40 +49,17 @@ func (o options) run(ctx context.Context) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
+	url, end, err := o.serve(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	for _, s := range scenes() {
-		if o.only != "" && o.only != s.name {
-			continue
-		}
-		if err := o.shootAll(ctx, s); err != nil {
+		picture, err := s.shoot(ctx, url)
+		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-	}
-	return nil
-}
-
-func (o options) shootAll(ctx context.Context, s scene) error {
-	var url string
-	if s.blocks > 0 {
-		made := httptest.NewServer(addressmap.Handler(addressmap.NewBoard(plan.Of(s.blocks)), "made-up"))
-		defer func() {
-			made.CloseClientConnections() // streams would not end by themselves
-			made.Close()
-		}()
-		url = made.URL + "/made-up/"
-	} else {
-		served, end, err := o.serve(ctx)
-		if err != nil {
-			return err
-		}
-		defer end()
-		url = served
-	}
-	for _, theme := range s.themes {
-		picture, err := s.shoot(ctx, url, theme)
-		if err != nil {
-			return fmt.Errorf("%s: %w", theme, err)
-		}
-		path := filepath.Join(o.out, s.name+"-"+theme+".png")
+		path := filepath.Join(o.out, s.name+".png")
 		if err := os.WriteFile(path, picture, 0o644); err != nil {
 			return err
 		}
@@ -125,13 +91,13 @@ func (o options) serve(ctx context.Context) (url string, end func(), err error) 
 	return strings.TrimSpace(line), end, nil
 }
 
-func (s scene) shoot(ctx context.Context, url, theme string) ([]byte, error) {
-	page, stop, err := browser.Open(ctx, width, s.height)
+func (s scene) shoot(ctx context.Context, url string) ([]byte, error) {
+	page, stop, err := browser.Open(ctx, 1280, 900)
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	if err := errors.Join(page.Theme(theme), page.Do(chromedp.Navigate(url+"#"+s.hash)),
+	if err := errors.Join(page.Theme(s.theme), page.Do(chromedp.Navigate(url+"#"+s.hash)),
 		page.Until(`document.querySelector("canvas.map")?.dataset.cell > 0`)); err != nil {
 		return nil, err
 	}

@@ -102,9 +102,8 @@ class App {
   }
 
   #setTheme() {
-    const { theme } = this.shown;
-    if (theme === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = theme;
+    const { theme } = this.shown, system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    document.documentElement.dataset.theme = theme === "auto" ? system : theme;
     this.paint = new Paint();
   }
 
@@ -123,7 +122,6 @@ class App {
     const { theme } = this.shown;
     byId("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[theme];
     byId("theme").setAttribute("aria-label", `Theme: ${theme === "auto" ? "as the system" : theme}`);
-    byId("svg").href = `map.svg?by=${this.by}&layout=${this.layout}`;
     this.#drawLegend();
     this.#drawFilters();
     if (this.shown.layout === "table") {

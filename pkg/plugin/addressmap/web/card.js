@@ -39,7 +39,7 @@ export class Card {
     const why = section.closedBy ? `pool ${section.closedBy} gives it out` : section.drains ? "its CIDR drains" : section.cordoned ? "its CIDR is cordoned" : "no node holds it";
     return [
       el("h3", {}, cidrOf(section, cell)),
-      el("p", { class: "sub" }, reserved ? `Reserved: pool ${pool.name} never gives it out` : `Free: ${why}`),
+      el("p", { class: "sub" }, reserved ? `Reserved: pool ${pool.pool} never gives it out` : `Free: ${why}`),
     ];
   }
 

@@ -1,6 +1,10 @@
-// Where on a map a cell is. The same as layout.go, to which a test holds it.
+// Where on a map a cell is. Rows read like text, and each row is a CIDR of its own. A Hilbert curve
+// makes each CIDR a square, or two adjacent squares, at any size.
 
-/** grid is how many columns and rows a map of 2^bits cells has. */
+/**
+ * grid is how many columns and rows a map of 2^bits cells has. Maps are up to four times as wide as
+ * high, because screens have more room there; with many small cells, up to twice.
+ */
 export function grid(layout, bits) {
   let across = Math.ceil(bits / 2);
   if (layout === "rows") across = Math.min(Math.max(Math.min((bits + 3) >> 1, 7), (bits >> 1) + 1), bits);
@@ -16,6 +20,10 @@ export function at(layout, bits, cell) {
   return [x + Math.floor(cell / (rows * rows)) * rows, y];
 }
 
+/**
+ * hilbert is point d of the curve that leads from (0, 0) to (side-1, 0) in a square: d2xy of Warren,
+ * Hacker's Delight, 2nd edition, chapter 16, in its iterative form.
+ */
 function hilbert(side, d) {
   let x = 0, y = 0;
   for (let s = 1; s < side; s *= 2) {

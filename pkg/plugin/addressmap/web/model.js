@@ -67,7 +67,7 @@ export class Model {
     this.#sorted = null;
     const byKey = new Map();
     this.pools = pools.map((given) => {
-      const pool = { ...given, key: `${given.name} ${given.family}`, strays: null, names: new Set() };
+      const pool = { ...given, key: `${given.pool} ${given.family}`, strays: null, names: new Set() };
       pool.sections = given.sections.map((s) => newSection(pool, s));
       byKey.set(pool.key, pool);
       return pool;

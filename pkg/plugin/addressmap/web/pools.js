@@ -43,27 +43,27 @@ export class Pools {
       this.#views.set(s.key, v);
       return v.element;
     });
-    return el("section", { class: "pool", id: cardId(pool), "aria-label": `pool ${pool.name}, ${pool.family}` }, el("div", { class: "about" }), el("div", { class: "maps" }, ...views));
+    return el("section", { class: "pool", id: cardId(pool), "aria-label": `pool ${pool.pool}, ${pool.family}` }, el("div", { class: "about" }), el("div", { class: "maps" }, ...views));
   }
 
   #about(p) {
-    const held = p.inService + p.draining + p.coolingDown;
+    const { inService, draining, coolingDown } = p.blocks, total = p.totalBlocks, held = inService + draining + coolingDown;
     const family = { ipv4: "IPv4", ipv6: "IPv6" }[p.family] ?? "";
-    const gauge = el("div", { class: "gauge", role: "img", "aria-label": `${p.inService} in service, ${p.draining} draining, ${p.coolingDown} cooling down, of ${many(p.total)} blocks` });
-    for (const [phase, n] of [["InService", p.inService], ["Draining", p.draining], ["CoolingDown", p.coolingDown]]) {
-      if (n === 0 || p.total === 0) continue;
+    const gauge = el("div", { class: "gauge", role: "img", "aria-label": `${inService} in service, ${draining} draining, ${coolingDown} cooling down, of ${many(total)} blocks` });
+    for (const [phase, n] of [["InService", inService], ["Draining", draining], ["CoolingDown", coolingDown]]) {
+      if (n === 0 || total === 0) continue;
       const part = el("i", { class: phase });
-      part.style.width = `${(100 * n) / p.total}%`;
+      part.style.width = `${(100 * n) / total}%`;
       gauge.append(part);
     }
     const figure = (n, words) => el("span", {}, el("b", {}, n), ` ${words}`);
     const head = el("div", { class: "head" },
-      el("h2", {}, p.name),
-      family && el("span", { class: "kind" }, `${family} · /${p.blockBits} blocks · ${count(p.nodes, "node")}`),
+      el("h2", {}, p.pool),
+      family && el("span", { class: "kind" }, `${family} · /${p.blockBits} blocks · ${count(p.selectedNodes, "node")}`),
       p.state !== "Ready" && el("span", { class: "state" }, p.state),
       el("p", { class: "figures" },
-        figure(held.toLocaleString("en"), `of ${many(p.total)} blocks held`),
-        figure(many(p.free), "free"),
+        figure(held.toLocaleString("en"), `of ${many(total)} blocks held`),
+        figure(many(p.freeBlocks), "free"),
         held > 0 && figure(percent(p.used, p.addresses), `of ${p.addresses.toLocaleString("en")} addresses in use`)));
     return [head, gauge, p.message ? el("p", { class: "message" }, p.message) : ""];
   }

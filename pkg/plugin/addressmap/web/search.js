@@ -50,7 +50,7 @@ export class Search {
     if (!prefix) return [];
     const found = this.app.model.find(prefix), name = format(prefix.bytes);
     if (!found) return [{ kind: "address", what: name, where: "in no pool", none: true }];
-    const where = found.block ? `${found.block.cidr}, ${found.block.node}` : `free, in pool ${found.pool.name}`;
+    const where = found.block ? `${found.block.cidr}, ${found.block.node}` : `free, in pool ${found.pool.pool}`;
     return [{
       kind: "address", what: name, where,
       choose: () => {

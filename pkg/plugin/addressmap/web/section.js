@@ -51,7 +51,7 @@ export class SectionView {
       section.drains ? "draining: no new blocks from here" : section.cordoned && "cordoned: no new blocks from here",
       section.closedBy && `assigned by pool ${section.closedBy}`,
     ].filter(Boolean).join(" · ");
-    this.canvas.setAttribute("aria-label", `${section.pool.name} ${title}, ${this.words.textContent}`);
+    this.canvas.setAttribute("aria-label", `${section.pool.pool} ${title}, ${this.words.textContent}`);
     this.cursor = Math.min(this.cursor, this.size - 1);
   }
 

@@ -4,7 +4,7 @@ export const phases = { InService: "in service", Draining: "draining", CoolingDo
 
 export const ramp = ["idle", "to 25%", "to 50%", "to 75%", "below 100%", "full"];
 
-/** level is the place of a block on the ramp: level of palette.go. */
+/** level is the place of a block on the ramp. */
 export function level(block) {
   if (block.used <= 0 || block.addresses <= 0) return 0;
   if (block.used >= block.addresses) return 5;
