@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -120,23 +119,6 @@ func (e *Env) Sleep(ctx context.Context, d time.Duration) error {
 		return e.Place.Sleep(ctx, d)
 	}
 	return clusterread.Sleep(ctx, d)
-}
-
-// AddSelector adds the flag -l.
-func AddSelector(cmd *cobra.Command, to *string, what string) {
-	cmd.Flags().StringVarP(to, "selector", "l", "", "only "+what+" with these labels, as in zone=a,!storage; not with names")
-}
-
-// ParseSelector parses the flag -l, which cannot be combined with names.
-func ParseSelector(selector string, names []string) (labels.Selector, error) {
-	if selector != "" && len(names) > 0 {
-		return nil, Usagef("--selector goes without names, and %s is given", names[0])
-	}
-	picked, err := labels.Parse(selector)
-	if err != nil {
-		return nil, Usagef("--selector is %s: %w", selector, err)
-	}
-	return picked, nil
 }
 
 // CompleteNodes completes names of Nodes.

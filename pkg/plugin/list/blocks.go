@@ -67,16 +67,18 @@ a block on its way out waits.`,
 			if w.phase != "" && !slices.Contains(phaseNames(), w.phase) {
 				return cli.Usagef("--phase is %s: must be %s", w.phase, suggest.OneOf(phaseNames()))
 			}
-			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (any, cli.Table, error) {
-				if err := checkFilter(c, w); err != nil {
-					return nil, cli.Table{}, err
-				}
-				rows := BlockRows(c, w)
-				return rows, blockTable(c.Now, rows), nil
-			})
+			c, err := e.Read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := checkFilter(c, w); err != nil {
+				return err
+			}
+			rows := BlockRows(c, w)
+			return e.Print(&o, rows, blockTable(c.Now, rows))
 		},
 	}
-	o.AddListFlags(cmd)
+	o.AddFlags(cmd)
 	cmd.Flags().StringVar(&w.Pool, "pool", "", "only blocks of this pool")
 	cmd.Flags().StringVar(&w.node, "node", "", "only blocks of this node")
 	cmd.Flags().StringVar(&w.phase, "phase", "", "only blocks in this phase: InService, Draining or CoolingDown")
@@ -139,7 +141,7 @@ func phaseNames() []string {
 }
 
 func blockTable(now time.Time, rows []BlockRow) cli.Table {
-	t := cli.TableOf("blocks", rows, func(r *BlockRow) []any {
+	return cli.TableOf("blocks", rows, func(r *BlockRow) []any {
 		phase := r.Phase
 		if r.Conflict {
 			phase += ",Conflict"
@@ -152,6 +154,4 @@ func blockTable(now time.Time, rows []BlockRow) cli.Table {
 			cli.Dash(r.Reason), cli.Dash(r.WaitsFor), cli.Age(now, r.Created),
 		}
 	}, "Block", "CIDR+", "Pool", "Node", "Phase", "Used", "Reason+", "Waits for", "Age")
-	t.Kind = "podipblock.cilium-pool.io/"
-	return t
 }

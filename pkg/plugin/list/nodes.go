@@ -74,18 +74,26 @@ the number of addresses of its blocks that are in use.`,
 		Example:           cli.Examples("get nodes", "get nodes edge-01 edge-02 -o wide", "get nodes -o json | jq '.[] | select(.state != \"OK\")'"),
 		ValidArgsFunction: e.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			picked, err := cli.ParseSelector(selector, args)
+			if selector != "" && len(args) > 0 {
+				return cli.Usagef("--selector goes without names, and %s is given", args[0])
+			}
+			picked, err := labels.Parse(selector)
+			if err != nil {
+				return cli.Usagef("--selector is %s: %w", selector, err)
+			}
+			c, err := e.Read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (any, cli.Table, error) {
-				rows, err := pickedNodes(c, args, picked)
-				return rows, nodeTable(rows), err
-			})
+			rows, err := pickedNodes(c, args, picked)
+			if err != nil {
+				return err
+			}
+			return e.Print(&o, rows, nodeTable(rows))
 		},
 	}
-	cli.AddSelector(cmd, &selector, "Nodes")
-	o.AddListFlags(cmd)
+	cmd.Flags().StringVarP(&selector, "selector", "l", "", "only Nodes with these labels, as in zone=a,!storage; not with names")
+	o.AddFlags(cmd)
 	return cmd
 }
 
@@ -155,14 +163,12 @@ func nodeState(c *cluster.Cluster, d *cluster.Decision, r *nodeRow) string {
 }
 
 func nodeTable(rows []nodeRow) cli.Table {
-	t := cli.TableOf("nodes", rows, func(r *nodeRow) []any {
+	return cli.TableOf("nodes", rows, func(r *nodeRow) []any {
 		return []any{
 			r.Node, cli.Dash(FamilyWords(r.Family, r.CiliumPool)), cli.Dash(r.Pool), r.Blocks.Held(), r.Blocks.Draining,
 			r.Blocks.CoolingDown, r.Demand, r.Capacity, cli.Fraction(r.Used, r.Addresses), r.Reclaimable, r.State,
 		}
 	}, "Node", "Family", "Pool", "Blocks", "Draining+", "Cooling Down+", "Needs", "Has", "Used", "Spare blocks+", "State")
-	t.Kind = "node/"
-	return t
 }
 
 // FamilyWords returns a family, followed by its Cilium pool unless that is the default one.

@@ -26,7 +26,7 @@ func NewGet(e *cli.Env) *cobra.Command {
 		Short: "List nodes, pools or blocks",
 		Long: `Lists nodes, pools or blocks with numbers that kubectl get cannot know, such as the
 addresses in use and needed.`,
-		Example: cli.Examples("get pools", "get nodes -l zone=a -o wide", "get blocks --node edge-01 -w"),
+		Example: cli.Examples("get pools", "get nodes -l zone=a -o wide", "get blocks --node edge-01"),
 		RunE: func(*cobra.Command, []string) error {
 			return cli.Usagef("say what to list: nodes, pools or blocks")
 		},
@@ -37,7 +37,6 @@ addresses in use and needed.`,
 
 func newPools(e *cli.Env) *cobra.Command {
 	var o cli.Flags
-	selector := ""
 	cmd := &cobra.Command{
 		Use:     "pools [POOL...]",
 		Aliases: []string{"pool"},
@@ -55,46 +54,38 @@ operator's flags.`,
 		Example:           cli.Examples("get pools", "get pools zone-a -o wide", "get pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
 		ValidArgsFunction: e.CompletePools,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			picked, err := cli.ParseSelector(selector, args)
+			c, err := e.Read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (any, cli.Table, error) {
-				rows, err := pickedPools(c, args, picked)
-				return rows, poolTable(rows, c.Now), err
-			})
+			rows, err := pickedPools(c, args)
+			if err != nil {
+				return err
+			}
+			return e.Print(&o, rows, poolTable(rows, c.Now))
 		},
 	}
-	cli.AddSelector(cmd, &selector, "PodIPPools")
-	o.AddListFlags(cmd)
+	o.AddFlags(cmd)
 	return cmd
 }
 
-func pickedPools(c *cluster.Cluster, names []string, picked labels.Selector) ([]PoolRow, error) {
+func pickedPools(c *cluster.Cluster, names []string) ([]PoolRow, error) {
 	for _, name := range names {
 		if c.PodIPPools[name] == nil {
 			return nil, fmt.Errorf("there is no PodIPPool %s%s", name, suggest.DidYouMean(name, slices.Collect(maps.Keys(c.PodIPPools))))
 		}
 	}
-	rows := []PoolRow{}
-	for _, r := range PoolRows(c) {
-		if len(names) == 0 && picked.Matches(labels.Set(c.PodIPPools[r.Pool].Labels)) || slices.Contains(names, r.Pool) {
-			rows = append(rows, r)
-		}
-	}
-	return rows, nil
+	return slices.DeleteFunc(PoolRows(c), func(r PoolRow) bool { return len(names) > 0 && !slices.Contains(names, r.Pool) }), nil
 }
 
 func poolTable(rows []PoolRow, now time.Time) cli.Table {
-	t := cli.TableOf("pools", rows, func(r *PoolRow) []any {
+	return cli.TableOf("pools", rows, func(r *PoolRow) []any {
 		return []any{
 			r.Pool, cli.Dash(r.Family), r.Priority, r.Selected, r.Nodes, fmt.Sprintf("/%d", r.BlockBits),
 			fmt.Sprintf("%d/%s", r.Blocks.Held(), cli.Many(uint64(r.Total))), cli.Many(uint64(r.Free)), fmt.Sprintf("%d%%", r.Full), cli.Many(uint64(r.Room)),
 			r.Blocks.Draining, r.Blocks.CoolingDown, cli.Fraction(r.Used, r.Addresses), r.Window.words(now), suggest.Few(r.CIDRs), r.State,
 		}
 	}, "Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Blocks", "Free", "Full", "Room", "Draining+", "Cooling Down+", "Used", "Window+", "CIDRs+", "State")
-	t.Kind = "podippool.cilium-pool.io/"
-	return t
 }
 
 // PoolRow is one family of a pool, for users and scripts.
@@ -138,7 +129,7 @@ type windowRow struct {
 // PoolRows returns a row for each family of each pool.
 func PoolRows(c *cluster.Cluster) []PoolRow {
 	blocks := BlockRows(c, BlockFilter{})
-	var rows []PoolRow
+	rows := []PoolRow{}
 	for _, name := range c.Pools.Names() {
 		pool := c.Pools.Get(name)
 		var counted [2]*state.FamilyUsage // nil while the pool is invalid
