@@ -134,54 +134,28 @@ func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	return int(cli.Failed)
 }
 
-// versions are the versions of the plugin and the operator.
-type versions struct {
-	Client string `json:"clientVersion"`
-	// Operator is the version of the operator that leads or led last, and Commit its sources;
-	// empty: unknown, and Unknown says why.
-	Operator string `json:"operatorVersion,omitempty"`
-	Commit   string `json:"operatorCommit,omitempty"`
-	Unknown  string `json:"operatorUnknown,omitempty"`
-}
-
 func versionCommand(e *cli.Env) *cobra.Command {
-	var o cli.Flags
-	client := false
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the versions of this command and of the operator",
 		Long: `Shows the version of this command, and that of the operator that leads or led last,
-as its Lease says.
+as its Lease says. kubectl cilium-pool --version shows the first alone.
 
 Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
-		Example: cli.Examples("version", "version --client", "version -o json"),
+		Example: cli.Examples("version"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versions{Client: cmd.Root().Version}
-			if !client {
-				operator, err := e.FindOperator(cmd.Context())
-				if err != nil {
-					return err
-				}
-				v.Operator, v.Commit, v.Unknown = operator.Settings.Version, operator.Settings.Commit, operator.NoSettings
+			operator, err := e.FindOperator(cmd.Context())
+			if err != nil {
+				return err
 			}
-			err := e.Describe(&o, v, func(s *cli.Text) {
-				s.Line("Client Version: %s", v.Client)
-				switch {
-				case client:
-				case v.Unknown != "":
-					s.Line("Operator Version: unknown, as %s", v.Unknown)
-				default:
-					s.Line("Operator Version: %s", cli.Dash(v.Operator))
-				}
-			})
-			if err == nil && v.Unknown != "" {
+			fmt.Fprintf(e.Out, "Client Version: %s\n", cmd.Root().Version)
+			if operator.NoSettings != "" {
+				fmt.Fprintf(e.Out, "Operator Version: unknown, as %s\n", operator.NoSettings)
 				return cli.Failed
 			}
-			return err
+			fmt.Fprintf(e.Out, "Operator Version: %s\n", cli.Dash(operator.Settings.Version))
+			return nil
 		},
 	}
-	o.AddFlags(cmd)
-	cmd.Flags().BoolVar(&client, "client", client, "only the version of this command: no cluster is needed")
-	return cmd
 }

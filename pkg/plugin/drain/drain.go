@@ -21,7 +21,7 @@ import (
 
 type flags struct {
 	dryRun, undo, now, yes, wait bool
-	every, timeout               time.Duration
+	timeout                      time.Duration
 	evict, emptyDirs             bool
 	maxConcurrent                int
 
@@ -101,7 +101,7 @@ move a pod that --evict leaves alone.`
 
 // New returns the command drain.
 func New(e *cli.Env) *cobra.Command {
-	f := flags{wait: true, every: 2 * time.Second, maxConcurrent: 5, maxRestarts: 1}
+	f := flags{wait: true, maxConcurrent: 5, maxRestarts: 1}
 	cmd := &cobra.Command{
 		Use:   "drain POOL|CIDR|BLOCK",
 		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show the obstacles",
@@ -142,7 +142,6 @@ func (f *flags) add(cmd *cobra.Command, e *cli.Env) {
 	fs.IntVar(&f.maxConcurrent, "max-concurrent", f.maxConcurrent, "with --evict: number of pods that may be on their way out at a time")
 	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", f.emptyDirs, "with --evict: also evict pods with emptyDir volumes, losing their data")
 	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block cools down, and show the obstacles")
-	fs.DurationVar(&f.every, "every", f.every, "time between two reads of the cluster while waiting")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "time to wait; 0: without end")
 	fs.StringVar(&f.to, "to", "", "renumber: the CIDR that the pool gets instead, or another pool")
 	fs.BoolVar(&f.status, "status", false, "with --to: print the step reached, and write nothing")

@@ -29,7 +29,7 @@ func newFollower(e *cli.Env, f flags) *follower {
 	return &follower{env: e, flags: f, printed: map[string]string{}}
 }
 
-// follow reads the cluster every --every and passes it to look, until that reports the end of
+// follow reads the cluster again and again and passes it to look, until that reports the end of
 // the wait or fails. stopped returns the error of a wait that ended early.
 func (w *follower) follow(ctx context.Context, look func(context.Context, *cluster.Cluster) (done bool, err error), stopped func(left string) error) error {
 	reading := ctx // the first read may outlast the timeout, so that there is something to print
@@ -49,7 +49,7 @@ func (w *follower) follow(ctx context.Context, look func(context.Context, *clust
 				return err
 			}
 		}
-		if w.env.Sleep(ctx, max(w.flags.every, time.Second)) != nil {
+		if w.env.Sleep(ctx, 2*time.Second) != nil {
 			return stopped(cli.Count(len(w.printed), "block"))
 		}
 	}

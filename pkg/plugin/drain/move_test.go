@@ -69,17 +69,3 @@ func TestTakeOut(t *testing.T) {
 		t.Errorf("reserved are %v", got)
 	}
 }
-
-func TestRounds(t *testing.T) {
-	a := newAgents(t, "a1:a", "a2:a", "a3:a", "b1:b", "c1:c")
-	m := move{}
-	for _, test := range []struct{ limit, want int }{{1, 5}, {2, 3}, {5, 3}} {
-		f := flags{restartAgents: true, maxRestarts: test.limit}
-		if got := m.restartRounds(a.Cluster, []string{"a1", "a2", "a3", "b1", "c1"}, f); got != test.want {
-			t.Errorf("%d at a time: %d rounds, want %d", test.limit, got, test.want)
-		}
-	}
-	if got := m.restartRounds(a.Cluster, []string{"a1"}, flags{maxRestarts: 1}); got != 0 {
-		t.Errorf("%d rounds of restarts that are left to people", got)
-	}
-}

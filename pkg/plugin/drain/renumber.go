@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -120,10 +119,6 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error 
 	return nil
 }
 
-// reportEvery is the interval of an agent's reports of addresses in use and of its answers to marks
-// (Cilium v1.20.1, --ipam-cilium-node-update-rate).
-const reportEvery = 15 * time.Second
-
 func (m *move) beginning() string {
 	if m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: %s is added, and %s drains", m.old.pool, m.to, m.from)
@@ -162,11 +157,10 @@ func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f fl
 	for _, r := range rows {
 		fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 	}
-	var evicts []*corev1.Pod
 	if f.evict {
 		fmt.Fprint(e.Out, "3. ")
-		var err error
-		if evicts, err = newEvicter(e, c.Client, f).plan(ctx, podsIn(c, rows)); err != nil {
+		evicts, err := newEvicter(e, c.Client, f).plan(ctx, podsIn(c, rows))
+		if err != nil {
 			return err
 		}
 		if err := printBudgets(ctx, e, c, evicts); err != nil {
@@ -182,7 +176,6 @@ func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f fl
 	}
 	fmt.Fprintf(e.Out, "4. %s to restart, %s: %s\n", cli.Count(len(agents), "agent"), who, suggest.Few(agents))
 	fmt.Fprintf(e.Out, "5. %s\n", m.ending(c))
-	fmt.Fprintln(e.Out, m.estimate(c, evicts, agents, f))
 	return nil
 }
 
@@ -275,51 +268,6 @@ func (m *move) agentsIn(c *cluster.Cluster) []string {
 		return own
 	})
 }
-
-// estimate describes the least time of a move, and its computation: evictions and restarts in
-// rounds, and the waits of an address and a block.
-func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []string, f flags) string {
-	settings, grace := c.Operator.Settings, time.Duration(0)
-	for _, p := range evicts {
-		if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-			grace = max(grace, time.Duration(*s)*time.Second)
-		}
-	}
-	release := 2*reportEvery + settings.Defaults.Policy.AckHold
-	total, parts := time.Duration(0), []string(nil)
-	add := func(d time.Duration, format string, args ...any) {
-		total, parts = total+d, append(parts, fmt.Sprintf(format, args...))
-	}
-	if n := rounds(len(evicts), f.maxConcurrent); n > 0 {
-		add(time.Duration(n)*grace, "%s of evictions of up to %s (the longest grace period)", cli.Count(n, "round"), grace)
-	}
-	if n := m.restartRounds(c, agents, f); n > 0 {
-		round := settings.AgentSettle + reportEvery + release
-		add(time.Duration(n)*round, "%s of restarts of %s (--agent-settle-time, a report, %s for the release)", cli.Count(n, "round"), round, release)
-	} else {
-		add(release, "%s for the release (two reports, the hold)", release)
-	}
-	if pool := c.Pools.Get(m.old.pool); pool != nil {
-		add(pool.Cooldown, "%s of cooldown", pool.Cooldown)
-	}
-	return fmt.Sprintf("estimated: %s = %s. Budgets, maintenance windows and rates, and the time that successors and agents take to start come on top", total, strings.Join(parts, " + "))
-}
-
-// restartRounds returns the number of rounds for this command's restarts of agents.
-func (m *move) restartRounds(c *cluster.Cluster, agents []string, f flags) int {
-	if !f.restartAgents {
-		return 0
-	}
-	inZone, most := map[string]int{}, 0
-	for _, node := range agents {
-		zone := zoneOf(c.Nodes[node])
-		inZone[zone]++
-		most = max(most, inZone[zone])
-	}
-	return max(most, rounds(len(agents), f.maxRestarts))
-}
-
-func rounds(n, atATime int) int { return (n + atATime - 1) / atATime }
 
 func printStatus(e *cli.Env, c *cluster.Cluster, m move) error {
 	rows := m.rows(c)

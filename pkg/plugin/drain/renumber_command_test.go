@@ -99,7 +99,7 @@ func TestRenumberWritesNothing(t *testing.T) {
 	}{
 		"not confirmed":         {nil, func(*flags) {}, usage, "1. PodIPPool p: 10.1.0.0/24 is added, and 10.0.0.0/24 drains"},
 		"--dry-run":             {nil, func(f *flags) { f.dryRun = true }, func(err error) bool { return err == nil }, "5. PodIPPool p: 10.0.0.0/24 is taken out"},
-		"--dry-run --yes":       {nil, func(f *flags) { f.dryRun, f.yes = true, true }, func(err error) bool { return err == nil }, "estimated"},
+		"--dry-run --yes":       {nil, func(f *flags) { f.dryRun, f.yes = true, true }, func(err error) bool { return err == nil }, "4. 0 agents to restart"},
 		"--status":              {nil, func(f *flags) { f.status = true }, func(err error) bool { return errors.Is(err, cli.Failed) }, "not begun"},
 		"in another mode":       {[]client.Object{lease}, func(f *flags) { f.yes = true }, usage, ""},
 		"to abort in that mode": {[]client.Object{lease}, func(f *flags) { f.abort = true }, usage, ""},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -114,6 +115,10 @@ func (v *restarter) restart(ctx context.Context, node string, agent *corev1.Pod)
 	}
 	return nil
 }
+
+// reportEvery is the interval of an agent's reports of addresses in use and of its answers to marks
+// (Cilium v1.20.1, --ipam-cilium-node-update-rate).
+const reportEvery = 15 * time.Second
 
 // reportsAnew reports whether an agent has run for long enough that its CiliumNode no longer
 // has its predecessor's report.
