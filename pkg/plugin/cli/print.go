@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
@@ -92,3 +95,106 @@ func WriteJSON(w io.Writer, v any) error {
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
+
+// Age returns the time since t, as kubectl writes it.
+func Age(now, t time.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(max(0, now.Sub(t)))
+}
+
+// Count returns "1 block" or "2 blocks".
+func Count(n int, one string) string { return Plural(n, one, one+"s") }
+
+// Plural returns "1 address" or "2 addresses".
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Dash returns "-" in place of an empty cell.
+func Dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// Fraction returns part/whole.
+func Fraction(part, whole int) string { return fmt.Sprintf("%d/%d", part, whole) }
+
+// Percent returns part of whole, rounded up; "-" if whole is 0.
+func Percent(part, whole int) string {
+	if whole == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d%%", int(math.Ceil(100*float64(part)/float64(whole))))
+}
+
+// Duration formats a duration without parts that are zero: 10m, not 10m0s.
+func Duration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// Many formats large counts, such as IPv6's, as powers of two.
+func Many(n uint64) string {
+	if n < 1<<20 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("2^%d", int(math.Log2(float64(n))))
+}
+
+// Text collects lines for users.
+type Text struct{ lines strings.Builder }
+
+// Line adds a line.
+func (t *Text) Line(format string, args ...any) { fmt.Fprintf(&t.lines, format+"\n", args...) }
+
+// Table adds a table, formatted according to the flags.
+func (t *Text) Table(o *Flags, rows Table) {
+	_ = rows.print(&t.lines, &t.lines, o) // a strings.Builder takes all
+}
+
+// String returns all lines.
+func (t *Text) String() string { return t.lines.String() }
+
+// WriteText writes the text that describe builds.
+func (e *Env) WriteText(describe func(*Text)) error {
+	var t Text
+	describe(&t)
+	_, err := e.Out.Write([]byte(t.String()))
+	return err
+}
+
+// Code is an exit code, as the error of a command that has already printed the problem.
+type Code int
+
+// Exit codes of all commands. docs/kubectl/README.md has the table.
+const (
+	// Failed: the command failed, or its check found a problem.
+	Failed Code = 1
+	// Usage: the command line is wrong, and the command did not run.
+	Usage Code = 2
+	// NotReached: the requested state needs user action first.
+	NotReached Code = 3
+)
+
+func (e Code) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// UsageError is an error in the command line.
+type UsageError struct{ error }
+
+func (e UsageError) Unwrap() error { return e.error }
+
+// Usagef returns an error in the command line.
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
