@@ -8,125 +8,112 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// blocksOfAll checks blocks on their own, and their Nodes and pools.
-func (c *check) blocksOfAll() {
-	for i := range c.blocks {
-		b := &c.blocks[i]
-		f := Finding{Object: blockObject(b.Name), Subject: b.CIDR}
-		if err := c.bad[b.Name]; err != nil {
-			f.Reason, f.Says = BlockMalformed, err.Error()
-			c.add(f)
+// checkBlocks checks blocks on their own, and their Nodes and pools.
+func checkBlocks(x *index, found *findings) {
+	for i := range x.allBlocks {
+		b := &x.allBlocks[i]
+		if err := x.bad[b.Name]; err != nil {
+			found.add(BlockMalformed, aboutBlock(b), "%s", err)
 			continue
 		}
-		if conflict := c.conflict[b.Name]; conflict != nil {
-			f.Reason, f.Others = BlocksOverlap, []Object{blockObject(crd.BlockName(conflict.Old.CIDR))}
-			f.Says = fmt.Sprintf("block of node %s shares addresses with %s of node %s, which was first", b.Node, conflict.Old.CIDR, conflict.Old.Owner.Node)
-			c.add(f)
+		if conflict := x.conflict[b.Name]; conflict != nil {
+			found.add(BlocksOverlap, aboutBlock(b, blockObject(crd.BlockName(conflict.Old.CIDR))),
+				"block of node %s shares addresses with %s of node %s, which was first", b.Node, conflict.Old.CIDR, conflict.Old.Owner.Node)
 		}
-		if c.poolByName[b.Pool] == nil {
-			c.add(Finding{Reason: BlockWithoutPool, Object: blockObject(b.Name), Others: []Object{poolObject(b.Pool)}, Subject: b.CIDR,
-				Says: "block of PodIPPool " + b.Pool + ", which is not there"})
+		if x.cluster.Pools.Get(b.Pool) == nil {
+			found.add(BlockWithoutPool, aboutBlock(b, poolObject(b.Pool)), "block of PodIPPool %s, which is not there", b.Pool)
 		}
-		if !b.Finalized && !b.Deleting && b.Phase != ipalloc.CoolingDown {
-			c.add(Finding{Reason: BlockUnprotected, Object: blockObject(b.Name), Subject: b.CIDR,
-				Says: "block of node " + b.Node + " without its finalizer"})
+		n := &nodeCheck{x, found, x.byName[b.Node]}
+		switch {
+		case b.Phase == ipalloc.CoolingDown:
+			n.cooldown(b)
+			continue
+		case !b.Finalized && !b.Deleting:
+			found.add(BlockUnprotected, aboutBlock(b), "block of node %s without its finalizer", b.Node)
 		}
-		c.blockAndNode(b, c.byName[b.Node])
-		c.cooldown(b, c.byName[b.Node])
+		if n.obj == nil {
+			found.add(BlockWithoutNode, aboutBlock(b, nodeObject(n.name)), "block %s, and there is no Node %s", b.Phase, n.name)
+		} else if n.optedOut && n.view == nil {
+			found.add(BlockWithoutNode, aboutBlock(b, nodeObject(n.name)), "block %s, and Node %s says that Cilium does not run on it, and has no CiliumNode", b.Phase, n.name)
+		}
 	}
-}
-
-func (c *check) blockAndNode(b *crd.Block, n *node) {
-	if b.Phase == ipalloc.CoolingDown || n.obj != nil && (!n.optedOut || n.view != nil) {
-		return
-	}
-	says := "there is no Node " + n.name
-	if n.obj != nil {
-		says = "Node " + n.name + " says that Cilium does not run on it, and has no CiliumNode"
-	}
-	c.add(Finding{Reason: BlockWithoutNode, Object: blockObject(b.Name), Others: []Object{nodeObject(n.name)}, Subject: b.CIDR,
-		Says: fmt.Sprintf("block %s, and %s", b.Phase, says)})
 }
 
 // cooldown checks whether a block cools down for longer than it should.
-func (c *check) cooldown(b *crd.Block, n *node) {
-	if b.Phase != ipalloc.CoolingDown || c.isPaused(n, b) {
-		return
+func (n *nodeCheck) cooldown(b *crd.Block) {
+	cooldown := n.cluster.Cooldown(*b)
+	if ends := b.Since.Add(cooldown); n.isOld(ends) && !n.isPaused(b) {
+		n.add(CooldownOverdue, aboutBlock(b, nodeObject(b.Node)), "cools down (%s) since %s, %s longer than its %s",
+			b.Reason, b.Since.UTC().Format(time.RFC3339), n.ago(ends), cooldown)
 	}
-	cooldown := c.cluster.Cooldown(*b)
-	over := c.now.Sub(b.Since.Add(cooldown))
-	if over < c.StuckAfter {
-		return
-	}
-	c.add(Finding{Reason: CooldownOverdue, Object: blockObject(b.Name), Others: []Object{nodeObject(b.Node)}, Subject: b.CIDR,
-		Says: fmt.Sprintf("cools down (%s) since %s, %s longer than its %s", b.Reason, b.Since.UTC().Format(time.RFC3339), over.Round(time.Second), cooldown)})
 }
 
-// blocksOf checks that a node's pool and podCIDRs have its blocks. It skips blocks
+// isPaused reports whether the operator keeps a block unchanged.
+func (n *nodeCheck) isPaused(b *crd.Block) bool {
+	var view *ciliumnode.View
+	if n.view != nil {
+		view = n.view.View
+	}
+	return n.pausedFor(ipalloc.FamilyOf(b.CIDR.Addr()), n.cluster.CiliumPoolOf(*b, view))
+}
+
+// assignedBlocks checks that a node's pool and podCIDRs have its blocks. It skips blocks
 // that overlap, which have findings of their own.
-func (c *check) blocksOf(n *node) {
+func (n *nodeCheck) assignedBlocks() {
 	published := map[*crd.Block]int{}
 	for _, a := range n.view.published() {
-		if b := c.holder(n, a); b != nil && b.Node == n.name {
+		if b := n.holder(n.node, a); b != nil && b.Node == n.name {
 			published[b]++
 		}
 	}
 	for _, b := range n.blocks {
-		if c.bad[b.Name] != nil || c.byCIDR[b.CIDR] != b || len(c.space.Overlapping(b.CIDR)) > 0 {
+		if n.bad[b.Name] != nil || n.byCIDR[b.CIDR] != b || len(n.space.Overlapping(b.CIDR)) > 0 {
 			continue
 		}
 		if n.view.BlockAssignment != nil {
-			c.wholeBlock(n, b)
+			n.wholeBlock(b)
 		} else {
-			c.blockOf(n, b, published[b])
+			n.block(b, published[b])
 		}
 	}
 }
 
-func (c *check) blockOf(n *node, b *crd.Block, published int) {
-	f := Finding{Object: blockObject(b.Name), Others: []Object{c.allocationObject(n.name)}, Subject: b.CIDR}
-	listed := n.view.Lists(b.CIDR)
+func (n *nodeCheck) block(b *crd.Block, published int) {
+	f, listed := aboutBlock(b, n.assigner(n.name)), n.view.Lists(b.CIDR)
 	switch {
 	case b.Phase == ipalloc.CoolingDown && (published > 0 || listed):
-		f.Reason = CoolingBlockPublished
-		f.Says = fmt.Sprintf("cools down, and CiliumNode %s has %d of its addresses in the pool (in podCIDRs: %t)", n.name, published, listed)
+		n.add(CoolingBlockPublished, f, "cools down, and CiliumNode %s has %d of its addresses in the pool (in podCIDRs: %t)", n.name, published, listed)
 	case published > 0 && !listed:
-		f.Reason = BlockNotListed
-		f.Says = fmt.Sprintf("%d addresses in the pool of CiliumNode %s, and not in its podCIDRs", published, n.name)
-	case b.Phase == ipalloc.InService && published == 0 && c.shouldBePublished(n, b):
-		f.Reason = BlockNotPublished
-		f.Says = fmt.Sprintf("no address in the pool of CiliumNode %s (in podCIDRs: %t), created %s ago", n.name, listed, c.now.Sub(b.Created).Round(time.Second))
-	case b.Phase == ipalloc.Draining && c.drainStands(n, b, published):
-		f.Reason = DrainStuck
-		f.Says = fmt.Sprintf("drains (%s) since %s, with %d addresses left and none in use; nothing has moved for %s, and %s",
-			b.Reason, b.Since.UTC().Format(time.RFC3339), published, c.now.Sub(n.view.lastChange()).Round(time.Second), n.agent())
-	default:
-		return
+		n.add(BlockNotListed, f, "%d addresses in the pool of CiliumNode %s, and not in its podCIDRs", published, n.name)
+	case b.Phase == ipalloc.InService && published == 0 && n.shouldBePublished(b):
+		n.add(BlockNotPublished, f, "no address in the pool of CiliumNode %s (in podCIDRs: %t), created %s ago", n.name, listed, n.ago(b.Created))
+	case b.Phase == ipalloc.Draining && published > 0:
+		n.drain(b, fmt.Sprintf("%d addresses left and none in use", published))
 	}
-	c.add(f)
 }
 
 // shouldBePublished excludes blocks that have a reason not to be published: a pause, a limit,
 // or a block that is new, must leave, or has no address that pods may have.
-func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
+func (n *nodeCheck) shouldBePublished(b *crd.Block) bool {
 	l := n.view.Limits
-	if n.obj == nil || c.isPaused(n, b) || n.moving || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter || !c.givesFrom(b) {
+	if n.obj == nil || n.isPaused(b) || n.moving || b.Deleting || !n.isOld(b.Created) || !n.givesFrom(b) {
 		return false
 	}
 	has := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))
 	if l.MaxAllocate > 0 && has >= l.MaxAllocate {
 		return false
 	}
-	return n.view.BlockAssignment != nil || has < c.MaxAddresses && l.MaxAboveWatermark <= 0
+	return n.view.BlockAssignment != nil || has < n.Defaults.Policy.MaxAddresses && l.MaxAboveWatermark <= 0
 }
 
 // givesFrom reports whether a block's pool assigns addresses of it to pods.
-func (c *check) givesFrom(b *crd.Block) bool {
-	pool := c.poolByName[b.Pool]
+func (n *nodeCheck) givesFrom(b *crd.Block) bool {
+	pool := n.cluster.Pools.Get(b.Pool)
 	return pool != nil && !pool.Inactive && !pool.Frozen() && !pool.Deleting && !pool.Drains(b.CIDR) && pool.UsableCount(b.CIDR) > 0
 }
 
@@ -150,25 +137,23 @@ func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	return n
 }
 
-// lastChange is no earlier than the last change. Zero: unknown.
-func (cn *CiliumNode) lastChange() time.Time { return cmp.Or(cn.Changed, cn.SeenSince) }
-
-// drainStands reports whether a drain is stuck: neither block nor CiliumNode has changed for long,
-// although no address of the block is in use any more. If the time of a change is unknown, so is
-// this.
-func (c *check) drainStands(n *node, b *crd.Block, published int) bool {
-	changed := n.view.lastChange()
-	if c.isPaused(n, b) || published == 0 || changed.IsZero() || c.now.Sub(b.Since) < c.StuckAfter || c.now.Sub(changed) < c.StuckAfter {
-		return false
+// drain checks whether the drain of a block, of which the agent still has left, is stuck: neither
+// block nor CiliumNode has changed for long, although no address of the block is in use any more.
+// If the time of a change is unknown, so is this.
+func (n *nodeCheck) drain(b *crd.Block, left string) {
+	changed := cmp.Or(n.view.Changed, n.view.SeenSince) // no earlier than the last change
+	if n.isPaused(b) || changed.IsZero() || !n.isOld(b.Since) || !n.isOld(changed) {
+		return
 	}
 	used := func(a netip.Addr) bool { return b.CIDR.Contains(a) }
 	if slices.ContainsFunc(n.view.InUse(), used) || slices.ContainsFunc(slices.Collect(maps.Keys(n.inUse)), used) {
-		return false
+		return
 	}
 	for a, owner := range n.view.Pool {
 		if owner != "" && used(a) {
-			return false
+			return
 		}
 	}
-	return true
+	n.add(DrainStuck, aboutBlock(b, n.assigner(n.name)), "drains (%s) since %s, with %s; nothing has moved for %s, and %s",
+		b.Reason, b.Since.UTC().Format(time.RFC3339), left, n.ago(changed), n.agent())
 }

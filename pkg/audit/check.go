@@ -3,67 +3,41 @@ package audit
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
 // Check returns the findings of a snapshot, sorted by severity. In a changing
 // cluster some are transient: see Persisting.
 func Check(s *Snapshot, set Settings) []Finding {
-	c := &check{Settings: set, list: s.Mode.List(), seen: map[string]bool{}}
-	kind, _ := s.Mode.Resource()
-	c.kind = kind.Kind
-	c.now, c.podWith = s.Time, map[netip.Addr]Object{}
-	c.readCluster(s)
-	c.readBlocks(s)
-	c.readNodes(s)
-	c.readPods(s)
-
-	c.pools(s)
-	c.blocksOfAll()
-	for _, n := range c.nodes {
-		c.nodeObjects(n)
-		c.podsOf(n)
-		c.clusterAddressesOf(n)
-		if n.view == nil || n.view.BlockAssignment != nil && n.view.BlockAssignment.SingleBlock && n.notOurs() {
-			continue
-		}
-		if n.view.BlockAssignment == nil {
-			c.entriesOf(n)
-		} else {
-			c.wholeOf(n)
-		}
-		c.cidrsOf(n)
-		c.usedOf(n)
-		c.handshakesOf(n)
-		c.blocksOf(n)
+	x, found := newIndex(s, set), &findings{seen: map[string]bool{}}
+	for i := range s.Pools {
+		(&poolCheck{x, found, &s.Pools[i], x.cluster.Pools.Get(s.Pools[i].Name)}).check()
 	}
-	c.acrossNodes()
-	inOrder(c.findings)
-	return c.findings
-}
-
-// check is one run of Check.
-type check struct {
-	Settings
-	index
-
-	// kind is that of the objects that assign blocks to agents, list the field in them.
-	kind, list string
-
-	findings []Finding
-	seen     map[string]bool
-}
-
-// add adds a finding, once.
-func (c *check) add(f Finding) {
-	if key := f.key(); !c.seen[key] {
-		c.seen[key] = true
-		c.findings = append(c.findings, f)
+	checkCilium(x, found)
+	checkBlocks(x, found)
+	owners := map[netip.Addr]Object{}
+	for _, n := range x.nodes {
+		(&nodeCheck{x, found, n}).check(owners)
 	}
+	acrossNodes(x, found)
+	inOrder(found.all)
+	return found.all
 }
 
-// found adds a finding about an object as a whole.
-func (c *check) found(r Reason, o Object, says string, args ...any) {
-	c.add(Finding{Reason: r, Object: o, Says: fmt.Sprintf(says, args...)})
+// findings collects findings, each once.
+type findings struct {
+	all  []Finding
+	seen map[string]bool
+}
+
+// add adds a finding: f with a reason and the fault.
+func (fs *findings) add(r Reason, f Finding, says string, args ...any) {
+	f.Reason, f.Says = r, fmt.Sprintf(says, args...)
+	if key := f.key(); !fs.seen[key] {
+		fs.seen[key] = true
+		fs.all = append(fs.all, f)
+	}
 }
 
 // single returns an address as a prefix.
@@ -75,6 +49,7 @@ func blockObject(name string) Object { return Object{Kind: "PodIPBlock", Name: n
 
 func poolObject(name string) Object { return Object{Kind: "PodIPPool", Name: name} }
 
-// allocationObject returns the object that assigns a node's blocks: its CiliumNode, or the
-// Node.
-func (c *check) allocationObject(name string) Object { return Object{Kind: c.kind, Name: name} }
+// aboutBlock begins a finding about a block.
+func aboutBlock(b *crd.Block, others ...Object) Finding {
+	return Finding{Object: blockObject(b.Name), Others: others, Subject: b.CIDR}
+}

@@ -60,6 +60,20 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// An operator that is paused, or runs in shadow, makes no repair.
+func TestCheckOfIdleOperator(t *testing.T) {
+	for name, idle := range map[string]func(*Settings){
+		"paused": func(s *Settings) { s.Paused = true }, "shadow": func(s *Settings) { s.Shadow = true },
+	} {
+		w, set := healthy(), settings()
+		w.deleteCiliumNode("a")
+		idle(&set)
+		if got := shorts(Check(w.Snapshot, set)); got != "" {
+			t.Errorf("%s: found %s", name, got)
+		}
+	}
+}
+
 func checksAddresses() map[string]checkTest {
 	return map[string]checkTest{
 		"healthy": {},

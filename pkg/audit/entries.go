@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,14 +10,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// entriesOf checks who owns each address of a node's pool.
-func (c *check) entriesOf(n *node) {
+// entries checks who owns each address of a node's pool.
+func (n *nodeCheck) entries() {
 	for _, a := range n.view.published() {
-		if len(c.publishes[a]) > 1 {
-			c.onTwoNodes(a)
-			continue
+		if len(n.publishes[a]) > 1 {
+			n.onTwoNodes(a)
+		} else {
+			n.entry(a)
 		}
-		c.entry(n, a)
 	}
 	for i, a := range n.view.NonCanonical {
 		reason, says := PoolEntryMalformed, "in the pool under a key that is not its canonical form"
@@ -26,142 +25,118 @@ func (c *check) entriesOf(n *node) {
 		if also || slices.Contains(n.view.NonCanonical[i+1:], a) || slices.Contains(n.view.NonCanonical[:i], a) {
 			reason, says = AddressTwiceInPool, "in the pool under two keys"
 		}
-		c.add(Finding{Reason: reason, Object: c.allocationObject(n.name), Subject: single(a), Says: says})
+		n.add(reason, n.at(single(a), ""), "%s", says)
 	}
 	if len(n.view.Unreadable) > 0 {
-		c.found(PoolEntryUnreadable, c.allocationObject(n.name), "its pool has keys that are no addresses: %s", suggest.Few(n.view.Unreadable))
+		n.add(PoolEntryUnreadable, n.about(), "its pool has keys that are no addresses: %s", suggest.Few(n.view.Unreadable))
 	}
 }
 
 // onTwoNodes reports the node that does not hold the address's block, if one does.
-func (c *check) onTwoNodes(a netip.Addr) {
-	publishers := c.publishes[a]
+func (n *nodeCheck) onTwoNodes(a netip.Addr) {
+	publishers := n.publishes[a]
 	wrong := publishers[0]
-	if b := c.holder(wrong, a); b != nil && b.Node == wrong.name {
+	if b := n.holder(wrong, a); b != nil && b.Node == wrong.name {
 		wrong = publishers[1]
 	}
-	f := Finding{Reason: AddressOnTwoNodes, Object: c.allocationObject(wrong.name), Subject: single(a)}
+	f := Finding{Object: n.assigner(wrong.name), Subject: single(a), Note: wrong.inUse[a]}
 	var names []string
 	for _, p := range publishers {
 		names = append(names, p.name)
 		if p != wrong {
-			f.Others = append(f.Others, c.allocationObject(p.name))
+			f.Others = append(f.Others, n.assigner(p.name))
 		}
 	}
-	f.Note = wrong.inUse[a]
-	f.Says = "in the pools of " + strings.Join(names, " and ")
-	c.add(f)
+	n.add(AddressOnTwoNodes, f, "in the pools of %s", strings.Join(names, " and "))
 }
 
 // entry checks an address that only this node publishes.
-func (c *check) entry(n *node, a netip.Addr) {
-	f := Finding{Object: c.allocationObject(n.name), Subject: single(a), Note: n.inUse[a]}
-	b := c.holder(n, a)
+func (n *nodeCheck) entry(a netip.Addr) {
+	f := n.at(single(a), n.inUse[a])
+	b, pools := n.holder(n.node, a), n.poolsWith(a)
 	switch {
 	case b != nil && b.Node == n.name:
-		return // see blocksOf
+		// see assignedBlocks
 	case b != nil:
-		f.Reason, f.Others = PoolEntryOfOtherNode, []Object{blockObject(b.Name)}
-		f.Says = "in the pool, and in block " + b.CIDR.String() + " of node " + b.Node
+		f.Others = []Object{blockObject(b.Name)}
+		n.add(PoolEntryOfOtherNode, f, "in the pool, and in block %s of node %s", b.CIDR, b.Node)
 	case slices.ContainsFunc(n.view.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }):
-		return // reported as the podCIDR it lies in
+		// reported as the podCIDR it lies in
+	case len(pools) > 0:
+		f.Others = []Object{poolObject(pools[0])}
+		n.add(PoolEntryWithoutBlock, f, "in the pool, and in no block, though PodIPPool %s gives it out", pools[0])
 	default:
-		f.Reason, f.Says = ForeignPoolEntry, "in the pool, in no block and in no PodIPPool"
-		if pool := c.inPools(a); pool != "" {
-			f.Reason, f.Others = PoolEntryWithoutBlock, []Object{poolObject(pool)}
-			f.Says = "in the pool, and in no block, though PodIPPool " + pool + " gives it out"
-		}
+		n.add(ForeignPoolEntry, f, "in the pool, in no block and in no PodIPPool")
 	}
-	c.add(f)
 }
 
-// cidrsOf checks every CIDR that a node lists.
-func (c *check) cidrsOf(n *node) {
+// cidrs checks every CIDR that a node lists.
+func (n *nodeCheck) cidrs() {
 	for _, b := range n.view.BadFields {
-		c.add(Finding{Reason: FieldUnreadable, Object: c.allocationObject(n.name), Note: b.Path, Says: "cannot be read: " + b.String()})
+		n.add(FieldUnreadable, n.at(netip.Prefix{}, b.Path), "cannot be read: %s", b)
 	}
 	for _, cidr := range n.view.Listed() {
-		f := Finding{Object: c.allocationObject(n.name), Subject: cidr, Note: n.view.poolNote(cidr)}
-		other := c.heldElsewhere(n, cidr)
-		own := c.byCIDR[cidr]
+		f := n.at(cidr, "")
+		if pool := n.view.ListedFor(cidr); pool != "" {
+			f.Note = "for Cilium's pool " + pool
+		}
+		own, other := n.byCIDR[cidr], n.heldElsewhere(n.node, cidr)
 		switch {
 		case own != nil && own.Node == n.name:
-			continue
-		case other == nil && n.moving:
-			continue // reported for the Node
+		case other == nil && n.moving: // reported for the Node
 		case other != nil:
 			n.reported[cidr] = true
-			f.Reason, f.Others = PodCIDROfOtherNode, []Object{blockObject(other.Name)}
-			f.Says = "in " + c.list + ", and shares addresses with block " + other.CIDR.String() + " of node " + other.Node
+			f.Others = []Object{blockObject(other.Name)}
+			n.add(PodCIDROfOtherNode, f, "in %s, and shares addresses with block %s of node %s", n.list, other.CIDR, other.Node)
 		case n.view.Lists(cidr) && slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) }):
-			f.Reason, f.Says = PodCIDRWithoutBlock, "in "+c.list+", and there is no such PodIPBlock"
+			n.add(PodCIDRWithoutBlock, f, "in %s, and there is no such PodIPBlock", n.list)
 		default:
-			f.Reason, f.Says = ForeignPodCIDR, "in "+c.list+", and no block of a pool of this node"
+			n.add(ForeignPodCIDR, f, "in %s, and no block of a pool of this node", n.list)
 		}
-		c.add(f)
 	}
 }
 
-// heldElsewhere returns a block of another node that overlaps cidr.
-func (x *index) heldElsewhere(n *node, cidr netip.Prefix) *crd.Block {
-	if b := x.byCIDR[cidr]; b != nil && b.Node != n.name {
-		return b
-	}
-	for _, h := range x.space.Overlapping(cidr) {
-		if h.Owner.Node != n.name {
-			return x.byCIDR[h.CIDR]
-		}
-	}
-	return nil
-}
-
-// usedOf checks that addresses in use on a node are in its pool. It skips addresses that podsOf
+// used checks that addresses in use on a node are in its pool. It skips addresses that checkPods
 // reports for a pod.
-func (c *check) usedOf(n *node) {
+func (n *nodeCheck) used() {
+	says := "in use and not in the pool"
+	if n.view.BlockAssignment != nil {
+		says = "in use and in no CIDR of " + n.list
+	}
 	for a, who := range n.inUse {
-		if n.view.publishes(a) || n.reported[single(a)] || n.moving {
-			continue
+		if !n.view.publishes(a) && !n.reported[single(a)] && !n.moving {
+			n.add(AddressOutsidePool, n.at(single(a), who), "%s", says)
 		}
-		says := "in use and not in the pool"
-		if n.view.BlockAssignment != nil {
-			says = "in use and in no CIDR of " + c.list
-		}
-		c.add(Finding{Reason: AddressOutsidePool, Object: c.allocationObject(n.name), Subject: single(a), Note: who, Says: says})
 	}
 }
 
 // acrossNodes checks addresses that two nodes both have.
-func (c *check) acrossNodes() {
-	used := map[netip.Addr]*node{}
-	listed := ipalloc.NewSpace()
-	for _, n := range c.nodes {
+func acrossNodes(x *index, found *findings) {
+	used, listed := map[netip.Addr]*node{}, ipalloc.NewSpace()
+	for _, n := range x.nodes {
 		if n.view == nil {
 			continue
 		}
-		for a := range n.view.Used {
+		f := Finding{Object: x.assigner(n.name)}
+		for a, who := range n.view.Used {
 			if first := used[a]; first != nil {
-				c.add(Finding{Reason: AddressUsedTwice, Object: c.allocationObject(n.name), Others: []Object{c.allocationObject(first.name)},
-					Subject: single(a), Note: n.view.Used[a], Says: fmt.Sprintf("reported in use by the agents of %s and %s", first.name, n.name)})
+				f.Others, f.Subject, f.Note = []Object{x.assigner(first.name)}, single(a), who
+				found.add(AddressUsedTwice, f, "reported in use by the agents of %s and %s", first.name, n.name)
 			} else {
 				used[a] = n
 			}
 		}
 		for _, cidr := range n.view.Listed() {
-			c.listedTwice(listed, n, cidr)
+			conflict := conflictOf(listed.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: n.name}}))
+			if conflict == nil || conflict.Old.Owner.Node == n.name {
+				continue
+			}
+			other := x.byName[conflict.Old.Owner.Node]
+			if n.reported[cidr] || other.reported[conflict.Old.CIDR] {
+				continue
+			}
+			f.Others, f.Subject, f.Note = []Object{x.assigner(other.name)}, cidr, "shares addresses with "+conflict.Old.CIDR.String()
+			found.add(PodCIDROnTwoNodes, f, "in %s, and in those of %s", x.list, other.name)
 		}
 	}
-}
-
-func (c *check) listedTwice(listed *ipalloc.Space, n *node, cidr netip.Prefix) {
-	held := ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: n.name}}
-	conflict := conflictOf(listed.Restore(held))
-	if conflict == nil || conflict.Old.Owner.Node == n.name {
-		return
-	}
-	other := conflict.Old.Owner.Node
-	if n.reported[cidr] || c.byName[other].reported[conflict.Old.CIDR] {
-		return
-	}
-	c.add(Finding{Reason: PodCIDROnTwoNodes, Object: c.allocationObject(n.name), Others: []Object{c.allocationObject(other)}, Subject: cidr,
-		Note: "shares addresses with " + conflict.Old.CIDR.String(), Says: "in " + c.list + ", and in those of " + other})
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -21,11 +22,9 @@ var (
 )
 
 func settings() Settings {
-	return Settings{
-		CiliumNamespace: "kube-system",
-		IgnoreTaints:    []string{"no-cilium"}, StartupTaints: []string{"labels-come"},
-		Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute, MaxAddresses: 4096, StuckAfter: 5 * time.Minute,
-	}
+	s := Settings{config.DefaultSettings(), 5 * time.Minute}
+	s.IgnoreTaints, s.StartupTaints = []string{"no-cilium"}, []string{"labels-come"}
+	return s
 }
 
 // world is a snapshot that tests damage.

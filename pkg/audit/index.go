@@ -14,7 +14,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -22,25 +21,25 @@ import (
 
 // index is a snapshot as plain values, joined.
 type index struct {
-	now     time.Time
-	cluster *state.Cluster // the state of an operator
+	Settings
 
-	poolByName map[string]*crd.Pool // with overlaps resolved; frozen where unsound
-	specOf     map[string]*v1alpha1.PodIPPool
-	unsound    map[string]error // why a spec contradicts itself
+	snapshot *Snapshot
+	now      time.Time
+	cluster  *state.Cluster // the state of an operator
+	// kind is that of the objects that assign blocks to agents, list the field in them.
+	kind, list string
 
-	blocks   []crd.Block                       // listed ones first, then by age; malformed ones too
-	bad      map[string]error                  // why a block is malformed, by name
-	byCIDR   map[netip.Prefix]*crd.Block       // the first of each CIDR
-	space    *ipalloc.Space                    // the same
-	conflict map[string]*ipalloc.ConflictError // blocks that overlap one before them, by name
+	allBlocks []crd.Block                       // listed ones first, then by age; malformed ones too
+	bad       map[string]error                  // why a block is malformed, by name
+	byCIDR    map[netip.Prefix]*crd.Block       // the first of each CIDR
+	space     *ipalloc.Space                    // the same
+	conflict  map[string]*ipalloc.ConflictError // blocks that overlap one before them, by name
 
 	nodes     []*node // sorted by name
 	byName    map[string]*node
 	publishes map[netip.Addr][]*node
 	lists     *ipalloc.Space // CIDRs assigned whole to agents, the first of each
 	anyAgent  bool
-	podWith   map[netip.Addr]Object // the checked pod with an address
 }
 
 // node is everything known under one name: a Node, a CiliumNode, or both.
@@ -79,24 +78,28 @@ type pod struct {
 	ips    []netip.Addr
 }
 
-// readCluster builds the state of an operator, and takes the pools from there. Pools are read by
-// their own spec alone: the operator's flags may be unknown, and must not cause false findings.
-func (c *check) readCluster(s *Snapshot) {
-	views := make([]*ciliumnode.View, 0, len(s.CiliumNodes))
-	for i := range s.CiliumNodes {
-		views = append(views, s.CiliumNodes[i].View)
+func newIndex(s *Snapshot, set Settings) *index {
+	kind, _ := s.Mode.Resource()
+	x := &index{Settings: set, snapshot: s, now: s.Time, kind: kind.Kind, list: s.Mode.List()}
+	x.readCluster()
+	x.readNodes()
+	x.readBlocks()
+	x.joinNodes()
+	x.readPods()
+	return x
+}
+
+// readCluster builds the state of an operator. It reads pools by their own spec alone: the
+// operator's flags may be unknown, and must not cause false findings.
+func (x *index) readCluster() {
+	views := make([]*ciliumnode.View, 0, len(x.snapshot.CiliumNodes))
+	for i := range x.snapshot.CiliumNodes {
+		views = append(views, x.snapshot.CiliumNodes[i].View)
 	}
-	c.cluster = s.Cluster(crd.Defaults{Policy: lenient(), Cooldown: c.Cooldown, NodeGoneCooldown: c.NodeGoneCooldown}, 0, views)
-	c.cluster.Paused, c.cluster.AnyMode = c.Paused, c.AnyMode
-	c.cluster.IgnoreTaints, c.cluster.StartupTaints = state.SetOf(c.IgnoreTaints), state.SetOf(c.StartupTaints)
-	c.poolByName, c.unsound, c.specOf = map[string]*crd.Pool{}, map[string]error{}, map[string]*v1alpha1.PodIPPool{}
-	for i := range s.Pools {
-		name := s.Pools[i].Name
-		c.poolByName[name], c.specOf[name] = c.cluster.Pools.Get(name), &s.Pools[i]
-		if err := c.cluster.Pools.Invalid(name); err != nil {
-			c.unsound[name] = err
-		}
-	}
+	defaults := crd.Defaults{Policy: lenient(), Cooldown: x.Defaults.Cooldown, NodeGoneCooldown: x.Defaults.NodeGoneCooldown}
+	x.cluster = x.snapshot.Cluster(defaults, 0, views)
+	x.cluster.Paused, x.cluster.AnyMode = x.Paused || x.Shadow, x.SkipModeCheck || x.Shadow
+	x.cluster.IgnoreTaints, x.cluster.StartupTaints = state.SetOf(x.IgnoreTaints), state.SetOf(x.StartupTaints)
 }
 
 // lenient returns a policy that fits every spec that does not contradict itself.
@@ -106,25 +109,60 @@ func lenient() expand.Policy {
 	return p
 }
 
-func (x *index) readBlocks(s *Snapshot) {
+// readNodes reads Nodes, CiliumNodes and agents.
+func (x *index) readNodes() {
+	s := x.snapshot
+	x.byName = map[string]*node{}
+	for i := range s.Nodes {
+		x.nodeOf(s.Nodes[i].Name).obj = &s.Nodes[i]
+	}
+	for i := range s.CiliumNodes {
+		x.nodeOf(s.CiliumNodes[i].Name).view = &s.CiliumNodes[i]
+	}
+	for i := range s.Agents {
+		if a := &s.Agents[i]; a.Spec.NodeName != "" {
+			n := x.nodeOf(a.Spec.NodeName)
+			n.agents = append(n.agents, a.DeletionTimestamp == nil && isReady(a))
+			x.anyAgent = true
+		}
+	}
+}
+
+func (x *index) nodeOf(name string) *node {
+	if x.byName[name] == nil {
+		x.byName[name] = &node{name: name, inUse: map[netip.Addr]string{}, reported: map[netip.Prefix]bool{}}
+	}
+	return x.byName[name]
+}
+
+// readBlocks reads blocks. Of two overlapping blocks, the one that its CiliumNode lists in podCIDRs
+// was first (docs/contributing/architecture.md).
+func (x *index) readBlocks() {
 	x.bad, x.conflict = map[string]error{}, map[string]*ipalloc.ConflictError{}
 	x.byCIDR, x.space = map[netip.Prefix]*crd.Block{}, ipalloc.NewSpace()
-	for i := range s.Blocks {
-		b, err := crd.BlockFrom(&s.Blocks[i])
+	for i := range x.snapshot.Blocks {
+		b, err := crd.BlockFrom(&x.snapshot.Blocks[i])
 		if err != nil {
 			x.bad[b.Name] = err
 		}
-		x.blocks = append(x.blocks, b)
+		x.allBlocks = append(x.allBlocks, b)
 	}
-	listed := listedBlocks(s)
-	slices.SortFunc(x.blocks, func(a, b crd.Block) int {
-		return cmp.Or(listed(b)-listed(a), a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
+	unlisted := func(b crd.Block) int {
+		if n := x.byName[b.Node]; n != nil && n.view != nil && n.view.Lists(b.CIDR) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(x.allBlocks, func(a, b crd.Block) int {
+		return cmp.Or(unlisted(a)-unlisted(b), a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
 	})
-	for i := range x.blocks {
-		b := &x.blocks[i]
+	for i := range x.allBlocks {
+		b := &x.allBlocks[i]
 		if !b.CIDR.IsValid() {
 			continue
 		}
+		n := x.nodeOf(b.Node)
+		n.blocks = append(n.blocks, b)
 		owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
 		if conflict := conflictOf(x.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})); conflict != nil {
 			x.conflict[b.Name] = conflict
@@ -141,82 +179,37 @@ func conflictOf(err error) *ipalloc.ConflictError {
 	return conflict
 }
 
-// listedBlocks returns 1 for blocks that their CiliumNode lists in podCIDRs: of two overlapping
-// blocks, the listed one was first (docs/contributing/architecture.md).
-func listedBlocks(s *Snapshot) func(crd.Block) int {
-	views := make(map[string]*CiliumNode, len(s.CiliumNodes))
-	for i := range s.CiliumNodes {
-		views[s.CiliumNodes[i].Name] = &s.CiliumNodes[i]
-	}
-	return func(b crd.Block) int {
-		if cn := views[b.Node]; cn != nil && cn.Lists(b.CIDR) {
-			return 1
-		}
-		return 0
-	}
-}
-
-func (c *check) readNodes(s *Snapshot) {
-	c.byName = map[string]*node{}
-	of := func(name string) *node {
-		if c.byName[name] == nil {
-			c.byName[name] = &node{name: name, inUse: map[netip.Addr]string{}, reported: map[netip.Prefix]bool{}}
-		}
-		return c.byName[name]
-	}
-	for i := range s.Nodes {
-		of(s.Nodes[i].Name).obj = &s.Nodes[i]
-	}
-	for i := range s.CiliumNodes {
-		of(s.CiliumNodes[i].Name).view = &s.CiliumNodes[i]
-	}
-	for i := range c.blocks {
-		if b := &c.blocks[i]; b.CIDR.IsValid() {
-			n := of(b.Node)
-			n.blocks = append(n.blocks, b)
-		}
-	}
-	for i := range s.Agents {
-		if a := &s.Agents[i]; a.Spec.NodeName != "" {
-			n := of(a.Spec.NodeName)
-			n.agents = append(n.agents, a.DeletionTimestamp == nil && isReady(a))
-			c.anyAgent = true
-		}
-	}
-	c.joinNodes()
-}
-
 // joinNodes joins the objects of each node.
-func (c *check) joinNodes() {
-	c.publishes, c.lists = map[netip.Addr][]*node{}, ipalloc.NewSpace()
-	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
-		n := c.byName[name]
-		c.nodes = append(c.nodes, n)
-		c.observe(n)
+func (x *index) joinNodes() {
+	x.publishes, x.lists = map[netip.Addr][]*node{}, ipalloc.NewSpace()
+	for _, name := range slices.Sorted(maps.Keys(x.byName)) {
+		n := x.byName[name]
+		x.nodes = append(x.nodes, n)
+		x.observe(n)
 		if n.view == nil {
 			continue
 		}
 		for _, addr := range n.view.published() {
-			c.publishes[addr] = append(c.publishes[addr], n)
+			x.publishes[addr] = append(x.publishes[addr], n)
 		}
 		if n.view.BlockAssignment != nil {
 			for _, cidr := range n.view.Listed() {
 				// acrossNodes reports CIDRs that two nodes list.
-				_ = c.lists.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
+				_ = x.lists.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
 			}
 		}
 	}
 }
 
 // observe records an operator's state of a node.
-func (c *check) observe(n *node) {
+func (x *index) observe(n *node) {
 	if n.obj != nil {
-		n.optedOut = c.cluster.OptedOut(n.obj)
+		n.optedOut = x.cluster.OptedOut(n.obj)
 		if !n.optedOut {
-			n.pools = c.cluster.Pools.Match(labels.Set(n.obj.Labels))
+			n.pools = x.cluster.Pools.Match(labels.Set(n.obj.Labels))
 		}
 	}
-	is := c.cluster.Snapshot(n.name, n.obj, c.now)
+	is := x.cluster.Snapshot(n.name, n.obj, x.now)
 	n.agentSeen = is.AgentSeen || len(n.agents) > 0
 	n.unservedPods = is.UnservedPods()
 	for i := range is.Unserved {
@@ -232,7 +225,7 @@ func (c *check) observe(n *node) {
 	}
 	n.paused = len(n.pausedShares) == len(is.Shares)
 	if len(is.Shares) == 0 {
-		_, _, why := c.cluster.Policy(n.obj, ipalloc.IPv4, "")
+		_, _, why := x.cluster.Policy(n.obj, ipalloc.IPv4, "")
 		n.paused = why != ""
 	}
 }
@@ -240,15 +233,6 @@ func (c *check) observe(n *node) {
 // pausedFor reports whether the operator keeps one family of a node unchanged, for one Cilium pool.
 func (n *node) pausedFor(f ipalloc.Family, ciliumPool string) bool {
 	return slices.Contains(n.pausedShares, state.ShareKey{Node: n.name, CiliumPool: ciliumPool, Family: f})
-}
-
-// isPaused reports whether the operator keeps a block unchanged.
-func (c *check) isPaused(n *node, b *crd.Block) bool {
-	var view *ciliumnode.View
-	if n.view != nil {
-		view = n.view.View
-	}
-	return n.pausedFor(ipalloc.FamilyOf(b.CIDR.Addr()), c.cluster.CiliumPoolOf(*b, view))
 }
 
 // published returns the addresses in the pool, in any notation, each once, sorted.
@@ -280,10 +264,10 @@ func (x *index) publisher(n *node, a netip.Addr) *node {
 
 // readPods keeps the pods that need an address, sorted, and records on each node the addresses in
 // use. If pods share an address, the last by name is recorded.
-func (c *check) readPods(s *Snapshot) {
-	for i := range s.Pods {
-		p := &s.Pods[i]
-		n := c.byName[p.Spec.NodeName]
+func (x *index) readPods() {
+	for i := range x.snapshot.Pods {
+		p := &x.snapshot.Pods[i]
+		n := x.byName[p.Spec.NodeName]
 		if n == nil || p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
@@ -295,14 +279,14 @@ func (c *check) readPods(s *Snapshot) {
 		}
 		n.pods = append(n.pods, is)
 	}
-	for _, n := range c.nodes {
+	for _, n := range x.nodes {
 		slices.SortFunc(n.pods, func(a, b pod) int { return strings.Compare(a.object.String(), b.object.String()) })
 		if n.view != nil {
 			maps.Copy(n.inUse, n.view.Used)
 		}
 		for _, p := range n.pods {
 			for _, a := range p.ips {
-				if c.servedElsewhere(n, a) {
+				if x.servedElsewhere(n, a) {
 					continue
 				}
 				n.inUse[a] = p.object.Namespace + "/" + p.object.Name
@@ -346,14 +330,34 @@ func (x *index) holder(n *node, a netip.Addr) *crd.Block {
 	return found
 }
 
-// inPools returns the pool with a CIDR that contains an address; "": none.
-func (x *index) inPools(a netip.Addr) string {
-	for _, name := range slices.Sorted(maps.Keys(x.poolByName)) {
-		if whole, ok := x.poolByName[name].Whole(ipalloc.FamilyOf(a)); ok {
-			if slices.ContainsFunc(whole.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
-				return name
-			}
+// servedElsewhere reports whether a pod of a node has its address from another CNI plugin.
+func (x *index) servedElsewhere(n *node, a netip.Addr) bool {
+	return !n.agentSeen && len(x.poolsWith(a)) == 0
+}
+
+// poolsWith returns the pools with a CIDR that contains an address, sorted.
+func (x *index) poolsWith(a netip.Addr) []string {
+	return x.cluster.Pools.Touching([]netip.Prefix{single(a)})
+}
+
+// heldElsewhere returns a block of another node that overlaps cidr.
+func (x *index) heldElsewhere(n *node, cidr netip.Prefix) *crd.Block {
+	if b := x.byCIDR[cidr]; b != nil && b.Node != n.name {
+		return b
+	}
+	for _, h := range x.space.Overlapping(cidr) {
+		if h.Owner.Node != n.name {
+			return x.byCIDR[h.CIDR]
 		}
 	}
-	return ""
+	return nil
 }
+
+// assigner returns the object that assigns a node's blocks: its CiliumNode, or the Node.
+func (x *index) assigner(name string) Object { return Object{Kind: x.kind, Name: name} }
+
+// ago returns the time since t, in whole seconds.
+func (x *index) ago(t time.Time) time.Duration { return x.now.Sub(t).Round(time.Second) }
+
+// isOld reports whether t is so long ago that the operator should have acted since.
+func (x *index) isOld(t time.Time) bool { return x.now.Sub(t) >= x.StuckAfter }

@@ -1,7 +1,7 @@
 package audit
 
 import (
-	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,71 +14,90 @@ import (
 // shortage is the condition that the operator sets on Nodes.
 const shortage corev1.NodeConditionType = "PodAddressShortage"
 
-// nodeObjects checks that a node has the objects it should have.
-func (c *check) nodeObjects(n *node) {
+// nodeCheck checks one node.
+type nodeCheck struct {
+	*index
+	*findings
+	*node
+}
+
+func (n *nodeCheck) check(owners map[netip.Addr]Object) {
 	if n.obj != nil {
-		c.node(n)
+		n.checkNode()
+	} else if n.view != nil && len(n.view.Pool)+len(n.view.Listed()) > 0 { // checkBlocks reports blocks alone
+		n.add(CiliumNodeWithoutNode, n.about(), "has %d addresses in its pool and %d CIDRs in %s, and there is no such Node",
+			len(n.view.Pool), len(n.view.Listed()), n.list)
+	}
+	n.checkPods(owners)
+	n.clusterAddresses()
+	if n.view == nil || n.view.BlockAssignment != nil && n.view.BlockAssignment.SingleBlock && n.notOurs() {
 		return
 	}
-	// blockAndNode reports blocks alone.
-	if n.view != nil && len(n.view.Pool)+len(n.view.Listed()) > 0 {
-		c.found(CiliumNodeWithoutNode, c.allocationObject(n.name), "has %d addresses in its pool and %d CIDRs in %s, and there is no such Node",
-			len(n.view.Pool), len(n.view.Listed()), c.list)
+	if n.view.BlockAssignment == nil {
+		n.entries()
+	} else {
+		n.whole()
 	}
+	n.cidrs()
+	n.used()
+	n.handshakes()
+	n.assignedBlocks()
 }
 
-func (c *check) node(n *node) {
+// about begins a finding about the object that assigns the node's blocks.
+func (n *nodeCheck) about() Finding { return Finding{Object: n.assigner(n.name)} }
+
+// at begins a finding about an address or CIDR of that object.
+func (n *nodeCheck) at(subject netip.Prefix, note string) Finding {
+	return Finding{Object: n.assigner(n.name), Subject: subject, Note: note}
+}
+
+// checkNode checks that a Node has the objects it should have.
+func (n *nodeCheck) checkNode() {
+	node := Finding{Object: nodeObject(n.name)}
 	for _, cond := range n.obj.Status.Conditions {
 		if cond.Type == shortage && cond.Status == corev1.ConditionTrue {
-			c.found(NodeShortOfAddresses, nodeObject(n.name), "%s: %s", cond.Reason, cond.Message)
+			n.add(NodeShortOfAddresses, node, "%s: %s", cond.Reason, cond.Message)
 		}
 	}
-	c.neverAgent(n)
-	c.unserved(n)
-	switch {
-	case n.moving:
-		c.found(NodeYetToMove, nodeObject(n.name), "was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.AssignedCIDRs()), len(n.blocks))
-	case n.awaits != "":
-		c.awaitsLabels(n)
-	case n.optedOut || n.paused:
-	case n.view != nil && slices.ContainsFunc(n.pools, isDefault):
-		c.families(n)
-	case n.view != nil && n.hasCilium() && !n.view.givesAny():
-		c.found(NodeServedByNoPool, nodeObject(n.name), "has a %s without addresses, and no PodIPPool serves its agent", c.kind)
-	case n.view == nil && len(n.pools)+len(n.blocks) > 0:
-		c.found(CiliumNodeMissing, nodeObject(n.name), "has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))
+	if n.neverHadAgent() {
+		n.add(NodeWithoutAgent, node, "holds %d blocks, and has never had an agent", len(n.blocks))
 	}
-}
-
-// unserved reports the requests of a node's agent and of its pods that no PodIPPool serves.
-func (c *check) unserved(n *node) {
+	// Requests of its agent, and of its pods.
 	if len(n.unserved) > 0 {
-		c.found(NodeServedByNoPool, nodeObject(n.name), "%s", strings.Join(n.unserved, "; "))
+		n.add(NodeServedByNoPool, node, "%s", strings.Join(n.unserved, "; "))
 	}
 	for name, says := range n.unservedPods {
 		namespace, pod, _ := strings.Cut(name, "/")
-		c.add(Finding{Reason: PodServedByNoPool, Object: Object{Kind: "Pod", Namespace: namespace, Name: pod}, Others: []Object{nodeObject(n.name)}, Says: says})
+		n.add(PodServedByNoPool, Finding{Object: Object{Kind: "Pod", Namespace: namespace, Name: pod}, Others: []Object{nodeObject(n.name)}}, "%s", says)
+	}
+	switch {
+	case n.moving:
+		n.add(NodeYetToMove, node, "was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.AssignedCIDRs()), len(n.blocks))
+	case n.awaits != "":
+		if i := slices.IndexFunc(n.pods, func(p pod) bool { return len(p.ips) == 0 }); i >= 0 {
+			waits := n.pods[i].object
+			n.add(NodeAwaitsLabels, node, "%s; meanwhile pod %s/%s waits for an address", n.awaits, waits.Namespace, waits.Name)
+		}
+	case n.optedOut || n.paused:
+	case n.view != nil && slices.ContainsFunc(n.pools, isDefault):
+		n.families()
+	case n.view != nil && n.hasCilium() && !n.view.givesAny():
+		n.add(NodeServedByNoPool, node, "has a %s without addresses, and no PodIPPool serves its agent", n.kind)
+	case n.view == nil && len(n.pools)+len(n.blocks) > 0:
+		n.add(CiliumNodeMissing, node, "has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))
 	}
 }
 
-// neverAgent reports a node that has held blocks for long without an agent.
-func (c *check) neverAgent(n *node) {
-	lasts := func(b *crd.Block) bool { return b.Phase == ipalloc.InService && c.now.Sub(b.Created) >= c.StuckAfter }
+// neverHadAgent reports whether the node has held blocks for long without an agent.
+func (n *nodeCheck) neverHadAgent() bool {
 	// In kubernetes mode a Node keeps its block as long as it exists.
 	if n.optedOut && n.view != nil && n.view.BlockAssignment != nil && n.view.BlockAssignment.SingleBlock {
-		return
+		return false
 	}
-	if !n.agentSeen && !n.moving && c.anyAgent && slices.ContainsFunc(n.blocks, lasts) {
-		c.found(NodeWithoutAgent, nodeObject(n.name), "holds %d blocks, and has never had an agent", len(n.blocks))
-	}
-}
-
-// awaitsLabels reports pods that wait for an address while their node waits for its labels.
-func (c *check) awaitsLabels(n *node) {
-	if i := slices.IndexFunc(n.pods, func(p pod) bool { return len(p.ips) == 0 }); i >= 0 {
-		waits := n.pods[i].object
-		c.found(NodeAwaitsLabels, nodeObject(n.name), "%s; meanwhile pod %s/%s waits for an address", n.awaits, waits.Namespace, waits.Name)
-	}
+	return !n.agentSeen && !n.moving && n.anyAgent && slices.ContainsFunc(n.blocks, func(b *crd.Block) bool {
+		return b.Phase == ipalloc.InService && n.isOld(b.Created)
+	})
 }
 
 // hasCilium reports whether Cilium runs on a node that has the object which assigns blocks: in
@@ -103,7 +122,7 @@ func (cn *CiliumNode) givesAny() bool {
 func isDefault(p *crd.Pool) bool { return p.CiliumPool == "" }
 
 // families checks that a node has addresses of each family that its pools provide.
-func (c *check) families(n *node) {
+func (n *nodeCheck) families() {
 	for _, p := range n.pools {
 		if !isDefault(p) {
 			continue // agents keep no reserve there
@@ -115,8 +134,8 @@ func (c *check) families(n *node) {
 			}
 		}
 		if len(missing) > 0 {
-			c.add(Finding{Reason: NodeWithoutAddresses, Object: nodeObject(n.name), Others: []Object{poolObject(p.Name)},
-				Says: fmt.Sprintf("has no %s address in its pool, though PodIPPool %s serves it", strings.Join(missing, " and no "), p.Name)})
+			n.add(NodeWithoutAddresses, Finding{Object: nodeObject(n.name), Others: []Object{poolObject(p.Name)}},
+				"has no %s address in its pool, though PodIPPool %s serves it", strings.Join(missing, " and no "), p.Name)
 		}
 	}
 }

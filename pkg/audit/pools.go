@@ -1,7 +1,7 @@
 package audit
 
 import (
-	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -18,95 +18,81 @@ import (
 // reasonInvalid is the Ready reason of a pool with a spec that the operator rejects.
 const reasonInvalid = "Invalid"
 
-// pools checks pools, and whether there are agents at all.
-func (c *check) pools(s *Snapshot) {
-	for _, name := range slices.Sorted(maps.Keys(c.poolByName)) {
-		obj, pool := c.specOf[name], c.poolByName[name]
-		ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolReady)
-		stale := ready == nil || obj.Status.ObservedGeneration < obj.Generation
-		switch {
-		case c.unsound[name] != nil:
-			c.found(PoolInvalid, poolObject(name), "%s", strings.ReplaceAll(c.unsound[name].Error(), "\n", "; "))
-		case !stale && ready.Status == metav1.ConditionFalse && ready.Reason == reasonInvalid:
-			c.found(PoolInvalid, poolObject(name), "%s", ready.Message)
-		}
-		if stale {
-			c.found(PoolStatusStale, poolObject(name), "its spec is of generation %d, its status of %d", obj.Generation, obj.Status.ObservedGeneration)
-		}
-		full := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolExhausted)
-		if !stale && full != nil && full.Status == metav1.ConditionTrue && !pool.Deleting && givesOut(pool) {
-			c.found(PoolExhausted, poolObject(name), "%s", full.Message)
-		}
-		c.closed(pool)
-		c.covers(pool)
-		c.masqueraded(s, pool)
-		c.selects(obj)
-		c.public(obj, pool)
-	}
-	c.ciliumConfig(s)
-	c.noAgents()
+// poolCheck checks one pool.
+type poolCheck struct {
+	*index
+	*findings
+
+	obj  *v1alpha1.PodIPPool
+	pool *crd.Pool
 }
 
-// noAgents reports that Nodes hold blocks, and none has an agent.
-func (c *check) noAgents() {
-	held := 0
-	for i := range c.blocks {
-		if n := c.byName[c.blocks[i].Node]; n != nil && n.obj != nil && !n.optedOut {
-			held++
-		}
-	}
-	if held > 0 && !c.anyAgent {
-		c.found(NoAgentsFound, Object{Kind: "DaemonSet", Name: "cilium"}, "Nodes hold %d blocks, and no pod of an agent was found", held)
+// about begins a finding about the pool; subject may be invalid.
+func (c *poolCheck) about(subject netip.Prefix) Finding {
+	return Finding{Object: poolObject(c.obj.Name), Subject: subject}
+}
+
+func (c *poolCheck) check() {
+	c.status()
+	c.ranges()
+	keys := crd.KubeletLabels(c.obj.Spec.NodeSelector)
+	if len(keys) > 0 && c.obj.Annotations[v1alpha1.TrustedLabelsAnnotation] != "true" {
+		c.add(PoolChosenByKubelet, c.about(netip.Prefix{}), "its nodeSelector uses %s, which a kubelet may set on its own Node", strings.Join(keys, ", "))
 	}
 }
 
-// closed reports the CIDRs that are unused because another pool contains them.
-func (c *check) closed(pool *crd.Pool) {
-	for _, r := range pool.AllRanges() {
+// status checks the spec and the operator's report on it.
+func (c *poolCheck) status() {
+	pool := c.about(netip.Prefix{})
+	ready := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolReady)
+	stale := ready == nil || c.obj.Status.ObservedGeneration < c.obj.Generation
+	if err := c.cluster.Pools.Invalid(c.obj.Name); err != nil {
+		c.add(PoolInvalid, pool, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	} else if !stale && ready.Status == metav1.ConditionFalse && ready.Reason == reasonInvalid {
+		c.add(PoolInvalid, pool, "%s", ready.Message)
+	}
+	if stale {
+		c.add(PoolStatusStale, pool, "its spec is of generation %d, its status of %d", c.obj.Generation, c.obj.Status.ObservedGeneration)
+	}
+	full := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolExhausted)
+	if !stale && full != nil && full.Status == metav1.ConditionTrue && !c.pool.Deleting && givesOut(c.pool) {
+		c.add(PoolExhausted, pool, "%s", full.Message)
+	}
+}
+
+// ranges reports ranges that are unused because another pool contains them, that agents masquerade,
+// that may be other people's, and the addresses of nodes and Services in them.
+func (c *poolCheck) ranges() {
+	for _, r := range c.pool.AllRanges() {
 		if r.ClosedBy != "" {
-			c.add(Finding{Reason: PoolsOverlap, Object: poolObject(pool.Name), Others: []Object{poolObject(r.ClosedBy)}, Subject: r.CIDR,
-				Note: "overlaps " + r.Overlap.String(), Says: "assigns nothing, as PodIPPool " + r.ClosedBy + " does"})
+			f := c.about(r.CIDR)
+			f.Others, f.Note = []Object{poolObject(r.ClosedBy)}, "overlaps "+r.Overlap.String()
+			c.add(PoolsOverlap, f, "assigns nothing, as PodIPPool %s does", r.ClosedBy)
 		}
 	}
-}
-
-// masqueraded reports the ranges of a pool that agents masquerade.
-func (c *check) masqueraded(s *Snapshot, pool *crd.Pool) {
-	for _, m := range s.CiliumConfig.Masqueraded(pool) {
+	for _, m := range c.snapshot.CiliumConfig.Masqueraded(c.pool) {
 		for _, cidr := range m.CIDRs {
-			c.add(Finding{Reason: PoolMasqueraded, Object: poolObject(pool.Name), Subject: cidr, Says: m.Says})
+			c.add(PoolMasqueraded, c.about(cidr), "%s", m.Says)
 		}
 	}
-}
-
-// ciliumConfig checks how agents are configured.
-func (c *check) ciliumConfig(s *Snapshot) {
-	about := Object{Kind: "ConfigMap", Namespace: c.CiliumNamespace, Name: ciliumconfig.Name}
-	others, _ := c.cluster.OtherModes(s.Nodes)
-	for _, o := range others {
-		c.found(CiliumModeDiffers, about, "%s", o.Says(s.Mode))
+	if c.obj.Annotations[v1alpha1.OwnRangesAnnotation] != "true" {
+		for _, cidr := range c.pool.PublicRanges() {
+			c.add(PoolRangePublic, c.about(cidr), "neither private nor shared address space")
+		}
 	}
-	if s.Mode.String() == string(ciliumnode.CRD) && s.CiliumConfig.LosesRoutes() {
-		c.found(KVStoreWithoutRoutes, about, "%s", ciliumconfig.LosingRoutes)
+	says := "no pod gets these addresses of nodes or Services"
+	if c.pool.WholeBlocks {
+		says = "no node gets a block with one of these addresses of nodes or Services"
 	}
-}
-
-// selects checks the labels that a pool selects nodes by.
-func (c *check) selects(obj *v1alpha1.PodIPPool) {
-	keys := crd.KubeletLabels(obj.Spec.NodeSelector)
-	if len(keys) == 0 || obj.Annotations[v1alpha1.TrustedLabelsAnnotation] == "true" {
-		return
+	for _, r := range c.cluster.Ledger.ExcludedFrom(c.pool) {
+		f := c.about(r.CIDR)
+		f.Note = "of " + r.By.String()
+		c.add(PoolCoversCluster, f, "%s", says)
 	}
-	c.found(PoolChosenByKubelet, poolObject(obj.Name), "its nodeSelector uses %s, which a kubelet may set on its own Node", strings.Join(keys, ", "))
-}
-
-// public reports ranges that may be other people's.
-func (c *check) public(obj *v1alpha1.PodIPPool, pool *crd.Pool) {
-	if obj.Annotations[v1alpha1.OwnRangesAnnotation] == "true" {
-		return
-	}
-	for _, cidr := range pool.PublicRanges() {
-		c.add(Finding{Reason: PoolRangePublic, Object: poolObject(pool.Name), Subject: cidr, Says: "neither private nor shared address space"})
+	for _, r := range c.cluster.Ledger.SharedWith(c.pool) {
+		f := c.about(r.CIDR)
+		f.Note = "of " + r.By.String()
+		c.add(PoolCoversCluster, f, "pods and Services both get addresses of it, and can get the same one")
 	}
 }
 
@@ -117,4 +103,26 @@ func givesOut(pool *crd.Pool) bool {
 		_, ok := pool.Cut(f)
 		return ok
 	})
+}
+
+// checkCilium checks how agents are configured, and whether there are agents at all.
+func checkCilium(x *index, found *findings) {
+	s := x.snapshot
+	about := Finding{Object: Object{Kind: "ConfigMap", Namespace: x.AgentNamespace, Name: ciliumconfig.Name}}
+	others, _ := x.cluster.OtherModes(s.Nodes)
+	for _, o := range others {
+		found.add(CiliumModeDiffers, about, "%s", o.Says(s.Mode))
+	}
+	if s.Mode.String() == string(ciliumnode.CRD) && s.CiliumConfig.LosesRoutes() {
+		found.add(KVStoreWithoutRoutes, about, "%s", ciliumconfig.LosingRoutes)
+	}
+	held := 0
+	for i := range x.allBlocks {
+		if n := x.byName[x.allBlocks[i].Node]; n != nil && n.obj != nil && !n.optedOut {
+			held++
+		}
+	}
+	if held > 0 && !x.anyAgent {
+		found.add(NoAgentsFound, Finding{Object: Object{Kind: "DaemonSet", Name: "cilium"}}, "Nodes hold %d blocks, and no pod of an agent was found", held)
+	}
 }

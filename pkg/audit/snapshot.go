@@ -12,6 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -61,24 +62,11 @@ type CiliumNode struct {
 	SeenSince time.Time
 }
 
-// Settings are the facts that the audit cannot read from the cluster: flags of the operator, and
-// times to wait.
+// Settings are the facts that the audit cannot read from the cluster: the operator's settings, and
+// a time to wait.
 type Settings struct {
-	// Cooldown is the operator's --cooldown, NodeGoneCooldown its
-	// --node-gone-cooldown.
-	Cooldown, NodeGoneCooldown time.Duration
-	// MaxAddresses is the operator's --max-addresses-per-node.
-	MaxAddresses int
-	// CiliumNamespace has the agents' configuration.
-	CiliumNamespace string
-	// AnyMode: agents may be configured for another mode than the operator's.
-	AnyMode bool
-	// Paused: the operator is paused, or runs in shadow, and does not change any node.
-	Paused bool
-	// IgnoreTaints are keys of taints of Nodes without Cilium.
-	IgnoreTaints []string
-	// StartupTaints are keys of taints of Nodes with labels that are not final.
-	StartupTaints []string
+	config.Settings
+
 	// StuckAfter is the longest time of a state that should end on its own.
 	StuckAfter time.Duration
 }

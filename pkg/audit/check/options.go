@@ -45,10 +45,7 @@ func NewOptions() *Options {
 
 // SettingsOf returns the settings of an operator, as an audit needs them.
 func SettingsOf(s config.Settings) audit.Settings {
-	return audit.Settings{
-		Cooldown: s.Defaults.Cooldown, NodeGoneCooldown: s.Defaults.NodeGoneCooldown,
-		MaxAddresses: s.Defaults.Policy.MaxAddresses, IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, Paused: s.Paused || s.Shadow, AnyMode: s.SkipModeCheck || s.Shadow, CiliumNamespace: s.AgentNamespace, StuckAfter: 5 * time.Minute,
-	}
+	return audit.Settings{Settings: s, StuckAfter: 5 * time.Minute}
 }
 
 // readerOf returns a reader of the cluster. Flags override the operator's settings.

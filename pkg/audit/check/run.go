@@ -71,7 +71,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 		}
 	}
 	reader, settings := o.readerOf(operator.Settings), SettingsOf(operator.Settings)
-	settings.StuckAfter, settings.CiliumNamespace = o.stuckAfter, reader.AgentNamespace
+	settings.StuckAfter, settings.AgentNamespace = o.stuckAfter, reader.AgentNamespace
 	reader.Client, reader.Progress, reader.Mode = direct, p.Read, operator.Mode
 	report, err := reader.Look(ctx, settings, o.patience)
 	p.Clear()

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 )
 
 // server answers lists of CiliumNodes page by page; all other lists are empty.
@@ -77,7 +78,7 @@ func node(name string, pool ...string) ciliumv2.CiliumNode {
 }
 
 func settings() audit.Settings {
-	return audit.Settings{StuckAfter: 5 * time.Minute, MaxAddresses: 4096}
+	return audit.Settings{Settings: config.DefaultSettings(), StuckAfter: 5 * time.Minute}
 }
 
 func reasons(r audit.Report) []string {
