@@ -10,22 +10,25 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Cluster returns the state of an operator that has just started in a cluster with the objects of
-// the snapshot, without settings other than defaults. ciliumNodes are the snapshot's, and settle is
-// the operator's --agent-settle-time.
-func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNodes []*ciliumnode.View) *state.Cluster {
+// Cluster returns the state of an operator that has just started with these settings in a cluster
+// with the objects of the snapshot. ciliumNodes are the snapshot's.
+func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) *state.Cluster {
+	defaults := set.Defaults
 	defaults.WholeBlocks, defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	ledger := state.NewLedger()
 	c := &state.Cluster{
 		Ledger: ledger, Pools: state.NewPools(defaults, ledger), Pods: state.NewPods(),
-		Agents: state.NewAgents(settle), CiliumPools: state.NewCiliumPools(), Defaults: defaults,
+		Agents: state.NewAgents(set.AgentSettle), CiliumPools: state.NewCiliumPools(), Defaults: defaults,
 		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode,
 		Waiting: map[string][]corev1.Pod{},
+		Paused:  set.Paused, AnyMode: set.SkipModeCheck || set.Shadow,
+		IgnoreTaints: state.SetOf(set.IgnoreTaints), StartupTaints: state.SetOf(set.StartupTaints), ShortageTaint: set.ShortageTaint,
 	}
 	c.Cilium.Set(s.CiliumConfig)
 	for _, b := range s.blocks() {

@@ -96,10 +96,10 @@ func (x *index) readCluster() {
 	for i := range x.snapshot.CiliumNodes {
 		views = append(views, x.snapshot.CiliumNodes[i].View)
 	}
-	defaults := crd.Defaults{Policy: lenient(), Cooldown: x.Defaults.Cooldown, NodeGoneCooldown: x.Defaults.NodeGoneCooldown}
-	x.cluster = x.snapshot.Cluster(defaults, 0, views)
-	x.cluster.Paused, x.cluster.AnyMode = x.Paused || x.Shadow, x.SkipModeCheck || x.Shadow
-	x.cluster.IgnoreTaints, x.cluster.StartupTaints = state.SetOf(x.IgnoreTaints), state.SetOf(x.StartupTaints)
+	set := x.Settings.Settings
+	set.Defaults = crd.Defaults{Policy: lenient(), Cooldown: set.Defaults.Cooldown, NodeGoneCooldown: set.Defaults.NodeGoneCooldown}
+	set.Paused, set.AgentSettle = set.Paused || set.Shadow, 0
+	x.cluster = x.snapshot.Cluster(set, views)
 }
 
 // lenient returns a policy that fits every spec that does not contradict itself.

@@ -23,7 +23,8 @@ type nodeCheck struct {
 
 func (n *nodeCheck) check(owners map[netip.Addr]Object) {
 	if n.obj != nil {
-		n.checkNode()
+		n.conditions()
+		n.service()
 	} else if n.view != nil && len(n.view.Pool)+len(n.view.Listed()) > 0 { // checkBlocks reports blocks alone
 		n.add(CiliumNodeWithoutNode, n.about(), "has %d addresses in its pool and %d CIDRs in %s, and there is no such Node",
 			len(n.view.Pool), len(n.view.Listed()), n.list)
@@ -52,8 +53,9 @@ func (n *nodeCheck) at(subject netip.Prefix, note string) Finding {
 	return Finding{Object: n.assigner(n.name), Subject: subject, Note: note}
 }
 
-// checkNode checks that a Node has the objects it should have.
-func (n *nodeCheck) checkNode() {
+// conditions reports a lack of addresses, of an agent, and of pools for the requests of its agent
+// and pods.
+func (n *nodeCheck) conditions() {
 	node := Finding{Object: nodeObject(n.name)}
 	for _, cond := range n.obj.Status.Conditions {
 		if cond.Type == shortage && cond.Status == corev1.ConditionTrue {
@@ -63,7 +65,6 @@ func (n *nodeCheck) checkNode() {
 	if n.neverHadAgent() {
 		n.add(NodeWithoutAgent, node, "holds %d blocks, and has never had an agent", len(n.blocks))
 	}
-	// Requests of its agent, and of its pods.
 	if len(n.unserved) > 0 {
 		n.add(NodeServedByNoPool, node, "%s", strings.Join(n.unserved, "; "))
 	}
@@ -71,6 +72,11 @@ func (n *nodeCheck) checkNode() {
 		namespace, pod, _ := strings.Cut(name, "/")
 		n.add(PodServedByNoPool, Finding{Object: Object{Kind: "Pod", Namespace: namespace, Name: pod}, Others: []Object{nodeObject(n.name)}}, "%s", says)
 	}
+}
+
+// service checks that a Node has the CiliumNode and the addresses it should have.
+func (n *nodeCheck) service() {
+	node := Finding{Object: nodeObject(n.name)}
 	switch {
 	case n.moving:
 		n.add(NodeYetToMove, node, "was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.AssignedCIDRs()), len(n.blocks))

@@ -27,7 +27,8 @@ func (n *nodeCheck) checkPods(owners map[netip.Addr]Object) {
 
 // podAddress checks who owns an address that is not in the pool of the pod's node.
 func (n *nodeCheck) podAddress(p pod, a netip.Addr) {
-	f, reason, says := Finding{Object: p.object, Subject: single(a)}, PodAddressOfOtherNode, ""
+	f, reason := Finding{Object: p.object, Subject: single(a)}, PodAddressOfOtherNode
+	var says string
 	b, other := n.holder(n.node, a), n.publisher(n.node, a)
 	switch {
 	case other != nil:

@@ -1,22 +1,56 @@
 package clusterread
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
+
+// Where the chart puts the operator's Lease.
+const (
+	LeaseNamespace = "kube-system"
+	LeaseName      = "cilium-pool-operator"
+)
+
+// Where says where to find the operator's mode and settings.
+type Where struct {
+	// LeaseNamespace and LeaseName name the operator's Lease. If one is empty, the chart's default
+	// counts, or else the only Lease of an operator.
+	LeaseNamespace, LeaseName string
+	// CiliumNamespace has Cilium's settings.
+	CiliumNamespace string
+	// Mode is the flag --mode; "": find it.
+	Mode string
+}
 
 // Operator is the operator's mode and settings, as the cluster shows them.
 type Operator struct {
-	Found
-	// Settings are the operator's, or the default ones: then NoSettings says why.
-	Settings config.Settings
+	Mode ciliumnode.Mode
+	// By is the source of the mode; "": there is none, and the mode is crd.
+	By string
+	// Denied is a source of the mode that may not be read; "": none.
+	Denied string
+	// Lease is the operator's, whether it exists or not.
+	Lease client.ObjectKey
+	// Published are the settings that the operator has published.
+	Published string
+	// Settings are the published ones, or else the defaults: then NoSettings says why.
+	Settings   config.Settings
+	NoSettings string
 	// OtherCRDs are a line for each CRD that the operator was not built with.
 	OtherCRDs []string
 }
@@ -24,8 +58,8 @@ type Operator struct {
 // Find reads the operator's mode and settings.
 func Find(ctx context.Context, c client.Reader, w Where) (Operator, error) {
 	o := Operator{Settings: config.DefaultSettings()}
-	var err error
-	if o.Found, err = find(ctx, c, w); err != nil {
+	err := o.find(ctx, c, w)
+	if err != nil {
 		return o, err
 	}
 	if o.NoSettings == "" {
@@ -34,19 +68,14 @@ func Find(ctx context.Context, c client.Reader, w Where) (Operator, error) {
 		}
 	}
 	o.Settings.Mode = o.Mode
-	o.findSchemas(ctx, c)
-	return o, nil
-}
-
-// findSchemas looks for CRDs that the operator was not built with. It skips this for
-// users who may not read CRDs.
-func (o *Operator) findSchemas(ctx context.Context, c client.Reader) {
+	// It looks for no CRDs of users who may not read them.
 	for _, name := range slices.Sorted(maps.Keys(o.Settings.CRDSchemas)) {
 		served, err := crds.Served(ctx, c, name)
 		if words := crds.Mismatch(name, served, o.Settings.CRDSchemas[name]); err == nil && words != "" {
 			o.OtherCRDs = append(o.OtherCRDs, words)
 		}
 	}
+	return o, nil
 }
 
 // ModeUnknown explains why the mode may differ from the one found; "": it is known.
@@ -64,4 +93,121 @@ func (o Operator) SettingsUnknown() string {
 		return ""
 	}
 	return fmt.Sprintf("the operator's settings are not known, as %s: its defaults are assumed", o.NoSettings)
+}
+
+// find finds the mode of the operator, by a label of its Lease, and its settings.
+// Without a label the mode is that of Cilium's settings, if supported, else crd.
+// Cilium's settings come second because they change before the agents restart in a
+// migration.
+func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
+	label, err := o.readLease(ctx, c, w)
+	switch {
+	case err != nil:
+		return err
+	case w.Mode != "":
+		if o.Mode, err = ciliumnode.ParseMode(w.Mode); err != nil {
+			return fmt.Errorf("--mode is %s: %w", w.Mode, err)
+		}
+		o.By, o.Denied = "--mode", ""
+		return nil
+	case label != "":
+		if o.Mode, err = ciliumnode.ParseMode(label); err != nil {
+			return fmt.Errorf("the Lease %s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", o.Lease, label)
+		}
+		o.By = "Lease " + o.Lease.String()
+		return nil
+	}
+	cilium, err := ciliumconfig.Read(ctx, c, w.CiliumNamespace, nil)
+	if err != nil {
+		return err
+	}
+	if mode, err := ciliumnode.ParseMode(cilium.Mode(nil)); err == nil {
+		o.Mode, o.By, o.Denied = mode, "ConfigMap "+w.CiliumNamespace+"/"+ciliumconfig.Name, ""
+	} else if !cilium.Known && o.Denied == "" {
+		o.Denied = cilium.Denied[0]
+	}
+	return nil
+}
+
+// readLease reads the mode and the settings that the operator publishes. Until find knows better,
+// the mode is crd.
+func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where) (mode string, err error) {
+	o.Mode, o.Lease = ciliumnode.CRD, client.ObjectKey{Namespace: cmp.Or(w.LeaseNamespace, LeaseNamespace), Name: cmp.Or(w.LeaseName, LeaseName)}
+	lease := &coordinationv1.Lease{}
+	there, err := o.get(ctx, c, "Lease "+o.Lease.String(), o.Lease, lease)
+	if err == nil && (w.LeaseNamespace == "" || w.LeaseName == "") && !held(lease) {
+		var other *coordinationv1.Lease
+		if other, err = otherLease(ctx, c, w); other != nil && (!there || held(other)) {
+			lease, there, o.Denied, o.Lease = other, true, "", client.ObjectKeyFromObject(other)
+		}
+	}
+	o.Published = lease.Annotations[v1alpha1.SettingsAnnotation]
+	switch {
+	case o.Denied != "":
+		o.NoSettings = "Lease " + o.Lease.String() + " may not be read"
+	case !there:
+		o.NoSettings = "there is no Lease " + o.Lease.String()
+	case o.Published == "":
+		o.NoSettings = "Lease " + o.Lease.String() + " has no annotation " + v1alpha1.SettingsAnnotation
+	}
+	return lease.Labels[v1alpha1.ModeLabel], err
+}
+
+// held reports whether an operator holds the Lease.
+func held(lease *coordinationv1.Lease) bool {
+	s := lease.Spec
+	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+		return false
+	}
+	return time.Since(s.RenewTime.Time) < 2*time.Duration(*s.LeaseDurationSeconds)*time.Second
+}
+
+// otherLease finds by its label the Lease of an operator that the chart's default does not name;
+// nil: there is none, or the list is forbidden. A held one is preferred.
+func otherLease(ctx context.Context, c client.Reader, w Where) (*coordinationv1.Lease, error) {
+	list := &coordinationv1.LeaseList{}
+	switch err := c.List(ctx, list, client.InNamespace(w.LeaseNamespace), client.HasLabels{v1alpha1.ModeLabel}); {
+	case apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("listing Leases: %w", err)
+	}
+	var all, live []*coordinationv1.Lease
+	var names []string
+	for i := range list.Items {
+		lease := &list.Items[i]
+		if w.LeaseName != "" && lease.Name != w.LeaseName {
+			continue
+		}
+		all = append(all, lease)
+		if held(lease) {
+			live, names = append(live, lease), append(names, lease.Namespace+"/"+lease.Name)
+		}
+	}
+	switch {
+	case len(live) > 1:
+		return nil, fmt.Errorf("cannot tell which operator is meant: Leases %s are held. Name the namespace (-n) or the Lease of one", strings.Join(names, ", "))
+	case len(live) == 1:
+		return live[0], nil
+	case len(all) == 1:
+		return all[0], nil
+	}
+	return nil, nil
+}
+
+// get reports whether an object is there and may be read.
+func (o *Operator) get(ctx context.Context, c client.Reader, says string, key client.ObjectKey, into client.Object) (bool, error) {
+	err := c.Get(ctx, key, into)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case apierrors.IsForbidden(err):
+		if o.Denied == "" {
+			o.Denied = says
+		}
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading %s: %w", says, err)
+	}
+	return true, nil
 }

@@ -68,19 +68,16 @@ func New(s *audit.Snapshot, operator clusterread.Operator) *Cluster {
 		}
 		views = append(views, view)
 	}
-	c.Cluster = *s.Cluster(settings.Defaults, settings.AgentSettle, views)
+	c.Cluster = *s.Cluster(*settings, views)
 	pressure := state.NewPressure()
 	for _, name := range c.Pools.Names() {
 		pool := c.Pools.Get(name)
 		state.Press(pressure, pool, state.FamiliesOf(c.Ledger, pool))
 	}
-	c.Paused, c.Taken = settings.Paused, pressure.Taken
-	c.AnyMode = settings.SkipModeCheck || settings.Shadow
+	c.Taken = pressure.Taken
 	if len(settings.OfferFamilies) > 0 {
 		c.Unscheduled = scheduling.NewUnscheduled()
 	}
-	c.IgnoreTaints, c.StartupTaints = state.SetOf(settings.IgnoreTaints), state.SetOf(settings.StartupTaints)
-	c.ShortageTaint = settings.ShortageTaint
 	return c
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,46 +60,49 @@ func TestFind(t *testing.T) {
 	const none, denied, bare = "there is no " + lease, lease + " may not be read", lease + " has no annotation cilium-pool.io/settings"
 	tests := map[string]struct {
 		says says
-		want Found
+		want Operator
 	}{
-		"nothing":                       {says{}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
-		"the operator":                  {says{lease: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: lease, Published: "{}"}},
-		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Found{Mode: ciliumnode.CRD, By: lease, Published: "{}"}},
-		"an operator without the label": {says{lease: "-", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config, NoSettings: bare}},
-		"Cilium":                        {says{config: "multi-pool\n"}, Found{Mode: ciliumnode.MultiPool, By: config, NoSettings: none}},
-		"Cilium in a mode of its own":   {says{config: "cluster-pool"}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
-		"Cilium, without a mode":        {says{config: "-"}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
-		"the Lease is denied":           {says{lease: "!"}, Found{Mode: ciliumnode.CRD, Denied: lease, NoSettings: denied}},
-		"the Lease is denied, no need":  {says{lease: "!", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config, NoSettings: denied}},
-		"both are denied":               {says{lease: "!", config: "!"}, Found{Mode: ciliumnode.CRD, Denied: lease, NoSettings: denied}},
-		"the settings are denied":       {says{config: "!"}, Found{Mode: ciliumnode.CRD, Denied: config, NoSettings: none}},
+		"nothing":                       {says{}, Operator{Mode: ciliumnode.CRD, NoSettings: none}},
+		"the operator":                  {says{lease: "multi-pool"}, Operator{Mode: ciliumnode.MultiPool, By: lease, Published: "{}"}},
+		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Operator{Mode: ciliumnode.CRD, By: lease, Published: "{}"}},
+		"an operator without the label": {says{lease: "-", config: "kubernetes"}, Operator{Mode: ciliumnode.Kubernetes, By: config, NoSettings: bare}},
+		"Cilium":                        {says{config: "multi-pool\n"}, Operator{Mode: ciliumnode.MultiPool, By: config, NoSettings: none}},
+		"Cilium in a mode of its own":   {says{config: "cluster-pool"}, Operator{Mode: ciliumnode.CRD, NoSettings: none}},
+		"Cilium, without a mode":        {says{config: "-"}, Operator{Mode: ciliumnode.CRD, NoSettings: none}},
+		"the Lease is denied":           {says{lease: "!"}, Operator{Mode: ciliumnode.CRD, Denied: lease, NoSettings: denied}},
+		"the Lease is denied, no need":  {says{lease: "!", config: "kubernetes"}, Operator{Mode: ciliumnode.Kubernetes, By: config, NoSettings: denied}},
+		"both are denied":               {says{lease: "!", config: "!"}, Operator{Mode: ciliumnode.CRD, Denied: lease, NoSettings: denied}},
+		"the settings are denied":       {says{config: "!"}, Operator{Mode: ciliumnode.CRD, Denied: config, NoSettings: none}},
 	}
+	withoutSettings := cmpopts.IgnoreFields(Operator{}, "Settings")
 	where := Where{LeaseNamespace: "network", LeaseName: "op", CiliumNamespace: "kube-system"}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.want.Lease = client.ObjectKey{Namespace: "network", Name: "op"}
-			got, err := find(t.Context(), test.says, where)
-			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+			got := Operator{}
+			err := got.find(t.Context(), test.says, where)
+			if diff := cmp.Diff(test.want, got, withoutSettings); diff != "" || err != nil {
 				t.Errorf("error %v, found (-want +got):\n%s", err, diff)
 			}
 		})
 	}
-	if _, err := find(t.Context(), says{lease: "quantum"}, where); err == nil || !strings.Contains(err.Error(), `mode "quantum", which this version does not know`) {
+	if _, err := Find(t.Context(), says{lease: "quantum"}, where); err == nil || !strings.Contains(err.Error(), `mode "quantum", which this version does not know`) {
 		t.Errorf("a mode of tomorrow: error %v", err)
 	}
-	for lease, want := range map[string]Found{
+	for lease, want := range map[string]Operator{
 		"quantum": {Mode: ciliumnode.Kubernetes, By: "--mode", Published: "{}"},
 		"!":       {Mode: ciliumnode.Kubernetes, By: "--mode", NoSettings: denied},
 	} {
 		where.Mode = "kubernetes"
-		got, err := find(t.Context(), says{lease: lease}, where)
+		got := Operator{}
+		err := got.find(t.Context(), says{lease: lease}, where)
 		want.Lease = client.ObjectKey{Namespace: "network", Name: "op"}
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		if diff := cmp.Diff(want, got, withoutSettings); diff != "" || err != nil {
 			t.Errorf("in a mode given, with Lease %s: error %v, found (-want +got):\n%s", lease, err, diff)
 		}
 	}
 	broken := errors.New("no way")
-	if _, err := find(t.Context(), says{err: broken}, where); !errors.Is(err, broken) {
+	if _, err := Find(t.Context(), says{err: broken}, where); !errors.Is(err, broken) {
 		t.Errorf("an API server that fails: error %v", err)
 	}
 }
