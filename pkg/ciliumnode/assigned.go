@@ -2,6 +2,7 @@ package ciliumnode
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -70,21 +71,11 @@ func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
 	}
 	given := v.AssignedCIDRs()
 	out := ipalloc.Uncovered(given, held)
-	if len(out) > 0 && v.publishesOf(given) {
+	ofGiven := func(addr netip.Addr) bool {
+		return slices.ContainsFunc(given, func(p netip.Prefix) bool { return p.Contains(addr) })
+	}
+	if len(out) > 0 && (slices.ContainsFunc(slices.Collect(maps.Keys(v.Pool)), ofGiven) || slices.ContainsFunc(v.NonCanonical, ofGiven)) {
 		return nil
 	}
 	return out
-}
-
-// publishesOf reports whether the pool has an address of cidrs.
-func (v *View) publishesOf(cidrs []netip.Prefix) bool {
-	in := func(addr netip.Addr) bool {
-		return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(addr) })
-	}
-	for addr := range v.Pool {
-		if in(addr) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(v.NonCanonical, in)
 }

@@ -121,11 +121,15 @@ func readableFields(v reflect.Value, parts map[string]encoded, path string, bad 
 
 // texts returns the podCIDRs to write: cidrs, and the texts of BadFields.
 func (v *View) texts(cidrs []netip.Prefix) []string {
+	return append(textsOf(cidrs), badTexts(v.BadFields, "spec.ipam.podCIDRs[")...)
+}
+
+func textsOf[P fmt.Stringer](cidrs []P) []string {
 	out := make([]string, 0, len(cidrs))
 	for _, p := range cidrs {
 		out = append(out, p.String())
 	}
-	return append(out, badTexts(v.BadFields, "spec.ipam.podCIDRs[")...)
+	return out
 }
 
 // badTexts returns the texts in the fields with paths that begin so.
@@ -152,13 +156,9 @@ func (e poolCIDRs) empty() bool { return len(e.CIDRs)+len(e.bad) == 0 }
 
 // MarshalJSON writes the entry with its bad texts.
 func (e poolCIDRs) MarshalJSON() ([]byte, error) {
-	cidrs := make([]string, 0, len(e.CIDRs)+len(e.bad))
-	for _, p := range e.CIDRs {
-		cidrs = append(cidrs, p.String())
-	}
 	return json.Marshal(struct {
 		ipamtypes.IPAMPoolAllocation
 
 		CIDRs []string `json:"cidrs,omitempty"`
-	}{e.IPAMPoolAllocation, append(cidrs, e.bad...)})
+	}{e.IPAMPoolAllocation, append(textsOf(e.CIDRs), e.bad...)})
 }

@@ -2,6 +2,7 @@ package ciliumnode
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -52,7 +53,7 @@ func (c *Client) written(obj client.Object) *View {
 
 // Live reads a CiliumNode from the API server. A missing one is nil.
 func (c *Client) Live(ctx context.Context, name string) (*View, error) {
-	cn := c.Mode.protocol().allocationObject("")
+	cn := c.Mode.AllocationObject()
 	err := c.Reader.Get(ctx, types.NamespacedName{Name: name}, cn)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -68,47 +69,60 @@ func (c *Client) Live(ctx context.Context, name string) (*View, error) {
 // that v is outdated: observe and decide again.
 func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, error) {
 	change.untrack = c.DropManagedFields && v.tracked
-	body, err := c.Mode.protocol().patch(v, change)
-	if err != nil || body == nil {
-		return nil, err
+	p := c.Mode.patch(v, change)
+	if p == nil {
+		return nil, nil
 	}
-	if err := c.Mode.protocol().check(ctx, c.Reader, v, change); err != nil {
-		return nil, err
+	if c.Mode == Kubernetes {
+		if err := c.checkRuns(ctx, v, change); err != nil {
+			return nil, err
+		}
 	}
-	return c.patchSpec(ctx, v, body)
-}
-
-func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*View, error) {
-	cn := c.Mode.protocol().allocationObject(v.Name)
-	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
-		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
-	}
-	return c.written(cn), nil
+	return c.write(ctx, v, "spec", p)
 }
 
 // Release changes entries of the handshake in one patch of the status, conditional on the version
 // in v. It returns the same as Apply.
 func (c *Client) Release(ctx context.Context, v *View, change Entries) (*View, error) {
-	body, err := change.patch(v)
-	if err != nil || body == nil {
-		return nil, err
+	p := change.patch(v)
+	if p == nil {
+		return nil, nil
 	}
-	return c.patchStatus(ctx, v, "release-ips", body)
+	return c.write(ctx, v, "release-ips", p)
 }
 
 // BumpVersion changes only the resourceVersion of a CiliumNode in effect, conditional
 // on the version in v, so that every patch of that version or an older one conflicts.
-// addr is an address that is not assigned to the agent.
+// addr is an address that is not assigned to the agent: it refuses a mark of that.
 func (c *Client) BumpVersion(ctx context.Context, v *View, addr netip.Addr) (*View, error) {
-	return c.Mode.protocol().bumpVersion(ctx, c, v, addr)
+	if c.Mode == Kubernetes { // a Node has no handshake
+		p := v.newPatch()
+		p.Metadata.Annotations = map[string]string{moved: v.ResourceVersion}
+		return c.write(ctx, v, "spec", p)
+	}
+	if _, stands := v.Release[addr]; stands {
+		return c.Release(ctx, v, Entries{Clear: []netip.Addr{addr}})
+	}
+	return c.Release(ctx, v, Entries{Mark: []netip.Addr{addr}})
 }
 
-func (c *Client) patchStatus(ctx context.Context, v *View, what string, body []byte) (*View, error) {
-	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
-	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
+// write patches the spec, or the part of the status that what names.
+func (c *Client) write(ctx context.Context, v *View, what string, patch any) (*View, error) {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	o, raw := c.Mode.object(v.Name), client.RawPatch(types.MergePatchType, body)
+	if what == "spec" {
+		err = c.Writer.Patch(ctx, o, raw)
+	} else {
+		o = CRD.object(v.Name)
+		err = c.Writer.Status().Patch(ctx, o, raw)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("patching %s of CiliumNode %s: %w", what, v.Name, err)
 	}
-	return c.written(cn), nil
+	return c.written(o), nil
 }
 
 // Create creates the CiliumNode of a Node, as its agent would: owned by the Node, with
@@ -137,7 +151,11 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 // and the agent need: addresses and IPAM.
 func (c *Client) Recreate(ctx context.Context, last *View, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
 	cn := last.rebuild(node)
-	c.Mode.protocol().without(cn, blocks)
+	if c.Mode == MultiPool {
+		unlistBlocks(cn, blocks)
+	} else {
+		withoutBlocks(cn, blocks)
+	}
 	view, err := c.create(ctx, cn)
 	if !apierrors.IsInvalid(err) {
 		return view, err
@@ -153,7 +171,7 @@ func (c *Client) Recreate(ctx context.Context, last *View, node *corev1.Node, bl
 }
 
 func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, error) {
-	if kind, plural := c.Mode.Resource(); !c.Mode.makesCiliumNodes() {
+	if kind, plural := c.Mode.Resource(); c.Mode == Kubernetes {
 		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Group: kind.Group, Resource: plural}, cn.Name)
 	}
 	if err := c.Writer.Create(ctx, cn); err != nil {
@@ -165,7 +183,7 @@ func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, er
 // Delete deletes the CiliumNode in v, if it is still the same object. A missing one is no error. In
 // kubernetes mode it only returns nil: the Node takes the CiliumNode's place.
 func (c *Client) Delete(ctx context.Context, v *View) error {
-	if !c.Mode.makesCiliumNodes() {
+	if c.Mode == Kubernetes {
 		return nil
 	}
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}

@@ -68,6 +68,19 @@ func allocated(cn *ciliumv2.CiliumNode, entries ...string) *ciliumv2.CiliumNode 
 	return cn
 }
 
+// encodedPatch returns the JSON of a patch; nil: there is none.
+func encodedPatch(t *testing.T, p *patch) []byte {
+	t.Helper()
+	if p == nil {
+		return nil
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
 // pooled returns a CiliumNode in multi-pool mode.
 func pooled(entries ...string) *ciliumv2.CiliumNode { return allocated(node(nil), entries...) }
 

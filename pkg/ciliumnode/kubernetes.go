@@ -2,19 +2,13 @@ package ciliumnode
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -28,21 +22,11 @@ var podCIDRAnnotations = [2][2]string{
 	ipalloc.IPv6: {"network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"},
 }
 
-// kubernetes is kubernetes mode. Before it starts, an agent waits for its Node to have
+// viewOfNode reads a Node in kubernetes mode. Before it starts, an agent waits for its Node to have
 // a podCIDR of each family that it requires, in the spec or in an annotation
 // (pkg/k8s/node.go, ParseNode; pkg/node/sync/local_node_sync_wait.go, v1.20.1), and
 // keeps it until it restarts. So a Node takes the place of its CiliumNode here.
-type kubernetes struct{}
-
-func (kubernetes) allocationObject(name string) client.Object {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-}
-
-func (kubernetes) resource() (schema.GroupVersionKind, string) {
-	return corev1.SchemeGroupVersion.WithKind("Node"), "nodes"
-}
-
-func (kubernetes) view(obj client.Object) *View {
+func viewOfNode(obj client.Object) *View {
 	v := &View{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), BlockAssignment: &BlockAssignment{SingleBlock: true}}
 	node, ok := obj.(*corev1.Node)
 	if !ok {
@@ -89,18 +73,18 @@ func firstOf(f ipalloc.Family, said []string) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// patch assigns one block of each family that the Node has none of.
-func (kubernetes) patch(v *View, c Change) ([]byte, error) {
+// patchNode assigns one block of each family that the Node has none of.
+func (c Change) patchNode(v *View) *patch {
 	assigned := newPodCIDRs(v, c)
 	if len(assigned) == 0 {
-		return nil, nil
+		return nil
 	}
 	p := v.newPatch()
 	p.Metadata.Annotations = map[string]string{}
 	for f, cidr := range assigned {
 		p.Metadata.Annotations[podCIDRAnnotations[f][0]] = cidr.String()
 	}
-	return json.Marshal(p)
+	return &p
 }
 
 func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
@@ -121,29 +105,19 @@ func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
 // same value twice.
 const moved = "cilium-pool.io/moved"
 
-// bumpVersion writes our annotation, as a Node has no handshake.
-func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.Addr) (*View, error) {
-	p := v.newPatch()
-	p.Metadata.Annotations = map[string]string{moved: v.ResourceVersion}
-	return c.write(ctx, v, p)
-}
-
 // ErrRunsWithAnother means that a Node may not be assigned a podCIDR, as its agent runs
 // with another one.
 var ErrRunsWithAnother = errors.New("the agent runs with another podCIDR")
 
-// check refuses to assign a Node a podCIDR if its agent has run with another one: the
+// checkRuns refuses to assign a Node a podCIDR if its agent has run with another one: the
 // agent would switch to the new one when it restarts, and its pods would lose
 // connectivity.
-func (kubernetes) check(ctx context.Context, reader client.Reader, v *View, c Change) error {
-	assigned := newPodCIDRs(v, c)
-	if len(assigned) == 0 {
-		return nil
-	}
-	runs, err := runsWith(ctx, reader, v.Name)
+func (c *Client) checkRuns(ctx context.Context, v *View, change Change) error {
+	runs, err := c.RunsWith(ctx, v.Name)
 	if err != nil {
 		return err
 	}
+	assigned := newPodCIDRs(v, change)
 	for _, has := range runs {
 		if cidr, ok := assigned[ipalloc.FamilyOf(has.Addr())]; ok && cidr != has {
 			return fmt.Errorf("%w: %s on Node %s, which is not assigned %s", ErrRunsWithAnother, has, v.Name, cidr)
@@ -152,29 +126,16 @@ func (kubernetes) check(ctx context.Context, reader client.Reader, v *View, c Ch
 	return nil
 }
 
-// runsWith returns the CIDRs that the agent of a node runs with, by its CiliumNode, read
-// live (pkg/nodediscovery/nodediscovery.go, mutateNodeResource).
-func runsWith(ctx context.Context, reader client.Reader, name string) ([]netip.Prefix, error) {
-	cn := &ciliumv2.CiliumNode{}
-	err := reader.Get(ctx, types.NamespacedName{Name: name}, cn)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading CiliumNode %s: %w", name, err)
-	}
-	return prefixes(cn.Spec.IPAM.PodCIDRs), nil
-}
-
-// RunsWith returns the CIDRs that a node's agent runs with, read live, if they were
-// assigned before it started and it keeps them regardless of later changes to its Node.
-// Otherwise none.
+// RunsWith returns the CIDRs that a node's agent runs with, by its CiliumNode, read live
+// (pkg/nodediscovery/nodediscovery.go, mutateNodeResource), if they were assigned before it started
+// and it keeps them regardless of later changes to its Node. Otherwise none.
 func (c *Client) RunsWith(ctx context.Context, name string) ([]netip.Prefix, error) {
 	if c.Mode != Kubernetes {
 		return nil, nil
 	}
-	return runsWith(ctx, c.Reader, name)
+	cn, err := (&Client{Reader: c.Reader}).Live(ctx, name)
+	if cn == nil {
+		return nil, err
+	}
+	return cn.PodCIDRs, nil
 }
-
-// without is empty: a Node is never restored.
-func (kubernetes) without(*ciliumv2.CiliumNode, []netip.Prefix) {}

@@ -135,10 +135,7 @@ func TestKubernetesPatch(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := kubernetes{}.patch(Kubernetes.View(test.node), test.change)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := encodedPatch(t, Kubernetes.patch(Kubernetes.View(test.node), test.change))
 			same(t, "patch", test.want, string(got))
 		})
 	}

@@ -2,7 +2,6 @@ package ciliumnode
 
 import (
 	"context"
-	"encoding/json"
 	"net/netip"
 	"slices"
 )
@@ -25,13 +24,13 @@ func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, un
 	if len(p.Spec.IPAM.Pool) == 0 && p.Spec.IPAM.PodCIDRs == nil {
 		return v, nil
 	}
-	return c.write(ctx, v, p)
+	return c.write(ctx, v, "spec", p)
 }
 
 // Allocate writes the allocations of multi-pool mode, conditional on the version in v: they replace
 // existing ones. It keeps the requests of agents, and the other fields of the entries.
 func (c *Client) Allocate(ctx context.Context, v *View, allocations []Allocation) (*View, error) {
-	return c.write(ctx, v, v.allocate(withAllocations(v.entries, allocations)))
+	return c.write(ctx, v, "spec", v.allocate(withAllocations(v.entries, allocations)))
 }
 
 // withAllocations returns entries with these CIDRs in place of theirs. It keeps which
@@ -53,7 +52,7 @@ func (c *Client) DropPools(ctx context.Context, v *View) (*View, error) {
 	if len(v.Allocated) == 0 {
 		return v, nil
 	}
-	return c.write(ctx, v, map[string]any{
+	return c.write(ctx, v, "spec", map[string]any{
 		"metadata": metadata{ResourceVersion: v.ResourceVersion},
 		"spec":     map[string]any{"ipam": map[string]any{"pools": nil}},
 	})
@@ -66,21 +65,8 @@ func (c *Client) ForgetReport(ctx context.Context, v *View) (*View, error) {
 	if len(v.Used) == 0 && len(v.Release) == 0 {
 		return v, nil
 	}
-	body, err := json.Marshal(map[string]any{
+	return c.write(ctx, v, "status", map[string]any{
 		"metadata": metadata{ResourceVersion: v.ResourceVersion},
 		"status":   map[string]any{"ipam": map[string]any{"used": nil, "release-ips": nil}},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return c.patchStatus(ctx, v, "status", body)
-}
-
-// write patches the spec.
-func (c *Client) write(ctx context.Context, v *View, patch any) (*View, error) {
-	body, err := json.Marshal(patch)
-	if err != nil {
-		return nil, err
-	}
-	return c.patchSpec(ctx, v, body)
 }

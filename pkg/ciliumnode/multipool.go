@@ -2,7 +2,7 @@ package ciliumnode
 
 import (
 	"cmp"
-	"encoding/json"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,7 +10,6 @@ import (
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -68,16 +67,12 @@ func (w *BlockAssignment) Reported() bool { return w.byDefault != [2]int{} }
 // Uses reports whether the agent uses a family, as far as it has reported.
 func (w *BlockAssignment) Uses(f ipalloc.Family) bool { return !w.Reported() || w.byDefault[f] > 0 }
 
-// multiPool is multi-pool mode. The agent's side is pkg/ipam/multipool_manager.go and
-// pkg/ipam/pool.go of Cilium v1.20.1: it uses all CIDRs of its pools in spec.ipam.pools.allocated,
-// removes CIDRs without an address in use once the rest covers its requests, and restores a CIDR
-// that was removed while in use. Other agents route to all of them (pkg/k8s/node.go,
-// ParseCiliumNode), so podCIDRs stays empty.
-type multiPool struct{ ciliumNodes }
-
-func (multiPool) view(obj client.Object) *View {
-	cn := ciliumNodeOf(obj)
-	v := NewView(cn)
+// assignWhole reads what differs in multi-pool mode. The agent's side is
+// pkg/ipam/multipool_manager.go and pkg/ipam/pool.go of Cilium v1.20.1: it uses all CIDRs of its
+// pools in spec.ipam.pools.allocated, removes CIDRs without an address in use once the rest covers
+// its requests, and restores a CIDR that was removed while in use. Other agents route to all of them
+// (pkg/k8s/node.go, ParseCiliumNode), so podCIDRs stays empty.
+func (v *View) assignWhole(cn *ciliumv2.CiliumNode) {
 	v.Own, v.Stale = ownAddresses(cn), nil // a report from crd mode is obsolete
 	w := &BlockAssignment{
 		requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
@@ -98,7 +93,6 @@ func (multiPool) view(obj client.Object) *View {
 	for _, addr := range v.Own {
 		v.Used[addr] = ownName(cn, addr)
 	}
-	return v
 }
 
 // of extracts one Cilium pool from the lists: Requested, and whether pods may get the edge
@@ -198,15 +192,10 @@ func (v *View) Leftover(cidr netip.Prefix) bool {
 // leftovers returns the CIDRs in the fields of crd mode.
 func leftovers(v *View) []netip.Prefix {
 	out := slices.Clone(v.PodCIDRs)
-	add := func(addr netip.Addr) { out = append(out, netip.PrefixFrom(addr, addr.BitLen())) }
-	for addr := range v.Pool {
-		add(addr)
-	}
-	for _, addr := range v.NonCanonical {
-		add(addr)
-	}
-	for addr := range v.Used {
-		add(addr)
+	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(v.Pool), slices.Values(v.NonCanonical), maps.Keys(v.Used)} {
+		for addr := range addrs {
+			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+		}
 	}
 	return out
 }
@@ -227,16 +216,16 @@ func ownName(cn *ciliumv2.CiliumNode, addr netip.Addr) string {
 }
 
 // allocate returns the patch that writes spec.ipam.pools.allocated.
-func (v *View) allocate(entries []poolCIDRs) patch {
+func (v *View) allocate(entries []poolCIDRs) *patch {
 	p := v.newPatch()
 	p.Spec.IPAM.Pools = map[string][]poolCIDRs{"allocated": entries}
-	return p
+	return &p
 }
 
-// patch lists the blocks with an address to publish, and parks blocks or lists them again under
+// patchPools lists the blocks with an address to publish, and parks blocks or lists them again under
 // their pool. It never removes a listed CIDR: the agent may have assigned an address of it to a pod
 // a moment ago, and there is no handshake to ask.
-func (multiPool) patch(v *View, c Change) ([]byte, error) {
+func (c Change) patchPools(v *View) *patch {
 	listed, parked, more := v.Listed(), v.Parked(), map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
 		pool := cmp.Or(c.Pools[cidr], defaultPool)
@@ -247,13 +236,13 @@ func (multiPool) patch(v *View, c Change) ([]byte, error) {
 	moves := slices.ContainsFunc(parked, func(p netip.Prefix) bool { return slices.Contains(c.Unpark, p) }) ||
 		slices.ContainsFunc(c.Park, func(p netip.Prefix) bool { return slices.Contains(listed, p) && !slices.Contains(parked, p) })
 	if len(more) == 0 && !moves {
-		return nil, nil
+		return nil
 	}
 	entries := park(v.entries, c.Park, c.Unpark)
 	for _, pool := range slices.Sorted(maps.Keys(more)) {
 		entries = withCIDRs(entries, pool, more[pool])
 	}
-	return json.Marshal(v.allocate(entries))
+	return v.allocate(entries)
 }
 
 // withCIDRs adds CIDRs to a pool that it does not list in any form. Entries and CIDRs are in the
@@ -283,11 +272,11 @@ func withCIDRs(allocated []poolCIDRs, pool string, more []netip.Prefix) []poolCI
 	return out
 }
 
-// without removes blocks from all lists. The agent must repeat its requests for the new object,
+// unlistBlocks removes blocks from all lists. The agent must repeat its requests for the new object,
 // which shows that it has seen it. An entry is removed with its last CIDR: while an entry lacks a
 // CIDR that is in use, an agent allocates no address of that CIDR until it restarts
 // (pkg/ipam/pool.go, updatePool, v1.20.1).
-func (multiPool) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
+func unlistBlocks(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	pools := &cn.Spec.IPAM.Pools
 	pools.Requested = nil
 	for i := range pools.Allocated {

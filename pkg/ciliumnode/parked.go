@@ -18,15 +18,6 @@ import (
 // use under its pool again, and drops an unused one.
 const parkedSuffix = ".draining.cilium-pool.io"
 
-// ParkedPool returns the reserved pool for parked CIDRs of a Cilium pool; "" stands for the default
-// one.
-func ParkedPool(ciliumPool string) string {
-	if ciliumPool == "" {
-		ciliumPool = defaultPool
-	}
-	return ciliumPool + parkedSuffix
-}
-
 // unparked returns the Cilium pool of an entry of spec.ipam.pools.allocated, and whether its CIDRs
 // are parked.
 func unparked(pool string) (ciliumPool string, parked bool) {

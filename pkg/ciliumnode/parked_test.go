@@ -6,7 +6,7 @@ import (
 
 // Parked CIDRs count as listed for their own pool, and are reported as parked.
 func TestParked(t *testing.T) {
-	cn := pooled("blue 10.9.0.0/30", "blue.draining.cilium-pool.io 10.9.0.4/30", "default", ParkedPool("")+" 10.0.0.5/30")
+	cn := pooled("blue 10.9.0.0/30", "blue.draining.cilium-pool.io 10.9.0.4/30", "default", "default.draining.cilium-pool.io 10.0.0.5/30")
 	cn.Spec.IPAM.Pools.Allocated[0].AllowFirstIP = true
 	v := MultiPool.View(cn)
 	same(t, "parked", cidrs("10.9.0.4/30", "10.0.0.4/30"), v.Parked())

@@ -1,7 +1,6 @@
 package ciliumnode
 
 import (
-	"encoding/json"
 	"net/netip"
 	"slices"
 
@@ -70,7 +69,7 @@ func (v *View) newPatch() patch { return patch{Metadata: metadata{ResourceVersio
 
 // patch returns the JSON merge patch that writes c to the CiliumNode in v, or nil if the object
 // needs no change.
-func (c Change) patch(v *View) ([]byte, error) {
+func (c Change) patch(v *View) *patch {
 	p := v.newPatch()
 	if c.untrack {
 		p.Metadata.ManagedFields = []struct{}{{}}
@@ -95,13 +94,13 @@ func (c Change) patch(v *View) ([]byte, error) {
 	}
 	cidrs := c.podCIDRs(v, written, added, removed)
 	if len(entries) == 0 && slices.Equal(cidrs, written) {
-		return nil, nil
+		return nil
 	}
 	p.Spec.IPAM.Pool = entries
 	if !slices.Equal(cidrs, written) {
 		p.Spec.IPAM.PodCIDRs = v.texts(cidrs)
 	}
-	return json.Marshal(p)
+	return &p
 }
 
 // podCIDRs keeps the order of the list and the form of its entries, so that a change moves no
@@ -154,7 +153,7 @@ type Entries struct {
 
 // patch returns the JSON merge patch of the status that writes e to the CiliumNode in v, or nil if
 // the status needs no change.
-func (e Entries) patch(v *View) ([]byte, error) {
+func (e Entries) patch(v *View) *patch {
 	p := v.newPatch()
 	entries := make(map[string]*expand.ReleaseStatus, len(e.Mark)+len(e.Retire)+len(e.Clear))
 	for _, addr := range e.Clear {
@@ -174,10 +173,10 @@ func (e Entries) patch(v *View) ([]byte, error) {
 		}
 	}
 	if len(entries) == 0 {
-		return nil, nil
+		return nil
 	}
 	p.Status.IPAM.ReleaseIPs = entries
-	return json.Marshal(p)
+	return &p
 }
 
 func sorted(in []netip.Prefix) []netip.Prefix {

@@ -51,10 +51,7 @@ func TestChangePatch(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := test.change.patch(NewView(node(test.keys, test.podCIDRs...)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := encodedPatch(t, test.change.patch(NewView(node(test.keys, test.podCIDRs...))))
 			same(t, "patch", test.want, string(got))
 		})
 	}
@@ -88,10 +85,7 @@ func TestReleasePatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cn := node(nil)
 			cn.Status.IPAM.ReleaseIPs = test.entries
-			got, err := test.change.patch(NewView(cn))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := encodedPatch(t, test.change.patch(NewView(cn)))
 			same(t, "patch", test.want, string(got))
 		})
 	}

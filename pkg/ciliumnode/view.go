@@ -244,30 +244,32 @@ func writtenIn(in []iputil.Prefix) []netip.Prefix {
 // ownAddresses returns those the agent writes into its CiliumNode about itself
 // (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
 func ownAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
-	var out []netip.Addr
-	add := func(s string) {
-		if addr, ok := ipalloc.ParseAddr(s); ok {
-			out = append(out, addr)
-		}
-	}
+	health, ingress := cn.Spec.HealthAddressing, cn.Spec.IngressAddressing
+	texts := []string{health.IPv4, health.IPv6, ingress.IPV4, ingress.IPV6}
 	for _, a := range cn.Spec.Addresses {
 		if a.Type == ciliumInternalIP {
-			add(a.IP)
+			texts = append(texts, a.IP)
 		}
 	}
-	add(cn.Spec.HealthAddressing.IPv4)
-	add(cn.Spec.HealthAddressing.IPv6)
-	add(cn.Spec.IngressAddressing.IPV4)
-	add(cn.Spec.IngressAddressing.IPV6)
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
+	return addresses(texts)
 }
 
 // hostAddresses returns the addresses of the node itself, of any type, sorted.
 func hostAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
-	var out []netip.Addr
+	var texts []string
 	for _, a := range cn.Spec.Addresses {
-		if addr, ok := ipalloc.ParseAddr(a.IP); ok && a.Type != ciliumInternalIP {
+		if a.Type != ciliumInternalIP {
+			texts = append(texts, a.IP)
+		}
+	}
+	return addresses(texts)
+}
+
+// addresses returns the addresses among texts, each once, sorted.
+func addresses(texts []string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range texts {
+		if addr, ok := ipalloc.ParseAddr(s); ok {
 			out = append(out, addr)
 		}
 	}

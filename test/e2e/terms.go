@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
@@ -154,7 +153,7 @@ func (s state) blocksThat(word, node string, within func(netip.Addr) bool) (int,
 	case "assigned": // to the Node
 		return of(whole.NodeCIDRs(s.node))
 	case "parked":
-		return of(whole.AssignedIn(s.cn, ciliumnode.ParkedPool("")))
+		return of(whole.AssignedIn(s.cn, "default.draining.cilium-pool.io"))
 	case "held":
 		return of(held)
 	case "cooling": // of all nodes
