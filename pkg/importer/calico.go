@@ -14,11 +14,17 @@ import (
 // ipPool is the spec of an IPPool: api/pkg/apis/projectcalico/v3/ippool.go of
 // Calico v3.34, the same in crd.projectcalico.org/v1.
 type ipPool struct {
+	commonPool `json:",inline"`
+
+	VXLANMode   string `json:"vxlanMode"`
+	IPIPMode    string `json:"ipipMode"`
+	NATOutgoing bool   `json:"natOutgoing"`
+	Disabled    bool   `json:"disabled"`
+}
+
+// commonPool are the fields that an IPPool and an entry of an Installation share.
+type commonPool struct {
 	CIDR              string   `json:"cidr"`
-	VXLANMode         string   `json:"vxlanMode"`
-	IPIPMode          string   `json:"ipipMode"`
-	NATOutgoing       bool     `json:"natOutgoing"`
-	Disabled          bool     `json:"disabled"`
 	DisableBGPExport  bool     `json:"disableBGPExport"`
 	BlockSize         int      `json:"blockSize"`
 	NodeSelector      string   `json:"nodeSelector"`

@@ -66,11 +66,8 @@ func reservations(r *Result, o Object) []reservation {
 	var all []reservation
 	for _, s := range spec.ReservedCIDRs {
 		cidr, err := netip.ParsePrefix(s)
-		if err != nil {
-			var addr netip.Addr
-			if addr, err = netip.ParseAddr(s); err == nil {
-				cidr, err = addr.Prefix(addr.BitLen())
-			}
+		if addr, bad := netip.ParseAddr(s); bad == nil {
+			cidr, err = addr.Prefix(addr.BitLen())
 		}
 		if err != nil {
 			r.remark(true, o, "spec.reservedCIDRs: "+s, "is neither an address nor a CIDR", "Add what was meant to spec.reserved of the pool")
@@ -89,20 +86,19 @@ func ipamConfiguration(r *Result, o Object) int {
 	if !ok {
 		return 0
 	}
-	for _, n := range unknown {
-		r.remark(true, o, "spec."+n, "this field is not known here", "See what it does, and whether you need it")
-	}
+	all := &draft{result: r, from: o} // for no pool of its own
+	all.unknown("spec.", unknown)
 	if !spec.StrictAffinity {
-		r.remark(false, o, "spec.strictAffinity: false", "a block belongs to one node here, as with true: nodes borrow no single addresses of each other's blocks", "See that there are more blocks than nodes, or make blocks smaller")
+		all.note("spec.strictAffinity: false", "a block belongs to one node here, as with true: nodes borrow no single addresses of each other's blocks", "See that there are more blocks than nodes, or make blocks smaller")
 	}
 	if spec.AutoAllocateBlocks != nil && !*spec.AutoAllocateBlocks {
-		r.remark(true, o, "spec.autoAllocateBlocks: false", "nodes get blocks by themselves here", "Set paused in a pool to stop all change on its nodes")
+		all.lost("spec.autoAllocateBlocks: false", "nodes get blocks by themselves here", "Set paused in a pool to stop all change on its nodes")
 	}
 	if spec.IPCooldownSeconds > 0 {
-		r.remark(true, o, fmt.Sprintf("spec.ipCooldownSeconds: %d", spec.IPCooldownSeconds), "an address that a pod gave back can be used again at once on its node; only whole blocks cool down", "spec.cooldown of a pool says how long a block cools down before another node gets it")
+		all.lost(fmt.Sprintf("spec.ipCooldownSeconds: %d", spec.IPCooldownSeconds), "an address that a pod gave back can be used again at once on its node; only whole blocks cool down", "spec.cooldown of a pool says how long a block cools down before another node gets it")
 	}
 	if spec.KubeVirtVMAddressPersistence == "Enabled" {
-		r.remark(true, o, "spec.kubeVirtVMAddressPersistence: Enabled", "addresses do not move with virtual machines here", "Leave these nodes with Calico if you need it")
+		all.lost("spec.kubeVirtVMAddressPersistence: Enabled", "addresses do not move with virtual machines here", "Leave these nodes with Calico if you need it")
 	}
 	return spec.MaxBlocksPerHost
 }

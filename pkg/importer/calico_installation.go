@@ -10,17 +10,12 @@ import (
 // operatorPool is an entry of spec.calicoNetwork.ipPools of an Installation
 // (operator.tigera.io/v1). Calico's operator creates an IPPool from it.
 type operatorPool struct {
-	Name                 string   `json:"name"`
-	CIDR                 string   `json:"cidr"`
-	Encapsulation        string   `json:"encapsulation"`
-	NATOutgoing          string   `json:"natOutgoing"`
-	NodeSelector         string   `json:"nodeSelector"`
-	NamespaceSelector    string   `json:"namespaceSelector"`
-	BlockSize            int      `json:"blockSize"`
-	DisableBGPExport     bool     `json:"disableBGPExport"`
-	DisableNewAllocation bool     `json:"disableNewAllocations"`
-	AllowedUses          []string `json:"allowedUses"`
-	AssignmentMode       string   `json:"assignmentMode"`
+	commonPool `json:",inline"`
+
+	Name                 string `json:"name"`
+	Encapsulation        string `json:"encapsulation"`
+	NATOutgoing          string `json:"natOutgoing"`
+	DisableNewAllocation bool   `json:"disableNewAllocations"`
 }
 
 // installationPools returns the pools of an Installation that are not in known.
@@ -48,11 +43,7 @@ func installationPools(r *Result, o Object, known []namedPool) []namedPool {
 // ipPool returns the IPPool that Calico's operator creates, without encapsulation; fields that
 // are not set have the operator's defaults: NAT, all nodes.
 func (s operatorPool) ipPool() ipPool {
-	return ipPool{
-		CIDR: s.CIDR, NATOutgoing: s.NATOutgoing != "Disabled", Disabled: s.DisableNewAllocation,
-		DisableBGPExport: s.DisableBGPExport, BlockSize: s.BlockSize, NodeSelector: s.NodeSelector,
-		NamespaceSelector: s.NamespaceSelector, AllowedUses: s.AllowedUses, AssignmentMode: s.AssignmentMode,
-	}
+	return ipPool{commonPool: s.commonPool, NATOutgoing: s.NATOutgoing != "Disabled", Disabled: s.DisableNewAllocation}
 }
 
 // encapsulated reports whether the pool uses a tunnel: by default, IPv4 uses IPIP.

@@ -155,13 +155,10 @@ func (c nodeCIDRs) convert(r *Result) {
 
 // sameCIDRs reports whether p has exactly these.
 func sameCIDRs(p Pool, cidrs []netip.Prefix) bool {
-	var own []string
-	for _, ranges := range rangesOf(&p.Object.Spec) {
-		for _, c := range ranges {
-			own = append(own, c.CIDR)
-		}
+	var own, others []string
+	for _, c := range slices.Concat(rangesOf(&p.Object.Spec)...) {
+		own = append(own, c.CIDR)
 	}
-	var others []string
 	for _, c := range cidrs {
 		others = append(others, c.String())
 	}

@@ -141,7 +141,7 @@ func (d *draft) done() {
 
 // remark adds a remark that concerns no pool.
 func (r *Result) remark(lost bool, o Object, field, reason, fix string) {
-	r.Remarks = append(r.Remarks, Remark{Lost: lost, Object: o.String(), Source: o.Source, Field: field, Reason: reason, Fix: fix})
+	(&draft{result: r, from: o}).remark(lost, field, reason, fix)
 }
 
 // poolName returns a valid and unused name for a PodIPPool: name if possible.
