@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
 
@@ -29,19 +28,7 @@ func (r *Result) WriteYAML(w io.Writer, about string) error {
 				fmt.Fprintf(&b, "# %s\n", m.comment())
 			}
 		}
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Object)
-		if err != nil {
-			return err
-		}
-		delete(content, "status")
-		delete(fields(content, "metadata"), "creationTimestamp")
-		spec := fields(content, "spec")
-		for _, policy := range []string{"expand", "reclaim", "maintenance"} {
-			if len(fields(spec, policy)) == 0 {
-				delete(spec, policy)
-			}
-		}
-		body, err := yaml.Marshal(content)
+		body, err := yaml.Marshal(&p.Object)
 		if err != nil {
 			return err
 		}
