@@ -123,23 +123,9 @@ var policyFlags = strings.NewReplacer(
 	"AckHold", "--ack-hold", "AckTimeout", "--ack-timeout",
 )
 
-// problems collects the errors of the command line.
-type problems []error
-
-func (p *problems) bad(flag string, value any, want string) {
-	*p = append(*p, fmt.Errorf("--%s is %v: %s", flag, value, want))
-}
-
-func (p *problems) between(flag string, d, low, high time.Duration) {
-	if d < low || d > high {
-		p.bad(flag, d, fmt.Sprintf("must be between %s and %s", low, high))
-	}
-}
-
-// validate returns all errors of the command line. Each names the flag, its value and the
-// allowed values.
+// validate returns all errors of the command line.
 func (o *options) validate() error {
-	var p problems
+	var p config.Problems
 	s := &o.settings
 	if err := s.Defaults.Policy.Validate(); err != nil {
 		p = append(p, errors.New(policyFlags.Replace(err.Error())))
@@ -148,18 +134,18 @@ func (o *options) validate() error {
 	if o.mode == string(ciliumnode.MultiPool) {
 		least = crd.LeastCooldown
 	}
-	p.between("cooldown", s.Defaults.Cooldown, least, 24*time.Hour)
-	p.between("node-gone-cooldown", s.Defaults.NodeGoneCooldown, 0, 7*24*time.Hour)
-	p.between("agent-settle-time", s.AgentSettle, 0, time.Hour)
-	p.between("leader-elect-lease-duration", o.leaseDuration, 3*time.Second, 5*time.Minute)
+	p.Between("cooldown", s.Defaults.Cooldown, least, 24*time.Hour)
+	p.Between("node-gone-cooldown", s.Defaults.NodeGoneCooldown, 0, 7*24*time.Hour)
+	p.Between("agent-settle-time", s.AgentSettle, 0, time.Hour)
+	p.Between("leader-elect-lease-duration", o.leaseDuration, 3*time.Second, 5*time.Minute)
 	if s.NodeWorkers < 1 || s.NodeWorkers > 1024 {
-		p.bad("node-workers", s.NodeWorkers, "must be between 1 and 1024")
+		p.Bad("node-workers", s.NodeWorkers, "must be between 1 and 1024")
 	}
 	if s.ReclaimsPerMinute < 0 {
-		p.bad("reclaims-per-minute", s.ReclaimsPerMinute, "must be 0 (no limit) or more")
+		p.Bad("reclaims-per-minute", s.ReclaimsPerMinute, "must be 0 (no limit) or more")
 	}
 	if s.ReclaimsPerMinutePerPool < 0 {
-		p.bad("reclaims-per-minute-per-pool", s.ReclaimsPerMinutePerPool, "must be 0 (no limit) or more")
+		p.Bad("reclaims-per-minute-per-pool", s.ReclaimsPerMinutePerPool, "must be 0 (no limit) or more")
 	}
 	o.validateMaintenance(&p)
 	o.validateServing(&p)
@@ -168,16 +154,16 @@ func (o *options) validate() error {
 }
 
 // validateMaintenance parses the maintenance windows.
-func (o *options) validateMaintenance(p *problems) {
+func (o *options) validateMaintenance(p *config.Problems) {
 	m := &o.settings.Defaults.Maintenance
 	if m.BlocksPerHour < 0 {
-		p.bad("maintenance-blocks-per-hour", m.BlocksPerHour, "must be 0 (no limit) or more")
+		p.Bad("maintenance-blocks-per-hour", m.BlocksPerHour, "must be 0 (no limit) or more")
 	}
 	var windows []v1alpha1.MaintenanceWindow
 	decoder := json.NewDecoder(strings.NewReader(o.windows))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&windows); err != nil || decoder.More() {
-		p.bad("maintenance-windows", o.windows, "must be a JSON list of windows, each with schedule, duration and, if need be, timeZone")
+		p.Bad("maintenance-windows", o.windows, "must be a JSON list of windows, each with schedule, duration and, if need be, timeZone")
 		return
 	}
 	if len(windows) == 0 {
@@ -186,63 +172,63 @@ func (o *options) validateMaintenance(p *problems) {
 	o.settings.Windows = windows
 	var err error
 	if m.Windows, err = crd.WindowsFrom(windows, nil); err != nil {
-		p.bad("maintenance-windows", o.windows, err.Error())
+		p.Bad("maintenance-windows", o.windows, err.Error())
 	}
 }
 
-func (o *options) validateServing(p *problems) {
+func (o *options) validateServing(p *config.Problems) {
 	for _, a := range []struct{ flag, addr string }{
 		{"metrics-bind-address", o.metricsAddr}, {"health-probe-bind-address", o.healthAddr},
 	} {
 		if _, _, err := net.SplitHostPort(a.addr); err != nil && a.addr != "0" {
-			p.bad(a.flag, a.addr, "must be host:port, :port, or 0 for none")
+			p.Bad(a.flag, a.addr, "must be host:port, :port, or 0 for none")
 		}
 	}
 	if o.metricsCertDir != "" && !o.metricsSecure {
-		p.bad("metrics-cert-dir", o.metricsCertDir, "needs --metrics-secure")
+		p.Bad("metrics-cert-dir", o.metricsCertDir, "needs --metrics-secure")
 	}
 	if _, err := zapcore.ParseLevel(o.logLevel); err != nil {
-		p.bad("log-level", o.logLevel, "must be debug, info, warn or error")
+		p.Bad("log-level", o.logLevel, "must be debug, info, warn or error")
 	}
 	if o.logFormat != "json" && o.logFormat != "console" {
-		p.bad("log-format", o.logFormat, "must be json or console")
+		p.Bad("log-format", o.logFormat, "must be json or console")
 	}
 }
 
-func (o *options) validateNames(p *problems) {
+func (o *options) validateNames(p *config.Problems) {
 	if o.initialPools != "" {
 		namespace, name, _ := strings.Cut(o.initialPools, "/")
 		if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-			p.bad("initial-pools", o.initialPools, "must be the namespace and the name of a ConfigMap, as in kube-system/pools")
+			p.Bad("initial-pools", o.initialPools, "must be the namespace and the name of a ConfigMap, as in kube-system/pools")
 		}
 		o.settings.InitialPools = types.NamespacedName{Namespace: namespace, Name: name}
 	}
 	mode, err := ciliumnode.ParseMode(o.mode)
 	if err != nil {
-		p.bad("mode", o.mode, err.Error())
+		p.Bad("mode", o.mode, err.Error())
 	}
 	o.settings.Mode = mode
 	o.validateFamilies(p)
 	selector, err := labels.Parse(o.agentSelector)
 	if err != nil {
-		p.bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
+		p.Bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
 	}
 	o.settings.AgentSelector = selector
 	if key := o.settings.ShortageTaint; key != "" {
 		for _, problem := range validation.IsQualifiedName(key) {
-			p.bad("shortage-taint", key, "must be the key of a taint: "+problem)
+			p.Bad("shortage-taint", key, "must be the key of a taint: "+problem)
 		}
 	}
 }
 
 // validateFamilies parses the address families that Nodes offer.
-func (o *options) validateFamilies(p *problems) {
+func (o *options) validateFamilies(p *config.Problems) {
 	s := &o.settings
 	s.OfferFamilies = config.FamiliesNamed(o.families)
 	switch {
 	case len(s.OfferFamilies) != len(o.families):
-		p.bad("scheduling-families", strings.Join(o.families, ","), "must be ipv4, ipv6 or both")
+		p.Bad("scheduling-families", strings.Join(o.families, ","), "must be ipv4, ipv6 or both")
 	case len(o.families) > 0 && s.Mode != ciliumnode.CRD:
-		p.bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s: with --mode=%s agents do not report which addresses are in use", ciliumnode.CRD, s.Mode))
+		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s: with --mode=%s agents do not report which addresses are in use", ciliumnode.CRD, s.Mode))
 	}
 }

@@ -2,7 +2,6 @@ package check
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -48,18 +47,6 @@ func SettingsOf(s config.Settings) audit.Settings {
 	return audit.Settings{Settings: s, StuckAfter: 5 * time.Minute}
 }
 
-// readerOf returns a reader of the cluster. Flags override the operator's settings.
-func (o *Options) readerOf(operator config.Settings) clusterread.Reader {
-	reader := clusterread.Reader{AgentNamespace: operator.AgentNamespace, AgentSelector: operator.AgentSelector, Config: true}
-	if o.given("cilium-namespace") {
-		reader.AgentNamespace = o.where.CiliumNamespace
-	}
-	if o.given("agent-selector") {
-		reader.AgentSelector = o.agents
-	}
-	return reader
-}
-
 // AddFlags adds a flag for each option.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.given = fs.Changed
@@ -84,37 +71,24 @@ func (o *Options) LeaseIn(namespace string) {
 
 // Validate reports all errors of the command line.
 func (o *Options) Validate() error {
-	var p problems
+	var p config.Problems
 	if o.output != "text" && o.output != "json" {
-		p.bad("output", o.output, "must be text or json")
+		p.Bad("output", o.output, "must be text or json")
 	}
 	if o.failOn != string(audit.Warning) && o.failOn != string(audit.Error) {
-		p.bad("fail-on", o.failOn, "must be warning or error")
+		p.Bad("fail-on", o.failOn, "must be warning or error")
 	}
-	p.between("again", o.patience.Again, time.Second, time.Hour)
-	p.between("watch-for", o.patience.WatchFor, 0, 24*time.Hour)
-	p.between("stuck-after", o.stuckAfter, 0, 24*time.Hour)
+	p.Between("again", o.patience.Again, time.Second, time.Hour)
+	p.Between("watch-for", o.patience.WatchFor, 0, 24*time.Hour)
+	p.Between("stuck-after", o.stuckAfter, 0, 24*time.Hour)
 	if o.where.Mode != "" {
 		if _, err := ciliumnode.ParseMode(o.where.Mode); err != nil {
-			p.bad("mode", o.where.Mode, err.Error())
+			p.Bad("mode", o.where.Mode, err.Error())
 		}
 	}
 	var err error
 	if o.agents, err = labels.Parse(o.agentSelector); err != nil {
-		p.bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
+		p.Bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
 	}
 	return errors.Join(p...)
-}
-
-// problems collects errors in the command line.
-type problems []error
-
-func (p *problems) bad(flag string, value any, want string) {
-	*p = append(*p, fmt.Errorf("--%s is %v: %s", flag, value, want))
-}
-
-func (p *problems) between(flag string, d, low, high time.Duration) {
-	if d < low || d > high {
-		p.bad(flag, d, fmt.Sprintf("must be between %s and %s", low, high))
-	}
 }

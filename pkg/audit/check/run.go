@@ -54,32 +54,44 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	if err != nil {
 		return audit.Report{}, err
 	}
-	unreachable := func(err error) error {
-		return fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
-	}
 	direct, err := apiclient.NewClient(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return audit.Report{}, unreachable(err)
+		return audit.Report{}, CannotRead(config.Host, err)
 	}
 	operator, err := clusterread.Find(ctx, direct, o.where)
 	if err != nil {
-		return audit.Report{}, unreachable(err)
+		return audit.Report{}, CannotRead(config.Host, err)
 	}
 	for _, words := range append([]string{operator.ModeUnknown(), operator.SettingsUnknown()}, operator.OtherCRDs...) {
 		if words != "" {
 			fmt.Fprintf(stderr, "%s: %s\n", name, words)
 		}
 	}
-	reader, settings := o.readerOf(operator.Settings), SettingsOf(operator.Settings)
-	settings.StuckAfter, settings.AgentNamespace = o.stuckAfter, reader.AgentNamespace
-	reader.Client, reader.Progress, reader.Mode = direct, p.Read, operator.Mode
+	// Flags override the operator's settings.
+	settings := SettingsOf(operator.Settings)
+	settings.StuckAfter = o.stuckAfter
+	if o.given("cilium-namespace") {
+		settings.AgentNamespace = o.where.CiliumNamespace
+	}
+	if o.given("agent-selector") {
+		settings.AgentSelector = o.agents
+	}
+	reader := clusterread.Reader{
+		Client: direct, Mode: operator.Mode, Config: true, Progress: p.Read,
+		AgentNamespace: settings.AgentNamespace, AgentSelector: settings.AgentSelector,
+	}
 	report, err := reader.Look(ctx, settings, o.patience)
 	p.Clear()
-	switch {
-	case meta.IsNoMatchError(err):
-		return report, fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, config.Host)
-	case err != nil:
-		return report, unreachable(err)
+	if err != nil {
+		err = CannotRead(config.Host, err)
 	}
-	return report, nil
+	return report, err
+}
+
+// CannotRead explains why the API server could not be read, and suggests a check.
+func CannotRead(host string, err error) error {
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, host)
+	}
+	return fmt.Errorf("cannot read from the API server at %s: %w", host, err)
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -137,9 +136,4 @@ func (e *Env) Agents(operator clusterread.Operator) (namespace string, selector 
 }
 
 // CannotRead explains why the API server could not be read, and suggests a check.
-func (e *Env) CannotRead(err error) error {
-	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, e.host)
-	}
-	return fmt.Errorf("cannot read from the API server at %s: %w", e.host, err)
-}
+func (e *Env) CannotRead(err error) error { return check.CannotRead(e.host, err) }
