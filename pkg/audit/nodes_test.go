@@ -22,6 +22,24 @@ func checksNodesAndPools() map[string]checkTest {
 		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c metav1.Condition) bool { return c.Type == kind })
 		p.Status.Conditions = append(p.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason})
 	}
+	zone := map[string]string{"node-restriction.kubernetes.io/zone": "x"}
+	// unlabelled adds node c, which has a startup taint and no label yet, beside nodes of a zone, and
+	// a pod there that waits for an address.
+	unlabelled := func(w world) *corev1.Pod {
+		w.node("c")
+		w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+		w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: zone}
+		w.Nodes[0].Labels, w.Nodes[1].Labels = zone, zone
+		return w.pod("ccm", "c")
+	}
+	missing := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "gone", Operator: metav1.LabelSelectorOpDoesNotExist},
+	}}
+	offer := func(w world, cidr string) {
+		offers := ciliumv2.CiliumLoadBalancerIPPool{ObjectMeta: metav1.ObjectMeta{Name: "lb"}}
+		offers.Spec.Blocks = []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{{Cidr: ciliumv2.IPv4orIPv6CIDR(cidr)}}
+		w.LoadBalancerPools = append(w.LoadBalancerPools, offers)
+	}
 	return map[string]checkTest{
 		"CiliumNode missing": {func(w world) { w.deleteCiliumNode("a") }, "CiliumNodeMissing Node/a"},
 		"Cilium in another mode": {
@@ -57,7 +75,7 @@ func checksNodesAndPools() map[string]checkTest {
 		"no pool": {
 			spoil: func(w world) {
 				w.node("c")
-				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
+				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: zone}
 			},
 			want: "NodeServedByNoPool Node/c",
 		},
@@ -106,7 +124,7 @@ func checksNodesAndPools() map[string]checkTest {
 		"a taint of nodes whose labels are not final": {spoil: func(w world) {
 			w.node("c")
 			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
-			w.pool("zone", "10.1.0.0/24").Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
+			w.pool("zone", "10.1.0.0/24").Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: zone}
 			w.Pools[1].Spec.Priority = 10
 		}},
 		"no agent has ever run there": {
@@ -119,23 +137,15 @@ func checksNodesAndPools() map[string]checkTest {
 			want: "NodeWithoutAgent Node/a",
 		},
 		"such a taint, and a pod that waits": {
-			spoil: func(w world) {
-				w.node("c")
-				w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
-				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
-				w.Nodes[0].Labels, w.Nodes[1].Labels = w.Pools[0].Spec.NodeSelector.MatchLabels, w.Pools[0].Spec.NodeSelector.MatchLabels
-				w.pod("ccm", "c")
-			},
-			want: "NodeAwaitsLabels Node/c",
+			spoil: func(w world) { unlabelled(w) },
+			want:  "NodeAwaitsLabels Node/c",
 		},
-		"such a taint, and a pod that tolerates it waits": {spoil: func(w world) {
-			w.node("c")
-			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
-			w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
-			w.Nodes[0].Labels, w.Nodes[1].Labels = w.Pools[0].Spec.NodeSelector.MatchLabels, w.Pools[0].Spec.NodeSelector.MatchLabels
-			w.pod("ccm", "c")
-			w.Pods[len(w.Pods)-1].Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-		}, want: "NodeServedByNoPool Node/c"},
+		"such a taint, and a pod that tolerates it waits": {
+			spoil: func(w world) {
+				unlabelled(w).Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			},
+			want: "NodeServedByNoPool Node/c",
+		},
 		"such a taint on a node with addresses, which holds a block": {
 			spoil: func(w world) {
 				w.Nodes[0].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
@@ -173,20 +183,12 @@ func checksNodesAndPools() map[string]checkTest {
 			want: "ClusterAddressInUse CiliumNode/a 10.0.0.2, PoolCoversClusterAddresses PodIPPool/main 10.0.0.2, PoolCoversClusterAddresses PodIPPool/main 10.0.0.130",
 		},
 		"a pool covers ranges of Services, where pods of a have addresses": {
-			spoil: func(w world) {
-				offers := ciliumv2.CiliumLoadBalancerIPPool{ObjectMeta: metav1.ObjectMeta{Name: "lb"}}
-				offers.Spec.Blocks = []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{{Cidr: "10.0.0.0/29"}}
-				w.LoadBalancerPools = append(w.LoadBalancerPools, offers)
-			},
-			want: "PoolCoversClusterAddresses PodIPPool/main 10.0.0.0/29",
+			spoil: func(w world) { offer(w, "10.0.0.0/29") },
+			want:  "PoolCoversClusterAddresses PodIPPool/main 10.0.0.0/29",
 		},
 		"Services have all of a pool's range": {
-			spoil: func(w world) {
-				offers := ciliumv2.CiliumLoadBalancerIPPool{ObjectMeta: metav1.ObjectMeta{Name: "lb"}}
-				offers.Spec.Blocks = []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{{Cidr: "10.0.0.0/23"}}
-				w.LoadBalancerPools = append(w.LoadBalancerPools, offers)
-			},
-			want: "PoolCoversClusterAddresses PodIPPool/main 10.0.0.0/23",
+			spoil: func(w world) { offer(w, "10.0.0.0/23") },
+			want:  "PoolCoversClusterAddresses PodIPPool/main 10.0.0.0/23",
 		},
 		"a cloud lists a router, which is in its own block, among the addresses of the Node": {spoil: func(w world) {
 			w.cn("a").Own = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
@@ -205,7 +207,6 @@ func checksNodesAndPools() map[string]checkTest {
 				w.cn("b").Used[netip.MustParseAddr("10.0.0.2")] = "router"
 			},
 			want: "AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.2, ClusterAddressInUse CiliumNode/a 10.0.0.2, AddressOutsidePool CiliumNode/b 10.0.0.2, " +
-
 				"PoolCoversClusterAddresses PodIPPool/main 10.0.0.2",
 		},
 		"a pod has a node's address": {
@@ -227,19 +228,13 @@ func checksNodesAndPools() map[string]checkTest {
 			w.Pools[0].Spec.Expand.ThresholdPercent = &least
 		}},
 		"pool chosen by a label of kubelets": {
-			spoil: func(w world) {
-				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-					{Key: "gone", Operator: metav1.LabelSelectorOpDoesNotExist},
-				}}
-			},
-			want: "PoolChosenByKubelet PodIPPool/main",
+			spoil: func(w world) { w.Pools[0].Spec.NodeSelector = missing },
+			want:  "PoolChosenByKubelet PodIPPool/main",
 		},
 		"pool chosen by a label that is trusted": {
 			spoil: func(w world) {
 				w.Pools[0].Annotations = map[string]string{v1alpha1.TrustedLabelsAnnotation: "true"}
-				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-					{Key: "gone", Operator: metav1.LabelSelectorOpDoesNotExist},
-				}}
+				w.Pools[0].Spec.NodeSelector = missing
 			},
 		},
 		"pool of a public range": {

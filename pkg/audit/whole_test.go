@@ -235,7 +235,6 @@ func checksMultiPool() map[string]wholeTest {
 		"the only block is lost, with the addresses in use": {
 			spoil: func(w *wholeWorld) { w.unlist("a") },
 			want: "AddressOutsidePool CiliumNode/a 10.0.0.1, AddressOutsidePool CiliumNode/a 10.0.0.2, NodeWithoutAddresses Node/a PodIPPool/main, " +
-
 				"BlockNotPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29",
 		},
 		"the agent has no use for the family": {
@@ -284,7 +283,6 @@ func checksMultiPool() map[string]wholeTest {
 		"two routers with one address": {
 			spoil: func(w *wholeWorld) { w.ciliumNodes["b"].Spec.Addresses[0].IP = "10.0.0.1" },
 			want: "AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.1, ClusterAddressInUse CiliumNode/a 10.0.0.1, AddressOutsidePool CiliumNode/b 10.0.0.1, " +
-
 				"PoolCoversClusterAddresses PodIPPool/main 10.0.0.1",
 		},
 		"left of crd mode": {

@@ -61,11 +61,7 @@ func Read(source string, data []byte) ([]Object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", source, err)
 		}
-		var content map[string]any
-		body, err := yaml.YAMLToJSON(doc)
-		if err == nil {
-			err = json.Unmarshal(body, &content)
-		}
+		content, err := readYAML(doc)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", source, err)
 		}
@@ -80,6 +76,14 @@ func Read(source string, data []byte) ([]Object, error) {
 			objects = append(objects, unwrapped...)
 		}
 	}
+}
+
+func readYAML(doc []byte) (content map[string]any, err error) {
+	body, err := yaml.YAMLToJSON(doc)
+	if err == nil {
+		err = json.Unmarshal(body, &content) // integers stay integers
+	}
+	return content, err
 }
 
 // FromContent returns the object with this content, as decoded from JSON, or the objects of a

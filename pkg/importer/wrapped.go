@@ -5,9 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/util/json"
-	"sigs.k8s.io/yaml"
 )
 
 // unwrap returns o and, if it is an object of a Helm or GitOps controller, the values of charts in
@@ -80,11 +77,7 @@ func valuesOf(v any) (content map[string]any, err error) {
 	case map[string]any:
 		return v, nil
 	case string:
-		body, err := yaml.YAMLToJSON([]byte(v))
-		if err == nil {
-			err = json.Unmarshal(body, &content)
-		}
-		return content, err
+		return readYAML([]byte(v))
 	}
 	return nil, nil
 }
