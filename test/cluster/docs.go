@@ -197,13 +197,14 @@ func (e *env) runOnce(ctx context.Context, code string, b page.Block) error {
 }
 
 // session runs code with the environment exported by earlier code on the cluster. It hides
-// from make that another make runs it.
+// from make that another make runs it, and lets make image find what Go has built already.
 func (e *env) session(ctx context.Context, code string) (string, error) {
 	if code == "" {
 		return "", nil
 	}
 	exported := filepath.Join(e.options.dir, "exported")
-	return e.shell(ctx, "unset MAKEFLAGS MAKELEVEL MFLAGS\n[[ ! -e "+exported+" ]] || source "+exported+
+	goEnv := "=$(HOME='" + os.Getenv("HOME") + "' go env "
+	return e.shell(ctx, "unset MAKEFLAGS MAKELEVEL MFLAGS\nexport GOPATH"+goEnv+"GOPATH) GOCACHE"+goEnv+"GOCACHE)\n[[ ! -e "+exported+" ]] || source "+exported+
 		"\ntrap 'export -p >"+exported+"' EXIT\n"+code)
 }
 
