@@ -3,8 +3,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
@@ -36,7 +37,7 @@ type command func(context.Context, *env, *script.Arguments) error
 //	config before|moved; ipv6 NODE   switch IPv6 on or off
 //	cilium start|restart [mode=M]; mode M   Cilium's operator; all agents run in a mode
 //	rules watch [multi-pool]|end; killed [exits=N] [waits=D] LINE; roll NODE   see commands_migrate.go
-//	traffic GROUP…|end; preserved FILE [moved]   the same
+//	traffic GROUP…|end; preserved FILE   the same
 //	pods GROUP NODE COUNT [width=N] [retry] [silent] [refused=N] [namespace=N] [label=K=V] [annotation=K=V] [&]
 //	    no ADD may fail, unless retry; refused: so many may, for another reason than want of an address
 //	joined   wait for pods that were started with &
@@ -45,7 +46,7 @@ type command func(context.Context, *env, *script.Arguments) error
 //	has NODE GROUP…; lost NODE GROUP…   the agent has the pods at their addresses; count those it lost
 //	crash NODE GROUP…   kill operator and agent, start both, and check that the agent has the pods
 //	await|check NODE CONDITION…; never DURATION NODE CONDITION…   see holds in terms.go
-//	remember NODE; choose NODE GROUP [any]; routes NODE OTHER; carry NODE FROM GROUP…; encrypted FROM GROUP
+//	remember NODE; choose NODE GROUP [any]; routes NODE OTHER; encrypted FROM GROUP
 //	mark NODE GROUP   mark the addresses of running pods for release, by hand
 //	event REASON OBJECT TEXT; exempt RULE SUBJECT TEXT; exempt end
 //	router NODE…; peers; routed [kept]; session NODE; order   the BGP router
@@ -58,32 +59,26 @@ func commands() map[string]command {
 		"pods": cmdPods, "joined": cmdJoined, "report": cmdReport, "delete": cmdDelete, "split": cmdSplit,
 		"ping": cmdPing, "stream": cmdStream, "unbroken": cmdUnbroken,
 		"has": cmdHas, "encrypted": cmdEncrypted, "crash": cmdCrash, "lost": cmdLost, "await": cmdAwait, "check": cmdCheck, "never": cmdNever,
-		"remember": cmdRemember, "choose": cmdChoose, "routes": cmdRoutes, "carry": cmdCarry,
+		"remember": cmdRemember, "choose": cmdChoose, "routes": cmdRoutes,
 		"mark": cmdMark, "event": cmdEvent, "exempt": cmdExempt,
 		"router": cmdRouter, "peers": cmdPeers, "routed": cmdRouted, "session": cmdSession, "order": cmdOrder,
 	}
 }
 
-func cmdBed(ctx context.Context, e *env, a *script.Arguments) error {
+func cmdBed(ctx context.Context, e *env, a *script.Arguments) (err error) {
 	o := &e.options
-	before := a.Value("before", "")
-	o.Before, o.Native, o.IPAM, o.Then = before != "", a.Take("native"), a.Value("mode", cmp.Or(before, crdMode)), a.Value("then", "")
+	o.Native, o.IPAM, o.Then = a.Take("native"), a.Value("mode", crdMode), a.Value("then", "")
+	if before := a.Value("before", ""); before != "" {
+		o.Before, o.IPAM, o.Then = true, before, crdMode
+	}
 	for _, v := range strings.Fields(strings.ReplaceAll(a.Value("values", ""), ",", " ")) {
 		o.Values = append(o.Values, "cilium-values-"+v+".yaml")
 	}
 	if set := a.Value("set", ""); set != "" {
 		o.Set = strings.Split(set, ",")
 	}
-	if o.Then != "" {
-		o.Values, o.ThenValues = nil, o.Values
-	}
-	if e.moves() {
-		e.sandboxTime = sandboxTime // An agent in multi-pool mode looks the pod up first.
-	}
-	if o.IPAM != crdMode && !o.Before {
-		return e.startBeside(ctx, o.IPAM, o.Values...)
-	}
-	return e.start(ctx)
+	e.Bed, err = bed.Start(ctx, *o)
+	return err
 }
 
 // moves reports whether the cluster moves between modes.
@@ -98,7 +93,7 @@ func soon() []string {
 func cmdOperator(ctx context.Context, e *env, a *script.Arguments) (err error) {
 	switch {
 	case a.Take("kill"):
-		return e.endOperator()
+		return e.runOperators(0, e.flags)
 	case a.Take("churn"):
 		return e.churnOperators(ctx)
 	case a.Take("settle"):
@@ -109,7 +104,7 @@ func cmdOperator(ctx context.Context, e *env, a *script.Arguments) (err error) {
 		flags = soon()
 	}
 	if e.flags == nil {
-		go e.keepOperator(ctx)
+		go e.keepOperators(ctx)
 		if err := e.watchFirst(ctx); err != nil {
 			return err
 		}
@@ -118,7 +113,7 @@ func cmdOperator(ctx context.Context, e *env, a *script.Arguments) (err error) {
 	if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--mode=") }) && !e.options.Before {
 		flags = append(flags, "--mode="+e.options.IPAM)
 	}
-	return e.runOperator(flags)
+	return e.runOperators(1, flags)
 }
 
 // watchFirst checks the rules from the first operator on, but for a cluster that it does not manage
@@ -127,46 +122,42 @@ func (e *env) watchFirst(ctx context.Context) error {
 	if e.rules != nil || e.options.Before {
 		return nil
 	}
-	carrier := map[string]func() whole.Carrier{multiPoolMode: whole.InPools, kubernetesMode: whole.OnNode}[e.options.IPAM]
-	if carrier == nil {
-		return e.watch(ctx)
+	switch e.options.IPAM {
+	case multiPoolMode:
+		return e.watch(ctx, whole.New(whole.InPools()))
+	case kubernetesMode:
+		return e.watch(ctx, whole.New(whole.OnNode()))
 	}
-	return e.watchWhole(ctx, carrier())
+	return e.watch(ctx, nil)
 }
 
-// runOperator kills the operator with SIGKILL, if there is one, and starts another one.
-func (e *env) runOperator(flags []string) error {
-	if err := e.endOperator(); err != nil {
-		return err
-	}
+// runOperators kills the operators with SIGKILL, if there are any, and starts so many others.
+func (e *env) runOperators(n int, flags []string) (err error) {
 	e.renewing.Lock()
 	defer e.renewing.Unlock()
-	e.flags = flags
-	o, err := e.StartOperator(flags...)
-	e.operator = o
+	for _, o := range e.operators {
+		err = errors.Join(err, o.Kill())
+	}
+	e.operators, e.flags = nil, flags
+	for range n {
+		o, startErr := e.StartOperator(flags...)
+		e.operators, err = append(e.operators, o), errors.Join(err, startErr)
+	}
 	return err
 }
 
-// endOperator kills the operator with SIGKILL, if there is one.
-func (e *env) endOperator() error {
-	e.renewing.Lock()
-	defer e.renewing.Unlock()
-	o := e.operator
-	if e.operator = nil; o == nil {
-		return nil
-	}
-	return o.Kill()
-}
-
-// keepOperator restarts the operator if it has exited by itself, as a kubelet does, until ctx
-// ends: it exits if the machine is too busy to renew a short Lease.
-func (e *env) keepOperator(ctx context.Context) {
-	for pause(ctx, time.Second) == nil {
+// keepOperators restarts operators that have ended, as a kubelet does, until ctx ends: one exits by
+// itself if the machine is too busy to renew a short Lease.
+func (e *env) keepOperators(ctx context.Context) {
+	for harness.Sleep(ctx, time.Second) == nil {
 		e.renewing.Lock()
-		if e.operator != nil && !e.operator.Running() {
-			e.logf("the operator has ended by itself")
-			o, err := e.StartOperator(e.flags...)
-			if e.operator = o; err != nil {
+		for i, o := range e.operators {
+			if o.Running() {
+				continue
+			}
+			e.logf("an operator has ended")
+			var err error
+			if e.operators[i], err = e.StartOperator(e.flags...); err != nil {
 				e.logf("%v", err)
 			}
 		}
@@ -174,43 +165,27 @@ func (e *env) keepOperator(ctx context.Context) {
 	}
 }
 
-// churnOperators starts a second operator and kills one or the other with SIGKILL every few
-// seconds, at the same times in every run as far as the machine allows.
+// churnOperators kills one of two operators with SIGKILL every few seconds, at the same times in
+// every run as far as the machine allows.
 func (e *env) churnOperators(ctx context.Context) error {
-	second, err := e.StartOperator(e.flags...)
-	if err != nil {
+	if err := e.runOperators(2, e.flags); err != nil {
 		return err
 	}
-	e.renewing.Lock()
-	first := e.operator
-	e.operator = nil
-	e.renewing.Unlock()
 	ctx, stop := context.WithCancel(ctx)
-	both, random, done, killed := []*bed.Operator{first, second}, rand.New(rand.NewPCG(3, 3)), make(chan error, 1), 0
+	random, done, killed := rand.New(rand.NewPCG(3, 3)), make(chan error, 1), 0
 	go func() {
-		for {
-			if pause(ctx, time.Second+time.Duration(random.IntN(5000))*time.Millisecond) != nil {
-				done <- nil
-				return
-			}
-			i := random.IntN(len(both))
-			err := both[i].Kill()
+		var err error
+		for harness.Sleep(ctx, time.Second+time.Duration(random.IntN(5000))*time.Millisecond) == nil {
+			e.renewing.Lock()
+			err = errors.Join(err, e.operators[random.IntN(2)].Kill())
+			e.renewing.Unlock()
 			killed++
-			if err == nil {
-				both[i], err = e.StartOperator(e.flags...)
-			}
-			if err != nil {
-				done <- err
-				return
-			}
 		}
+		done <- err
 	}()
 	e.settle = func() error {
 		stop()
 		err := <-done
-		e.renewing.Lock()
-		e.operator = both[0]
-		e.renewing.Unlock()
 		e.Check(killed > 0, "operators killed", "%d", killed)
 		return err
 	}
@@ -310,10 +285,11 @@ func cmdReady(ctx context.Context, e *env, a *script.Arguments) error {
 }
 
 func cmdConfig(ctx context.Context, e *env, a *script.Arguments) error {
+	config, moved := e.Configs()
 	if a.Word() == "moved" {
-		return e.EditConfig(ctx, e.MovedConfig())
+		config = moved
 	}
-	return e.EditConfig(ctx, e.BeforeConfig())
+	return e.EditConfig(ctx, config)
 }
 
 func cmdIPv6(ctx context.Context, e *env, a *script.Arguments) error {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,37 +20,50 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
+)
+
+// The modes of Cilium's IPAM, as its values name them.
+const (
+	crdMode        = "crd"
+	multiPoolMode  = "multi-pool"
+	kubernetesMode = "kubernetes"
 )
 
 const (
 	// firstKill is the time until a command is killed first.
 	firstKill = 100 * time.Millisecond
 	// killWithin limits when the operator is killed while an agent restarts.
-	killWithin  = 8 * time.Second
-	deleteAgent = "kubectl -n kube-system delete pod -l k8s-app=cilium --field-selector spec.nodeName="
+	killWithin = 8 * time.Second
+	// operatorGrace is the termination grace period of Cilium's operator.
+	operatorGrace = 10 * time.Second
+	deleteAgent   = "kubectl -n kube-system delete pod -l k8s-app=cilium --field-selector spec.nodeName="
 )
 
-// cmdCilium starts Cilium's own operator, or restarts it, with the flags for a mode.
+// cmdCilium starts Cilium's own operator, or restarts it; with a mode, with the flags that the example
+// values have for it.
 func cmdCilium(ctx context.Context, e *env, a *script.Arguments) (err error) {
-	var args []string
-	mode := a.Value("mode", "")
-	if mode != "" {
-		if args, err = e.ciliumOperatorArgs(mode); err != nil {
-			return err
+	var values struct {
+		Operator struct {
+			ExtraArgs []string `json:"extraArgs"`
+		} `json:"operator"`
+	}
+	if mode := a.Value("mode", ""); mode != "" {
+		data, err := os.ReadFile(filepath.Join(e.options.Examples, "cilium-values-"+mode+".yaml"))
+		if err := errors.Join(err, yaml.Unmarshal(data, &values)); err != nil {
+			return fmt.Errorf("read example: %w", err)
 		}
 	}
 	if a.Take("restart") {
-		if err := e.cilium.Stop(); err != nil {
+		if err := e.cilium.Stop(operatorGrace); err != nil {
 			return err
 		}
 	}
-	if e.cilium, err = e.StartCiliumOperator(ctx, args...); err != nil || mode == "" {
-		return err
-	}
-	return e.extraObjects(ctx, mode)
+	e.cilium, err = e.StartCiliumOperator(ctx, values.Operator.ExtraArgs...)
+	return err
 }
 
 // cmdMode checks that all agents run in a mode.
@@ -77,7 +92,7 @@ func cmdRules(ctx context.Context, e *env, a *script.Arguments) error {
 	}
 	ctx, e.unwatch = context.WithCancel(ctx)
 	if !a.Take(multiPoolMode) {
-		return e.watch(ctx)
+		return e.watch(ctx, nil)
 	}
 	w := whole.New(whole.InPools())
 	for kind, list := range map[invariant.Kind]client.ObjectList{
@@ -90,18 +105,7 @@ func cmdRules(ctx context.Context, e *env, a *script.Arguments) error {
 			return err
 		}
 	}
-	return e.watchRules(ctx, w)
-}
-
-// judge checks that no rule has been broken since watch, if there was one.
-func (e *env) judge(ctx context.Context) error {
-	switch {
-	case e.rules == nil:
-		return nil
-	case e.whole != nil:
-		return e.judgeWhole(ctx)
-	}
-	return e.judgeRules(ctx)
+	return e.watch(ctx, w)
 }
 
 // cmdKilled runs a command line that must exit with this code, but first kills it with SIGKILL
@@ -131,7 +135,7 @@ func cmdKilled(ctx context.Context, e *env, a *script.Arguments) error {
 			return nil
 		}
 		kills++
-		if err := e.runOperator(e.flags); err != nil {
+		if err := e.runOperators(1, e.flags); err != nil {
 			return err
 		}
 	}
@@ -159,9 +163,9 @@ func cmdRoll(ctx context.Context, e *env, a *script.Arguments) error {
 		down, err = n.RollAgent(ctx)
 		rolled <- err
 	}()
-	err = pause(ctx, rand.N(killWithin))
+	err = harness.Sleep(ctx, rand.N(killWithin))
 	if err == nil {
-		err = e.runOperator(e.flags)
+		err = e.runOperators(1, e.flags)
 	}
 	if err := errors.Join(err, <-deleted, <-rolled); err != nil {
 		return err
@@ -173,11 +177,10 @@ func cmdRoll(ctx context.Context, e *env, a *script.Arguments) error {
 }
 
 // cmdTraffic starts connections and churn between the nodes of groups, or ends and judges them.
-func cmdTraffic(ctx context.Context, e *env, a *script.Arguments) (err error) {
+func cmdTraffic(ctx context.Context, e *env, a *script.Arguments) error {
 	if a.Take("end") {
-		e.judgeChurn(e.churn, "churn")
-		e.judgeTraffic(e.traffic, "traffic")
-		return nil
+		e.judgeChurn(e.churn)
+		return e.judgeConnections(podTraffic, probeTraffic, streamTraffic)
 	}
 	var pods [][]*bed.Pod
 	var nodes []*bed.Node
@@ -190,8 +193,7 @@ func cmdTraffic(ctx context.Context, e *env, a *script.Arguments) (err error) {
 	}
 	e.rounds++
 	e.churn = e.startChurn(ctx, fmt.Sprintf("churn-%d", e.rounds), nodes)
-	e.traffic, err = startTraffic(pods)
-	return err
+	return e.startTraffic(pods)
 }
 
 // cmdPreserved checks that a CiliumNodeConfig preserves the values of all keys that the move
@@ -201,10 +203,7 @@ func cmdPreserved(_ context.Context, e *env, a *script.Arguments) error {
 	if err := yaml.Unmarshal([]byte(a.Script.ReadFile(a.Word())), c); err != nil {
 		return err
 	}
-	now, then := e.BeforeConfig(), e.MovedConfig()
-	if a.Take("moved") {
-		now, then = then, now
-	}
+	now, then := e.Configs()
 	others := differ(now, then, c.Spec.Defaults)
 	e.Check(len(others) == 0, "keys that the move changes for agents, and old-ipam.yaml does not preserve", "%d %v", len(others), others)
 	return nil

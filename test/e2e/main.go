@@ -24,18 +24,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
 
-// scenarioTimeout limits the duration of one scenario.
-const scenarioTimeout = 40 * time.Minute
+const (
+	// scenarioTimeout limits the duration of one scenario.
+	scenarioTimeout = 40 * time.Minute
+	// atOnce is the number of scenarios that run at the same time, of those that mostly wait.
+	atOnce = 3
+)
 
 type options struct {
 	run       string
 	binDir    string
 	ciliumDir string
 	helm      string
-	examples  string
 	logs      string
-	verbose   bool
-	atOnce    int
 	patched   bool   // the agents have the patches of test/cilium
 	inside    string // the one scenario that a process in the sandbox runs
 }
@@ -47,10 +48,7 @@ func main() {
 	flag.StringVar(&o.ciliumDir, "cilium", ".cache/bin/cilium-1.20.2", "folder of Cilium's programs, its bpf folder and its chart")
 	flag.BoolVar(&o.patched, "patched", false, "the agents have the patches of test/cilium/patches")
 	flag.StringVar(&o.helm, "helm", "helm", "Helm, which renders the agents' configuration from Cilium's chart")
-	flag.StringVar(&o.examples, "examples", "examples", "folder of the values that users are given, and the agents run with")
 	flag.StringVar(&o.logs, "logs", ".run/e2e", "folder of the logs")
-	flag.BoolVar(&o.verbose, "v", true, "tell each step as it happens")
-	flag.IntVar(&o.atOnce, "at-once", 3, "scenarios that run at the same time, of those that mostly wait")
 	flag.StringVar(&o.inside, "inside", "", "for its own use")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -63,17 +61,13 @@ func run(ctx context.Context, o options) int {
 	if found, err := exec.LookPath(o.helm); err == nil {
 		o.helm = found
 	}
-	for _, path := range []*string{&o.binDir, &o.ciliumDir, &o.helm, &o.examples, &o.logs} {
+	for _, path := range []*string{&o.binDir, &o.ciliumDir, &o.helm, &o.logs} {
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "e2e:", err)
 			return script.ExitUsage
 		}
 		*path = absolute
-	}
-	if o.atOnce < 1 {
-		fmt.Fprintln(os.Stderr, "e2e: -at-once: at least 1")
-		return script.ExitUsage
 	}
 	if o.inside != "" {
 		return runInside(ctx, o)

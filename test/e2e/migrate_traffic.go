@@ -11,48 +11,31 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
+// churnLife is the lifetime of a pod of the churn.
+const churnLife = 3 * time.Second
+
+// The connections of traffic, by the names of their flows and streams.
 const (
-	// churnLife is the lifetime of a pod of the churn.
-	churnLife = 3 * time.Second
+	podTraffic    = "traffic between pods of all nodes, every 5 ms"
+	probeTraffic  = "traffic from each node to its own pod, every 10 ms"
+	streamTraffic = "traffic over connections that stayed"
 )
 
-// traffic consists of running connections over all nodes: pings from each node's first pod to
-// the next node's, every 5 ms, and from each node to that pod, as kubelet probes it; and a TCP
-// stream from each node's second pod to the next node's.
-type traffic struct {
-	pods, probes []*bed.Pings
-	streams      []*bed.Stream
-}
-
-// startTraffic needs two pods of each node, in the order of the nodes.
-func startTraffic(nodes [][]*bed.Pod) (*traffic, error) {
-	t := &traffic{}
+// startTraffic starts connections over all nodes: pings from each node's first pod to the next
+// node's, and from each node to that pod, as kubelet probes it; and a TCP stream from each node's
+// second pod to the next node's. It needs two pods of each node, in the order of the nodes.
+func (e *env) startTraffic(nodes [][]*bed.Pod) error {
 	for i, own := range nodes {
 		next := nodes[(i+1)%len(nodes)]
-		ping, err := own[0].Ping(next[0].Address, rapid)
-		if err != nil {
-			return nil, err
+		if err := errors.Join(e.flowTo(podTraffic, own[0], next[0].Address, rapid), e.flowTo(probeTraffic, own[0].Node(), own[0].Address, 2*rapid),
+			e.streamTo(streamTraffic, own[1], next[1], next[1].Address)); err != nil {
+			return err
 		}
-		probe, err := own[0].Node().Ping(own[0].Address, pingEvery)
-		if err != nil {
-			return nil, err
-		}
-		stream, err := own[1].Stream(next[1], next[1].Address, rapid)
-		if err != nil {
-			return nil, err
-		}
-		t.pods, t.probes, t.streams = append(t.pods, ping), append(t.probes, probe), append(t.streams, stream)
 	}
-	return t, nil
-}
-
-// judgeTraffic stops the traffic. No packet may be lost, and no connection broken.
-func (e *env) judgeTraffic(t *traffic, over string) {
-	e.judgePings(t.pods, over+": packets lost between pods of all nodes, every 5 ms")
-	e.judgePings(t.probes, over+": packets lost from each node to its own pod, every 10 ms")
-	e.judgeStreams(t.streams, over+": TCP echoes of connections that stayed; slowest")
+	return nil
 }
 
 // churn creates and deletes pods on all nodes, one at a time on each. A failed CNI ADD
@@ -98,42 +81,19 @@ func (e *env) startChurn(ctx context.Context, name string, nodes []*bed.Node) *c
 // no pod half attached.
 func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 	ctx := context.WithoutCancel(churning)
-	p, err := n.CreatePod(ctx, name)
+	p, err := c.runPod(ctx, n, name, crowd{retry: true, failed: func(began time.Time, err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.tries = append(c.tries, failedAdd{n.Name, began, time.Now(), err})
+	}})
 	if err != nil {
 		return err
 	}
-	_ = pause(churning, c.sandboxTime) // The ADD follows even if ctx has ended.
-	for !c.attach(ctx, p) {
-		if err := p.Detach(ctx); err != nil {
-			c.logf("%v", err)
-		}
-		if over(churning) {
-			return nil
-		}
-		p = p.Again()
-		_ = pause(churning, retryAfter) // Retry even if ctx has ended.
-	}
-	if err := p.Report(ctx); err != nil {
-		return err
-	}
-	_ = pause(churning, churnLife) // Delete it even if ctx has ended.
-	return p.Delete(ctx)
-}
-
-func over(ctx context.Context) bool { return ctx.Err() != nil }
-
-// attach tries one ADD, and records its outcome.
-func (c *churn) attach(ctx context.Context, p *bed.Pod) bool {
-	began := time.Now()
-	err := p.Attach(ctx)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err != nil {
-		c.tries = append(c.tries, failedAdd{p.Node().Name, began, time.Now(), err})
-		return false
-	}
 	c.added++
-	return true
+	c.mu.Unlock()
+	_ = harness.Sleep(churning, churnLife) // Delete it even if ctx has ended.
+	return p.Delete(ctx)
 }
 
 // wasDown records when a node's agent was down.
@@ -145,7 +105,7 @@ func (c *churn) wasDown(node string, d bed.Downtime) {
 
 // judgeChurn stops the churn. An ADD may fail while its node's agent is down, and at no other
 // time.
-func (e *env) judgeChurn(c *churn, over string) {
+func (e *env) judgeChurn(c *churn) {
 	c.stop()
 	c.done.Wait()
 	outside := 0
@@ -159,7 +119,7 @@ func (e *env) judgeChurn(c *churn, over string) {
 	if err != nil {
 		e.logf("%v", err)
 	}
-	e.Check(outside == 0 && err == nil && c.added > 0, over+": pods that came and went; CNI ADDs failed while the agent was down, and at other times",
+	e.Check(outside == 0 && err == nil && c.added > 0, "churn: pods that came and went; CNI ADDs failed while the agent was down, and at other times",
 		"%d; %d, %d", c.added, len(c.tries)-outside, outside)
 }
 

@@ -15,34 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// checkHas checks that the agent has each of the pods at its addresses, and that the node may
-// use these: in crd mode its pool has them, in the others a CIDR assigned to it.
-func (e *env) checkHas(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
-	missing := 0
-	err := e.Eventually(ctx, "the agent has its pods", func(ctx context.Context) (err error) {
-		missing, err = n.Has(ctx, pods)
-		return err
-	})
-	cn, getErr := e.CiliumNode(ctx, n.Name)
-	assigned := append(whole.AssignedIn(cn, ""), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
-	for _, p := range pods {
-		for _, a := range p.Addresses {
-			_, published := cn.Spec.IPAM.Pool[a.String()]
-			if e.options.IPAM != crdMode {
-				published = slices.ContainsFunc(assigned, func(c netip.Prefix) bool { return c.Contains(a) })
-			}
-			if !published && !e.moves() {
-				missing++
-				err = fmt.Errorf("%s, at %s, is outside of pool and assigned CIDRs", p.Name, a)
-			}
-		}
-	}
-	if err != nil || getErr != nil {
-		e.logf("%v %v", err, getErr)
-	}
-	e.Check(err == nil && getErr == nil, what, "%d of %d", len(pods)-missing, len(pods))
-}
-
 // compact returns an error while a node holds more than it needs: except in one block in
 // service of each family, every address in its pool must be used, and none may be on its way
 // to release.
@@ -54,11 +26,9 @@ func compact(s state) error {
 	for _, cidr := range prefixesOf(s.cn) {
 		ipv4 := cidr.Addr().Is4()
 		inService[ipv4] += 0
-		published, used, err := count(s.cn, cidr.String())
+		published, used := count(s.cn, cidr)
 		switch {
-		case err != nil:
-			return err
-		case published == wholeBlock(cidr.Bits(), ipv4) && used < published:
+		case published == wholeBlock(cidr) && used < published:
 			inService[ipv4]++
 		case published != used:
 			return fmt.Errorf("%s has %d addresses, %d used", cidr, published, used)
@@ -81,40 +51,33 @@ func (s state) held(want int) error {
 }
 
 // wholeBlock returns the number of addresses that a block has for pods.
-func wholeBlock(bits int, ipv4 bool) int {
-	if ipv4 {
-		return 1<<(32-bits) - 2
-	}
-	return 1<<(128-bits) - 2
-}
+func wholeBlock(p netip.Prefix) int { return 1<<(p.Addr().BitLen()-p.Bits()) - 2 }
 
 // count returns the number of a CIDR's addresses in a node's pool, and the number in use.
-func count(cn *ciliumv2.CiliumNode, cidr string) (published, used int, err error) {
-	prefix, err := netip.ParsePrefix(cidr)
-	if err != nil {
-		return 0, 0, fmt.Errorf("read podCIDRs: %w", err)
-	}
+func count(cn *ciliumv2.CiliumNode, cidr netip.Prefix) (published, used int) {
 	for ip := range cn.Spec.IPAM.Pool {
-		if addr, err := netip.ParseAddr(ip); err == nil && prefix.Contains(addr) {
+		if addr, err := netip.ParseAddr(ip); err == nil && cidr.Contains(addr) {
 			published++
 			if _, ok := cn.Status.IPAM.Used[ip]; ok {
 				used++
 			}
 		}
 	}
-	return published, used, nil
+	return published, used
 }
 
 // inUse reports whether a pod or the agent has an address of a CIDR.
 func inUse(cn *ciliumv2.CiliumNode, cidr netip.Prefix, pods []*bed.Pod) bool {
-	return countIn(pods, cidr.String()) > 0 || slices.ContainsFunc(whole.OwnAddresses(cn), cidr.Contains)
+	return countIn(pods, cidr) > 0 || slices.ContainsFunc(whole.OwnAddresses(cn), cidr.Contains)
 }
 
+// prefixesOf returns the podCIDRs of a CiliumNode, sorted.
 func prefixesOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range cn.Spec.IPAM.PodCIDRs {
 		out = append(out, p.Masked())
 	}
+	slices.SortFunc(out, netip.Prefix.Compare)
 	return out
 }
 
@@ -128,13 +91,13 @@ var ranges = []netip.Prefix{
 // checkRoutes checks that the other node routes to the blocks of n, and to no other part of
 // the pool except its own.
 func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
-	var want, got []string
+	var want, got []netip.Prefix
 	err := e.Eventually(ctx, "the routes follow", func(ctx context.Context) error {
 		cn, err := e.CiliumNode(ctx, n.Name)
 		if err != nil {
 			return err
 		}
-		want, got = podCIDRs(cn), nil
+		want, got = prefixesOf(cn), nil
 		own, err := e.CiliumNode(ctx, other.Name)
 		if err != nil {
 			return err
@@ -147,11 +110,10 @@ func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
 			if r.Device == "cilium_host" && !slices.ContainsFunc(ranges, func(c netip.Prefix) bool { return c.Contains(r.To.Addr()) }) {
 				return fmt.Errorf("a route to %s, which is no address of a node or pod", r.To)
 			}
-			if isBlock(r.To) && !slices.Contains(podCIDRs(own), r.To.String()) && e.leads(r, n) {
-				got = append(got, r.To.String())
+			if isBlock(r.To) && !slices.Contains(prefixesOf(own), r.To) && e.leads(r, n) {
+				got = append(got, r.To)
 			}
 		}
-		slices.Sort(got)
 		if !slices.Equal(got, want) {
 			return fmt.Errorf("routes %v, podCIDRs %v", got, want)
 		}
@@ -184,40 +146,12 @@ func (e *env) leads(r bed.Route, n *bed.Node) bool {
 	return r.Device == "eth0" && slices.Contains(n.Addresses, r.Via)
 }
 
-func podCIDRs(cn *ciliumv2.CiliumNode) []string {
-	var out []string
-	for _, c := range cn.Spec.IPAM.PodCIDRs {
-		out = append(out, c.String())
-	}
-	slices.Sort(out)
-	return out
-}
-
-// noteLost records which pods the agent does not have once it has had time to restore them.
-func (e *env) noteLost(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
-	short, cancel := context.WithTimeout(ctx, restoreTime)
-	defer cancel()
-	_ = e.Eventually(short, "all are restored", func(ctx context.Context) error {
-		_, err := n.Has(ctx, pods)
-		return err
-	})
-	var lost []string
-	for _, p := range pods {
-		if _, err := n.Has(ctx, []*bed.Pod{p}); err != nil {
-			lost = append(lost, p.Name)
-			e.logf("%v", err)
-		}
-	}
-	slices.Sort(lost)
-	e.Note(what, "%d of %d %v", len(lost), len(pods), lost)
-}
-
 // sameBlocks returns an error if now does not have the same blocks as before.
 func sameBlocks(before, now *ciliumv2.CiliumNode) error {
 	if now.UID == before.UID {
 		return fmt.Errorf("it is still the old one")
 	}
-	if want, got := podCIDRs(before), podCIDRs(now); !slices.Equal(want, got) {
+	if want, got := prefixesOf(before), prefixesOf(now); !slices.Equal(want, got) {
 		return fmt.Errorf("podCIDRs %v, were %v", got, want)
 	}
 	for ip := range before.Spec.IPAM.Pool {
@@ -229,12 +163,6 @@ func sameBlocks(before, now *ciliumv2.CiliumNode) error {
 }
 
 // countIn counts the pods with an address in the CIDR.
-func countIn(pods []*bed.Pod, cidr string) int {
-	whole, count := netip.MustParsePrefix(cidr), 0
-	for _, p := range pods {
-		if slices.ContainsFunc(p.Addresses, whole.Contains) {
-			count++
-		}
-	}
-	return count
+func countIn(pods []*bed.Pod, cidr netip.Prefix) int {
+	return countFunc(pods, func(p *bed.Pod) bool { return slices.ContainsFunc(p.Addresses, cidr.Contains) })
 }

@@ -9,11 +9,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-const (
-	pingEvery = 10 * time.Millisecond
-	rapid     = 5 * time.Millisecond
-	probeTime = 2 * time.Second
-)
+const rapid = 5 * time.Millisecond
 
 // judgePings stops the flows and checks that no packet was lost.
 func (e *env) judgePings(flows []*bed.Pings, what string) {
@@ -36,25 +32,6 @@ func (e *env) countPings(flows []*bed.Pings) (total bed.Count) {
 		total.Slowest = max(total.Slowest, c.Slowest)
 	}
 	return total
-}
-
-// flowsBetween pings in both directions between one pod and the others, in each family.
-func flowsBetween(one *bed.Pod, others []*bed.Pod, interval time.Duration) ([]*bed.Pings, error) {
-	var flows []*bed.Pings
-	for _, other := range others {
-		for i, a := range other.Addresses {
-			there, err := one.Ping(a, interval)
-			if err != nil {
-				return nil, err
-			}
-			back, err := other.Ping(one.Addresses[i], interval)
-			if err != nil {
-				return nil, err
-			}
-			flows = append(flows, there, back)
-		}
-	}
-	return flows, nil
 }
 
 func (e *env) judgeStreams(streams []*bed.Stream, what string) {

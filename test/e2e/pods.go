@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,11 +16,9 @@ import (
 )
 
 const (
-	// sandboxTime is the least time that a kubelet takes to make a sandbox.
-	sandboxTime = 500 * time.Millisecond
 	// retryAfter is the time that a runtime waits before it tries an ADD again.
 	retryAfter = time.Second
-	addTries   = 10
+	addTries   = 60
 )
 
 // crowd says how pods are started.
@@ -30,15 +27,17 @@ type crowd struct {
 	retry  bool // failed ADDs are tried again, as a kubelet does
 	silent bool // no status is written, as if no kubelet had seen the ADD
 	meta   metav1.ObjectMeta
-	first  int // the number of the first
+	first  int                              // the number of the first
+	failed func(began time.Time, err error) // is called for each ADD that failed, if set
 }
 
 // runPods runs count pods, some at a time. It returns the pods that came up, in the order of
 // their names, and the errors of the others.
 func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count int, c crowd) ([]*bed.Pod, []error) {
 	pods, errs := make([]*bed.Pod, count), make([]error, count)
-	inParallel(count, c.width, func(i int) {
+	_ = harness.Parallel(ctx, count, c.width, func(ctx context.Context, i int) error {
 		pods[i], errs[i] = e.runPod(ctx, n, fmt.Sprintf("%s-%s-%d", prefix, n.Name, c.first+i), c)
+		return nil
 	})
 	pods = slices.DeleteFunc(pods, func(p *bed.Pod) bool { return p == nil || !p.Address.IsValid() })
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
@@ -52,13 +51,17 @@ func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count int
 // seen the pod yet: no address was requested then.
 func (e *env) runPod(ctx context.Context, n *bed.Node, name string, c crowd) (*bed.Pod, error) {
 	c.meta.Name = name
-	p, err := n.CreatePodWith(ctx, c.meta)
+	p, err := n.CreatePod(ctx, c.meta)
 	if err != nil {
 		return nil, err
 	}
 	for try := 0; ; try++ {
+		began := time.Now()
 		if err = p.Attach(ctx); err == nil {
 			break
+		}
+		if c.failed != nil && !notSeen(err) {
+			c.failed(began, err)
 		}
 		if !c.retry && !notSeen(err) || try == addTries {
 			return nil, err
@@ -68,7 +71,7 @@ func (e *env) runPod(ctx context.Context, n *bed.Node, name string, c crowd) (*b
 			e.logf("%v", err)
 		}
 		p = p.Again()
-		if err := pause(ctx, retryAfter); err != nil {
+		if err := harness.Sleep(ctx, retryAfter); err != nil {
 			return nil, err
 		}
 	}
@@ -76,25 +79,6 @@ func (e *env) runPod(ctx context.Context, n *bed.Node, name string, c crowd) (*b
 		return p, nil
 	}
 	return p, p.Report(ctx)
-}
-
-// deletePods deletes pods, four at a time.
-func (e *env) deletePods(ctx context.Context, pods []*bed.Pod) error {
-	errs := make([]error, len(pods))
-	eachOf(pods, func(i int, p *bed.Pod) { errs[i] = p.Delete(ctx) })
-	return errors.Join(errs...)
-}
-
-// eachOf calls do for each pod, for four at a time: an agent limits how many ADDs it
-// processes, and on a slow machine refuses those that have waited for a minute (Cilium
-// v1.20.1, daemon/restapi/api_limits.go).
-func eachOf(pods []*bed.Pod, do func(int, *bed.Pod)) {
-	inParallel(len(pods), 4, func(i int) { do(i, pods[i]) })
-}
-
-// inParallel calls do for 0 to count-1, at most width at a time.
-func inParallel(count, width int, do func(int)) {
-	_ = harness.Parallel(context.Background(), count, width, func(_ context.Context, i int) error { do(i); return nil })
 }
 
 // otherReasons returns the errors with another cause than a lack of addresses, such as

@@ -17,11 +17,12 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
 
-// runAll first runs the scenarios that load the machine, one by one, then the others, o.atOnce
-// at a time. The rows are in the order of chosen.
+// runAll first runs the scenarios that load the machine, one by one, then the others, atOnce at
+// a time. The rows are in the order of chosen.
 func runAll(ctx context.Context, o options, chosen []script.Scenario) []script.Row {
 	rows := make([][]script.Row, len(chosen))
 	for i, s := range chosen {
@@ -30,7 +31,7 @@ func runAll(ctx context.Context, o options, chosen []script.Scenario) []script.R
 		}
 	}
 	var rest sync.WaitGroup
-	slots := make(chan struct{}, o.atOnce)
+	slots := make(chan struct{}, atOnce)
 	for i, s := range chosen {
 		if s.Alone {
 			continue
@@ -58,8 +59,7 @@ func runScenario(ctx context.Context, o options, s script.Scenario) []script.Row
 		return []script.Row{script.Failure(s.Name, err)}
 	}
 	began := time.Now()
-	err := bed.Sandbox(ctx, "-inside="+s.Name, "-bin="+o.binDir, "-cilium="+o.ciliumDir,
-		"-helm="+o.helm, "-examples="+o.examples, "-logs="+logs, fmt.Sprintf("-v=%t", o.verbose), fmt.Sprintf("-patched=%t", o.patched))
+	err := bed.Sandbox(ctx, "-inside="+s.Name, "-bin="+o.binDir, "-cilium="+o.ciliumDir, "-helm="+o.helm, "-logs="+logs, fmt.Sprintf("-patched=%t", o.patched))
 	rows, readErr := readRows(logs)
 	switch {
 	case errors.Is(err, bed.ErrCannot):
@@ -89,11 +89,7 @@ func runInside(ctx context.Context, o options) int {
 		return script.ExitFailed
 	}
 	defer steps.Close()
-	out := io.Writer(steps)
-	if o.verbose {
-		out = io.MultiWriter(steps, named{o.inside, os.Stdout})
-	}
-	e := newEnv(chosen[0], o, out)
+	e := newEnv(chosen[0], o, io.MultiWriter(steps, named{o.inside, os.Stdout}))
 	switch err := e.script(ctx); {
 	case errors.Is(err, bed.ErrCannot):
 		e.Rows = append(e.Rows, script.Row{Scenario: e.scenario.Name, What: "not run", Figure: err.Error(), Result: script.Skipped})
@@ -111,7 +107,7 @@ func runInside(ctx context.Context, o options) int {
 func newEnv(s script.Scenario, o options, log io.Writer) *env {
 	e := &env{
 		scenario: s, patched: o.patched,
-		options: bed.Options{BinDir: o.binDir, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: o.examples, Logs: o.logs, Log: log},
+		options: bed.Options{BinDir: o.binDir, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: filepath.Join(harness.Root(), "examples"), Logs: o.logs, Log: log},
 		nodes:   map[string]*bed.Node{}, gates: map[*bed.Node]*bed.Gate{}, pods: map[string][]*bed.Pod{}, numbers: map[string]int{},
 		flows: map[string][]*bed.Pings{}, streams: map[string][]*bed.Stream{}, remembered: map[string]*ciliumv2.CiliumNode{},
 	}

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
@@ -68,10 +68,10 @@ type env struct {
 	rules   *invariant.Checker
 	// whole checks further rules where agents are assigned whole blocks.
 	whole *whole.Rules
-	// operator is the running operator, and flags are its own.
-	operator *bed.Operator
-	flags    []string
-	renewing sync.Mutex // for these two
+	// operators are the running operators, and flags are their own.
+	operators []*process.Process
+	flags     []string
+	renewing  sync.Mutex // for these two
 
 	// The rest is named by the script.
 	nodes      map[string]*bed.Node
@@ -84,42 +84,13 @@ type env struct {
 	remembered map[string]*ciliumv2.CiliumNode
 	settle     func() error                // ends the churn of operators
 	endExempt  func(context.Context) error // ends the exemption
-	cilium     *bed.Operator               // Cilium's own
+	cilium     *process.Process            // Cilium's own
 	unwatch    context.CancelFunc          // ends the watch of rules
-	traffic    *traffic
 	churn      *churn
 	rounds     int // of traffic
 	router     *bed.Router
 	peers      []*bed.Node
 	seen       int // the router's events when it last had every block
-	// sandboxTime is how long a CNI ADD waits after its pod's creation.
-	sandboxTime time.Duration
-}
-
-// start brings the bed up.
-func (e *env) start(ctx context.Context) error {
-	b, err := bed.Start(ctx, e.options)
-	e.Bed = b
-	return err
-}
-
-// watch checks every version of every object from now on.
-func (e *env) watch(ctx context.Context) (err error) {
-	e.rules, err = invariant.Watch(ctx, e.Config(), invariant.Options{Agents: e.Held})
-	return err
-}
-
-// judgeRules checks that no rule has been broken since watch.
-func (e *env) judgeRules(ctx context.Context) error {
-	if err := e.rules.AskAgents(ctx); err != nil {
-		return err
-	}
-	broken := e.rules.Violations()
-	for _, v := range broken {
-		e.logf("broken: %v", v)
-	}
-	e.Check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
-	return nil
 }
 
 // logf logs a line; before the bed there is only standard error.
@@ -153,20 +124,9 @@ func (e *env) checkRights() {
 	e.Check(err == nil && len(refused) == 0, "requests of the operator refused for want of rights", "%d", len(refused))
 }
 
-// pause waits for a while.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 const (
 	poolCIDR  = "100.66.224.0/19"
 	poolCIDR6 = "fd00:100:162::/64"
-	blockSize = 27
 )
 
 // bringUp creates a machine's Node and starts its agent.

@@ -11,10 +11,11 @@ import (
 	"path/filepath"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
 
-//go:embed testdata
+//go:embed testdata/*.txtar
 var scripts embed.FS
 
 // script runs the scenario's script. Without an error of a command it judges the rules in
@@ -24,21 +25,13 @@ func (e *env) script(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read script: %w", err)
 	}
-	pool, err := scripts.ReadFile("testdata/pool.yaml")
-	if err != nil {
-		return fmt.Errorf("read pool: %w", err)
-	}
-	poolFile := filepath.Join(e.options.Logs, "pool.yaml")
-	if err := os.WriteFile(poolFile, pool, 0o644); err != nil {
-		return fmt.Errorf("write pool: %w", err)
-	}
 	r := script.Run{
 		Name: e.scenario.Name, Text: text, Dir: e.options.Logs, Logf: e.logf, Commands: map[string]script.Command{},
 		Conditions: map[string]bool{"patched": e.patched},
 		Env: map[string]string{
 			"PATH":       e.options.BinDir + ":" + os.Getenv("PATH"),
 			"KUBECONFIG": filepath.Join(e.options.Logs, "controlplane", "admin.kubeconfig"),
-			"POOL":       poolFile,
+			"POOLS":      filepath.Join(harness.Root(), "test/e2e/testdata"),
 		},
 	}
 	for name, run := range commands() {

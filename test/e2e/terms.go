@@ -89,7 +89,7 @@ func (e *env) compare(s state, node, condition string) error {
 	if condition[i] == '=' && left == right || condition[i] == '<' && left < right || condition[i] == '>' && left > right {
 		return nil
 	}
-	return fmt.Errorf("%s: %d and %d; podCIDRs %v, pools %v, release-ips %v", condition, left, right, podCIDRs(s.cn), s.cn.Spec.IPAM.Pools.Allocated, s.cn.Status.IPAM.ReleaseIPs)
+	return fmt.Errorf("%s: %d and %d; podCIDRs %v, pools %v, release-ips %v", condition, left, right, prefixesOf(s.cn), s.cn.Spec.IPAM.Pools.Allocated, s.cn.Status.IPAM.ReleaseIPs)
 }
 
 // term evaluates a number, or a word that may be limited to a CIDR, as in used:100.66.224.0/27.
@@ -165,8 +165,8 @@ func (s state) blocksThat(word, node string, within func(netip.Addr) bool) (int,
 // listedThat counts the blocks in podCIDRs with a free address (roomy), or with all addresses (whole).
 func (s state) listedThat(word string) int {
 	return countFunc(prefixesOf(s.cn), func(p netip.Prefix) bool {
-		published, used, err := count(s.cn, p.String())
-		return err == nil && (word == "roomy" && published > used || word == "whole" && published == wholeBlock(p.Bits(), p.Addr().Is4()))
+		published, used := count(s.cn, p)
+		return word == "roomy" && published > used || word == "whole" && published == wholeBlock(p)
 	})
 }
 
@@ -254,11 +254,11 @@ func (e *env) spare(s state) error {
 		}
 	}
 	for _, cidr := range assigned {
-		room[cidr.Addr().Is4()] += wholeBlock(cidr.Bits(), cidr.Addr().Is4())
+		room[cidr.Addr().Is4()] += wholeBlock(cidr)
 	}
 	for _, cidr := range assigned {
 		ipv4 := cidr.Addr().Is4()
-		if !inUse(s.cn, cidr, keep) && room[ipv4]-wholeBlock(cidr.Bits(), ipv4) >= asked[ipv4] {
+		if !inUse(s.cn, cidr, keep) && room[ipv4]-wholeBlock(cidr) >= asked[ipv4] {
 			return fmt.Errorf("%s is empty; %d of %d addresses are requested", cidr, asked[ipv4], room[ipv4])
 		}
 	}

@@ -10,28 +10,41 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// watchWhole checks every version by the rules of whole blocks from now on.
-func (e *env) watchWhole(ctx context.Context, c whole.Carrier) error {
-	return e.watchRules(ctx, whole.New(c))
-}
-
-func (e *env) watchRules(ctx context.Context, w *whole.Rules) (err error) {
-	e.whole = w
-	e.rules, err = invariant.Watch(ctx, e.Config(), invariant.Options{OnChange: w.See, Judges: whole.Judges})
+// watch checks every version of every object from now on: by the rules of crd mode, or those of
+// whole blocks.
+func (e *env) watch(ctx context.Context, w *whole.Rules) (err error) {
+	o := invariant.Options{Agents: e.Held}
+	if e.whole = w; w != nil {
+		o = invariant.Options{OnChange: w.See, Judges: whole.Judges}
+	}
+	e.rules, err = invariant.Watch(ctx, e.Config(), o)
 	return err
 }
 
-// judgeWhole checks that no rule has been broken since watchWhole, and that Cilium's operator
-// wrote no assignment, if the writer is known.
-func (e *env) judgeWhole(ctx context.Context) error {
-	if err := e.rules.Sync(ctx); err != nil {
+// judge checks that no rule has been broken since watch, if there was one, and that Cilium's operator
+// wrote no assignment of whole blocks, if the writer is known.
+func (e *env) judge(ctx context.Context) error {
+	if e.rules == nil {
+		return nil
+	}
+	current := e.rules.Sync
+	if e.whole == nil {
+		current = e.rules.AskAgents
+	}
+	if err := current(ctx); err != nil {
 		return err
 	}
-	broken := append(e.rules.Violations(), e.whole.Violations()...)
-	for _, b := range broken {
-		e.logf("broken: %s", b)
+	broken := e.rules.Violations()
+	if e.whole != nil {
+		broken = append(broken, e.whole.Violations()...)
+	}
+	for _, v := range broken {
+		e.logf("broken: %v", v)
 	}
 	e.Check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
+	if e.whole == nil {
+		return nil
+	}
 	writes := e.whole.Writes()
 	if !e.whole.KnowsWriters() {
 		e.Check(writes[whole.Unknown] > 0, "writes of assignments, by any writer", "%d", writes[whole.Unknown])

@@ -47,29 +47,24 @@ type Options struct {
 	// Helm is the program that renders Cilium's chart, CiliumDir/chart.
 	Helm string
 	// Examples is the folder of the example values. The agents run with its
-	// cilium-values.yaml, and with Values, other files of it, on top.
+	// cilium-values.yaml, and with Values, other files of it, on top; if the cluster moves, only
+	// after the move.
 	Examples string
 	Values   []string
 	// Native keeps the routing of the values. Otherwise it is VXLAN.
 	Native bool
 	// IPAM is the agents' mode. Empty: crd.
 	IPAM string
-	// Before starts a cluster that has not moved to crd mode yet. It starts in the mode IPAM,
-	// with the configuration of such a cluster in the API server. Agents and Cilium's operator
-	// read it there at each start.
-	Before bool
 	// Set are further initial values, as helm --set takes them.
 	Set []string
-	// Then starts a cluster that moves between two of our modes: the mode after the move, with
-	// ThenValues, further files of Examples, in place of Values. The configuration is in the
-	// API server as with Before, and agents report as often.
-	Then       string
-	ThenValues []string
+	// Then is the mode after a move. In a cluster that moves agents and Cilium's operator read
+	// their configuration from the API server at each start, and agents report more often.
+	Then string
+	// Before starts with the values of a cluster that did not have our operator.
+	Before bool
 }
 
-// moves reports whether agents and Cilium's operator read their configuration from the API
-// server at each start.
-func (b *Bed) moves() bool { return b.opts.Before || b.opts.Then != "" }
+func (b *Bed) moves() bool { return b.opts.Then != "" }
 
 // Bed is a cluster. Its methods may be called concurrently.
 type Bed struct {

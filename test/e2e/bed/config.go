@@ -8,15 +8,15 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const (
@@ -45,24 +45,19 @@ func (b *Bed) makeConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	given := b.given(b.opts.Values)
-	switch {
-	case b.opts.Before:
-		b.moved, err = b.render(ctx, append(given, own...), "ipam.mode="+crdMode, quickReports)
-		if err == nil {
-			given, err = b.ownFiles(beforeValues)
-		}
-	case b.opts.Then != "":
-		b.moved, err = b.render(ctx, append(b.given(b.opts.ThenValues), own...), "ipam.mode="+b.opts.Then, quickReports)
-	}
-	if err != nil {
-		return err
-	}
-	set := append([]string{"ipam.mode=" + b.opts.IPAM}, b.opts.Set...)
+	files, set := b.given(b.opts.Values), append([]string{"ipam.mode=" + b.opts.IPAM}, b.opts.Set...)
 	if b.moves() {
-		set = append(set, quickReports)
+		if b.moved, err = b.render(ctx, append(files, own...), "ipam.mode="+b.opts.Then, quickReports); err != nil {
+			return err
+		}
+		files, set = b.given(nil), append(set, quickReports)
 	}
-	if b.config, err = b.render(ctx, append(given, own...), set...); err != nil {
+	if b.opts.Before {
+		if files, err = b.ownFiles(beforeValues); err != nil {
+			return err
+		}
+	}
+	if b.config, err = b.render(ctx, append(files, own...), set...); err != nil {
 		return err
 	}
 	return writeConfig(b.configDir(), b.config)
@@ -94,7 +89,7 @@ func (b *Bed) render(ctx context.Context, files []string, set ...string) (map[st
 	if err != nil {
 		return nil, fmt.Errorf("render Cilium's chart: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	config, err := configData(out)
+	config, err := configData(string(out))
 	if err != nil {
 		return nil, fmt.Errorf("render Cilium's chart: %w", err)
 	}
@@ -134,19 +129,15 @@ func (b *Bed) ownFiles(names ...string) ([]string, error) {
 }
 
 // configData finds the agents' configuration in the rendered chart.
-func configData(rendered []byte) (map[string]string, error) {
-	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), len(rendered))
-	for {
-		m := &corev1.ConfigMap{}
-		if err := documents.Decode(m); errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("no ConfigMap %s in it", configName)
-		} else if err != nil {
-			return nil, err
-		}
-		if m.Name == configName {
-			return m.Data, nil
+func configData(rendered string) (map[string]string, error) {
+	objects, err := harness.Objects(rendered)
+	for _, o := range objects {
+		if o.GetName() == configName {
+			data, _, err := unstructured.NestedStringMap(o.Object, "data")
+			return data, err
 		}
 	}
+	return nil, errors.Join(err, fmt.Errorf("no ConfigMap %s in it", configName))
 }
 
 // enabled reports whether the agents' configuration has the key set to true.

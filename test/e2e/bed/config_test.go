@@ -26,7 +26,7 @@ func TestConfigData(t *testing.T) {
 		"no YAML":        {rendered: "a: b: c", err: "mapping values"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := configData([]byte(test.rendered))
+			got, err := configData(test.rendered)
 			if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Fatalf("error %v, want %q", err, test.err)
 			}
@@ -59,12 +59,12 @@ func TestMakeConfig(t *testing.T) {
 			begins:  "cilium-values.yaml values.yaml", set: "ipam.mode=multi-pool,a=b",
 		},
 		"out of another IPAM": {
-			options: Options{IPAM: "cluster-pool", Before: true},
+			options: Options{IPAM: "cluster-pool", Before: true, Then: "crd"},
 			begins:  "before.yaml values.yaml vxlan.yaml", set: "ipam.mode=cluster-pool," + quickReports,
 			moved: "cilium-values.yaml values.yaml vxlan.yaml", then: "ipam.mode=crd," + quickReports,
 		},
 		"to another mode": {
-			options: Options{IPAM: "crd", Then: "multi-pool", ThenValues: []string{"other.yaml"}},
+			options: Options{IPAM: "crd", Then: "multi-pool", Values: []string{"other.yaml"}},
 			begins:  "cilium-values.yaml values.yaml vxlan.yaml", set: "ipam.mode=crd," + quickReports,
 			moved: "cilium-values.yaml other.yaml values.yaml vxlan.yaml", then: "ipam.mode=multi-pool," + quickReports,
 		},

@@ -22,8 +22,6 @@ const podsPath = "/api/v1/pods"
 // Gate is a proxy between one agent and the API server. While it is shut, the agent gets no
 // response about pods, which it needs before it restores its own.
 type Gate struct {
-	server *http.Server
-
 	mu   sync.Mutex
 	open chan struct{} // closed while the gate is open
 }
@@ -48,13 +46,13 @@ func (n *Node) Gate() (*Gate, error) {
 	proxy.FlushInterval = -1 // watches
 	g := &Gate{open: make(chan struct{})}
 	g.Open()
-	g.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == podsPath && g.wait(r.Context()) != nil {
 			return
 		}
 		proxy.ServeHTTP(w, r)
 	})}
-	go func() { _ = g.server.Serve(listener) }() // Close ends it.
+	go func() { _ = server.Serve(listener) }() // It ends with the process.
 
 	path := filepath.Join(n.dir, "gate.kubeconfig")
 	kubeconfig := clientcmdapi.Config{
@@ -68,9 +66,6 @@ func (n *Node) Gate() (*Gate, error) {
 	n.Flags = append(n.Flags, "--k8s-kubeconfig-path="+path)
 	return g, nil
 }
-
-// Close closes the gate, and with it the agent's connections.
-func (g *Gate) Close() error { return g.server.Close() }
 
 // Shut blocks further requests about pods.
 func (g *Gate) Shut() {

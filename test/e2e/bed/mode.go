@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,16 +14,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/budgets"
 )
 
 const dbgName = "cilium-dbg"
 
-// BeforeConfig returns the configuration that the cluster began with.
-func (b *Bed) BeforeConfig() map[string]string { return maps.Clone(b.config) }
-
-// MovedConfig returns the configuration that Cilium's chart renders from the example
-// values for the mode that the cluster moves to.
-func (b *Bed) MovedConfig() map[string]string { return maps.Clone(b.moved) }
+// Configs returns the configuration that the cluster began with, and the one that Cilium's chart
+// renders from the example values for the mode that it moves to.
+func (b *Bed) Configs() (before, moved map[string]string) { return b.config, b.moved }
 
 // EditConfig writes the ConfigMap cilium-config as a Helm upgrade does. Agents and
 // Cilium's operator read it at their next start.
@@ -120,12 +118,10 @@ func (n *Node) RollAgent(ctx context.Context) (d Downtime, err error) {
 		if err := n.bed.Client.Get(ctx, n.agentPodKey(), pod); err != nil {
 			return err
 		}
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return nil
-			}
+		if !budgets.HasCondition(pod, corev1.PodReady) {
+			return fmt.Errorf("conditions %v", pod.Status.Conditions)
 		}
-		return fmt.Errorf("conditions %v", pod.Status.Conditions)
+		return nil
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
@@ -18,42 +17,24 @@ import (
 const (
 	operatorName       = "cilium-pool-operator"
 	ciliumOperatorName = "cilium-operator"
-	// operatorGrace is the operator's termination grace period.
-	operatorGrace = 10 * time.Second
 )
-
-// Operator is a running cilium-pool-operator.
-type Operator struct{ process *process.Process }
 
 // StartOperator starts an operator with its defaults, except for flags, and with
 // the rights of the chart.
-func (b *Bed) StartOperator(flags ...string) (*Operator, error) {
+func (b *Bed) StartOperator(flags ...string) (*process.Process, error) {
 	argv := append([]string{
 		filepath.Join(b.opts.BinDir, operatorName),
 		"--kubeconfig=" + b.operatorKubeconfig(modeOf(flags)),
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--log-format=console", "--log-level=debug",
 	}, flags...)
-	p, err := b.spawn("operator", argv...)
-	if err != nil {
-		return nil, err
-	}
-	return &Operator{p}, nil
+	return b.spawn("operator", argv...)
 }
-
-// Kill kills the operator with SIGKILL.
-func (o *Operator) Kill() error { return o.process.Kill() }
-
-// Running reports whether the operator has not ended.
-func (o *Operator) Running() bool { return o.process.Running() }
-
-// Stop stops the operator as a kubelet does.
-func (o *Operator) Stop() error { return o.process.Stop(operatorGrace) }
 
 // StartCiliumOperator starts Cilium's own operator with the agents' configuration, as its pod
 // does, and flags, which take precedence. In a cluster that moves between modes it
 // uses the configuration in the API server.
-func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*Operator, error) {
+func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*process.Process, error) {
 	dir := b.configDir()
 	if b.moves() {
 		config, err := b.readConfig(ctx)
@@ -66,11 +47,7 @@ func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*Operat
 		}
 	}
 	argv := []string{filepath.Join(b.opts.CiliumDir, ciliumOperatorName), "--k8s-kubeconfig-path=" + b.kubeconfig, "--config-dir=" + dir}
-	p, err := b.spawn(ciliumOperatorName, append(argv, flags...)...)
-	if err != nil {
-		return nil, err
-	}
-	return &Operator{p}, nil
+	return b.spawn(ciliumOperatorName, append(argv, flags...)...)
 }
 
 // Shell runs a command line of a page with kubectl and its plugin, in the folder of the logs.

@@ -42,13 +42,8 @@ type Pod struct {
 	sandbox string
 }
 
-// CreatePod creates the Pod object, bound to the node.
-func (n *Node) CreatePod(ctx context.Context, name string) (*Pod, error) {
-	return n.CreatePodWith(ctx, metav1.ObjectMeta{Name: name})
-}
-
-// CreatePodWith creates a pod with labels and annotations, in an existing namespace.
-func (n *Node) CreatePodWith(ctx context.Context, meta metav1.ObjectMeta) (*Pod, error) {
+// CreatePod creates the Pod object, bound to the node, in an existing namespace.
+func (n *Node) CreatePod(ctx context.Context, meta metav1.ObjectMeta) (*Pod, error) {
 	name := meta.Name
 	if meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
@@ -60,14 +55,15 @@ func (n *Node) CreatePodWith(ctx context.Context, meta metav1.ObjectMeta) (*Pod,
 	if err := n.bed.Client.Create(ctx, object); err != nil {
 		return nil, fmt.Errorf("create pod %s: %w", name, err)
 	}
-	return n.newPod(meta.Namespace, name), nil
+	return (&Pod{Namespace: meta.Namespace, Name: name, Created: time.Now(), node: n}).Again(), nil
 }
 
-// newPod returns a pod whose object has just been created, or bound.
-func (n *Node) newPod(namespace, name string) *Pod {
+// Again returns another sandbox of the same pod, with its own network namespace, as a kubelet
+// creates one when the pod's sandbox has failed.
+func (p *Pod) Again() *Pod {
 	var id [32]byte
 	_, _ = rand.Read(id[:])
-	return &Pod{Namespace: namespace, Name: name, Created: time.Now(), node: n, sandbox: hex.EncodeToString(id[:])}
+	return &Pod{Namespace: p.Namespace, Name: p.Name, Created: p.Created, node: p.node, sandbox: hex.EncodeToString(id[:])}
 }
 
 // Attach sets up the pod's network with one CNI ADD. It does not retry; the caller may.
@@ -117,18 +113,6 @@ func (p *Pod) Report(ctx context.Context) error {
 	return nil
 }
 
-// Run creates, attaches and reports a pod.
-func (n *Node) Run(ctx context.Context, name string) (*Pod, error) {
-	p, err := n.CreatePod(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.Attach(ctx); err != nil {
-		return nil, err
-	}
-	return p, p.Report(ctx)
-}
-
 // Delete deletes the pod as the API server and a kubelet do: it marks the object as deleted,
 // removes the network, and then the object.
 func (p *Pod) Delete(ctx context.Context) error {
@@ -136,8 +120,7 @@ func (p *Pod) Delete(ctx context.Context) error {
 	if err := p.node.bed.Client.Delete(ctx, object); err != nil {
 		return fmt.Errorf("delete pod %s: %w", p.Name, err)
 	}
-	p.node.bed.setAttached(p, false)
-	if _, err := p.cni(ctx, "DEL"); err != nil {
+	if err := p.Detach(ctx); err != nil {
 		return err
 	}
 	if err := p.netns.Close(); err != nil {
@@ -147,6 +130,17 @@ func (p *Pod) Delete(ctx context.Context) error {
 		return fmt.Errorf("delete pod %s: %w", p.Name, err)
 	}
 	return nil
+}
+
+// Detach removes the sandbox's network with one CNI DEL. The Pod object stays. It can be
+// called again, as runtimes do.
+func (p *Pod) Detach(ctx context.Context) error {
+	p.node.bed.setAttached(p, false)
+	if p.netns == nil {
+		return nil // Its ADD never began.
+	}
+	_, err := p.cni(ctx, "DEL")
+	return err
 }
 
 // cni calls the plugin as a container runtime does.
