@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,10 +44,9 @@ type command func(context.Context, *env, *script.Arguments) error
 //	block NAME [NODE=n1]; page PATH   run a block of docs/migration.md, or all blocks of a page
 //	image FILE          import an image into all nodes
 //	scale NAME N        wait until a Deployment has just N pods, all Ready
-//	remember NAME; kept NAME   running pods have kept UID, address and containers since then
+//	remember NAME [SELECTOR]; kept NAME   running pods have kept UID, address and containers since then
 //	blocks NODE >N|<=N|>NAME|<=NAME   wait until a node has more, or no more; than remembered
-//	pings start|none|note   probes ping each other; none was lost since the last time, or so many
-//	flows CIDR; unharmed    pods of that CIDR ping each other; those that still run lost no ping
+//	pings start|none|note [SELECTOR]   probes ping each other; none was lost since the last time, or so many
 //	budgets APP=N…; budgets held   watch that so many pods are Ready, and that others are evicted
 //	served              the Service answers each node and a pod on each
 //	reach APP all|none [from=APP]   pods of other nodes reach one pod in each block, or none
@@ -55,14 +55,13 @@ type command func(context.Context, *env, *script.Arguments) error
 //	full POOL N         wait until pods use all addresses of a pool, and the rest of N is pending
 //	node NAME start|stop|wipe; kubelet NAME restart|upgrade; kill-leader; outage begin|end
 //	routes REGEXP       wait until no node has such a route
-//	lap NAME; compare   measure starts of pods, and compare all laps with the first
 func commands() map[string]command {
 	return map[string]command{
 		"cluster": cmdCluster, "documented": cmdDocumented, "ready": cmdReady, "healthy": cmdHealthy, "block": cmdBlock, "page": cmdPage,
 		"image": cmdImage, "scale": cmdScale, "remember": cmdRemember, "kept": cmdKept, "blocks": cmdBlocks,
-		"pings": cmdPings, "flows": cmdFlows, "unharmed": cmdUnharmed, "budgets": cmdBudgets, "served": cmdServed, "reach": cmdReach,
+		"pings": cmdPings, "budgets": cmdBudgets, "served": cmdServed, "reach": cmdReach,
 		"metrics": cmdMetrics, "shortage": cmdShortage, "full": cmdFull, "node": cmdNode, "kubelet": cmdKubelet, "kill-leader": cmdKillLeader,
-		"outage": cmdOutage, "routes": cmdRoutes, "lap": cmdLap, "compare": cmdCompare,
+		"outage": cmdOutage, "routes": cmdRoutes,
 	}
 }
 
@@ -144,14 +143,15 @@ func (e *env) scale(ctx context.Context, name string, n int) error {
 
 // snapshot is the state of running pods, by name, and the number of blocks, by node.
 type snapshot struct {
-	pods   map[string]string
-	blocks map[string]int
+	selector string
+	pods     map[string]string
+	blocks   map[string]int
 }
 
-// snapshot leaves out pods in the host network, and those that scenarios scale.
-func (e *env) snapshot(ctx context.Context) (s snapshot, err error) {
-	s.pods = map[string]string{}
-	pods, err := e.pods(ctx, "--all-namespaces", "--selector=app!=burst")
+// snapshot leaves out pods in the host network.
+func (e *env) snapshot(ctx context.Context, selector string) (s snapshot, err error) {
+	s.selector, s.pods = selector, map[string]string{}
+	pods, err := e.pods(ctx, "--all-namespaces", "--selector="+selector)
 	for _, p := range pods {
 		if !p.Spec.HostNetwork && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
 			s.pods[p.Name] = fmt.Sprintf("%s %s %d", p.UID, p.Status.PodIP, restartsOf(p))
@@ -166,13 +166,14 @@ func (e *env) snapshot(ctx context.Context) (s snapshot, err error) {
 }
 
 func cmdRemember(ctx context.Context, e *env, a *script.Arguments) (err error) {
-	e.remembered[a.Word()], err = e.snapshot(ctx)
+	name := a.Word()
+	e.remembered[name], err = e.snapshot(ctx, cmp.Or(a.Word(), "app!=burst")) // Scenarios scale that one.
 	return err
 }
 
 func cmdKept(ctx context.Context, e *env, a *script.Arguments) error {
 	before, known := e.remembered[a.Word()]
-	now, err := e.snapshot(ctx)
+	now, err := e.snapshot(ctx, before.selector)
 	kept := 0
 	for pod, is := range before.pods {
 		if now.pods[pod] == is {
@@ -198,7 +199,7 @@ func cmdBlocks(ctx context.Context, e *env, a *script.Arguments) error {
 	}
 	began, is := time.Now(), 0
 	err = kube.Await(ctx, returnTimeout, "the number of blocks of "+node+" is "+condition, func(ctx context.Context) error {
-		s, err := e.snapshot(ctx)
+		s, err := e.snapshot(ctx, "")
 		if is = s.blocks[node]; err == nil && (is <= want) != most {
 			err = fmt.Errorf("%d blocks, not %s, which is %d", is, condition, want)
 		}

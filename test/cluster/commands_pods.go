@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -188,10 +189,6 @@ type losses struct {
 	LongestGapMs int64
 }
 
-func (l losses) add(more losses) losses {
-	return losses{l.Sent + more.Sent, l.Lost + more.Lost, max(l.LongestGapMs, more.LongestGapMs)}
-}
-
 func (l losses) String() string {
 	if l.Lost == 0 {
 		return fmt.Sprintf("0 of %d", l.Sent)
@@ -200,11 +197,11 @@ func (l losses) String() string {
 }
 
 func cmdPings(ctx context.Context, e *env, a *script.Arguments) error {
-	probes, err := e.pods(ctx, "--selector=app=probe")
+	start, none, note := a.Take("start"), a.Take("none"), a.Take("note")
+	probes, err := e.pods(ctx, "--selector="+cmp.Or(a.Word(), "app=probe"))
 	if err != nil {
 		return err
 	}
-	start := a.Take("start")
 	sum := losses{}
 	for i, pod := range probes {
 		if start {
@@ -213,32 +210,27 @@ func cmdPings(ctx context.Context, e *env, a *script.Arguments) error {
 				return err
 			}
 		}
-		results, err := e.pingsOf(ctx, pod.Name)
+		out, err := e.ask(ctx, pod.Name, "http://127.0.0.1:8080/pings")
 		if err != nil {
 			return err
 		}
+		var results map[string]losses // by the address that it pings
+		if err := json.Unmarshal([]byte(out), &results); err != nil {
+			return err
+		}
 		for _, r := range results {
-			sum = sum.add(r)
+			sum = losses{sum.Sent + r.Sent, sum.Lost + r.Lost, max(sum.LongestGapMs, r.LongestGapMs)}
 		}
 	}
 	since := losses{sum.Sent - e.pinged.Sent, sum.Lost - e.pinged.Lost, sum.LongestGapMs}
 	e.pinged = sum
 	switch {
-	case a.Take("none"):
+	case none:
 		e.Check(since.Lost == 0 && since.Sent > 0, "pings lost", "%v", since)
-	case a.Take("note"):
+	case note:
 		e.Note("pings lost, to Cilium's own restart", "%v", since)
 	}
 	return nil
-}
-
-// pingsOf returns the losses of a pod, by the address that it pings.
-func (b *bed) pingsOf(ctx context.Context, pod string) (results map[string]losses, err error) {
-	out, err := b.ask(ctx, pod, "http://127.0.0.1:8080/pings")
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &results)
-	}
-	return results, err
 }
 
 // countShortage counts from now on.
@@ -349,50 +341,4 @@ func lacksAddresses(p corev1.Pod) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&
 			c.Reason == corev1.PodReasonUnschedulable && strings.Contains(c.Message, "Insufficient "+addressResource)
 	})
-}
-
-// laps are the times of the starts of pods in one installation.
-type laps struct {
-	name  string
-	times []time.Duration
-}
-
-func cmdLap(ctx context.Context, e *env, a *script.Arguments) error {
-	l := laps{name: a.Word()}
-	for _, lap := range lapsOfPods {
-		if err := e.scale(ctx, lap.deployment, lap.from); err != nil {
-			return err
-		}
-		began := time.Now()
-		if err := e.scale(ctx, lap.deployment, lap.to); err != nil {
-			return err
-		}
-		l.times = append(l.times, time.Since(began))
-		if err := e.scale(ctx, lap.deployment, lap.from); err != nil {
-			return err
-		}
-	}
-	e.laps = append(e.laps, l)
-	return nil
-}
-
-var lapsOfPods = []struct {
-	what, deployment string
-	from, to         int
-}{
-	{"6 to 60 pods over all nodes", "web", 6, 60},
-	{"80 pods at once on one node", "burst", 0, 80},
-	{"80 pods at once on one node, again", "burst", 0, 80},
-}
-
-// cmdCompare reports which installation is faster, and does not judge it.
-func cmdCompare(_ context.Context, e *env, _ *script.Arguments) error {
-	for i, lap := range lapsOfPods {
-		var values []string
-		for _, l := range e.laps {
-			values = append(values, fmt.Sprintf("%s %.1f s (%.2f)", l.name, l.times[i].Seconds(), l.times[i].Seconds()/e.laps[0].times[i].Seconds()))
-		}
-		e.Note(lap.what+", all Ready after (ratio)", "%s", strings.Join(values, ", "))
-	}
-	return nil
 }

@@ -10,102 +10,57 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
-	"github.com/cilium-pool/cilium-pool-operator/test/invariant/budgets"
 )
 
 const migrationPage = "docs/migration.md"
 
-// markedPage is a page with several procedures: the comments <!-- move: NAME --> for commands and
-// <!-- file: NAME --> for a file that they use name the blocks right below.
-type markedPage struct {
-	*bed
-	blocks map[string]string
-	// dir is the folder of the page's files, and of the reader's own.
-	dir string
+var (
+	// bareFile is a file of the page or of the reader, which is in the bed's folder.
+	bareFile = regexp.MustCompile(`-f ([a-z-]+\.yaml)\b`)
+	// agentDeleted is a command after which the next one waits until the node's agent is Ready again.
+	agentDeleted = regexp.MustCompile(`(?m)^kubectl (-n kube-system) delete pod (-l k8s-app=cilium --field-selector \S+)$`)
+)
+
+// movesOf returns the blocks of commands below comments of the form <!-- move: NAME --> in the page, as
+// this machine runs them. Files below <!-- file: NAME --> are in dir.
+func movesOf(text, dir string) map[string]string {
+	blocks := page.Marked(text, "move")
+	for name, code := range blocks {
+		code = agentDeleted.ReplaceAllString(code, "$0\nuntil kubectl $1 wait pod $2 --for=condition=Ready --timeout=5m; do sleep 1; done")
+		blocks[name] = bareFile.ReplaceAllString(code, "-f "+dir+"/$1")
+	}
+	return blocks
 }
 
-var bareFile = regexp.MustCompile(`-f ([a-z-]+\.yaml)\b`)
-
-// readMarked reads the page and writes its files.
-func (b *bed) readMarked() (*markedPage, error) {
-	text, err := os.ReadFile(filepath.Join(b.options.repository, migrationPage))
-	if err != nil {
-		return nil, err
+// cmdBlock runs a block of the page, for NODE or BLOCK, which must exit with this code.
+func cmdBlock(ctx context.Context, e *env, a *script.Arguments) error {
+	words := strings.NewReplacer("NODE", a.Value("NODE", "NODE"), "BLOCK", a.Value("BLOCK", "BLOCK"))
+	exit, err := strconv.Atoi(a.Value("exits", "0"))
+	text, readErr := os.ReadFile(filepath.Join(e.options.repository, migrationPage))
+	if err := errors.Join(err, readErr); err != nil {
+		return err
 	}
-	p := &markedPage{bed: b, dir: b.options.dir, blocks: page.Marked(string(text), "move")}
 	for name, content := range page.Marked(string(text), "file") {
-		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o644); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
-}
-
-// commands returns the commands of a block, with words replaced as readers do.
-func (p *markedPage) commands(block string, replace ...string) ([]string, error) {
-	if p.blocks[block] == "" {
-		return nil, fmt.Errorf("%s has no commands below <!-- move: %s -->", migrationPage, block)
-	}
-	var commands []string
-	for _, line := range commandLines(strings.NewReplacer(replace...).Replace(p.blocks[block])) {
-		line, err := p.force(line)
-		if err != nil {
-			return nil, err
-		}
-		commands = append(commands, bareFile.ReplaceAllString(line, "-f "+p.dir+"/$1"))
-	}
-	return commands, nil
-}
-
-// cmdBlock runs a block of the page, for NODE or BLOCK; the last command must exit with this code.
-// After a command that deletes an agent the next one waits until it is Ready.
-func cmdBlock(ctx context.Context, e *env, a *script.Arguments) (err error) {
-	if e.page == nil {
-		if e.page, err = e.readMarked(); err != nil {
+		if err := os.WriteFile(filepath.Join(e.options.dir, name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
-	node, exits := a.Value("NODE", "NODE"), a.Value("exits", "0")
-	lines, err := e.page.commands(a.Word(), "NODE", node, "BLOCK", a.Value("BLOCK", "BLOCK"))
+	name := a.Word()
+	code, err := e.forceAll(words.Replace(movesOf(string(text), e.options.dir)[name]))
+	if err == nil && code == "" {
+		err = fmt.Errorf("%s has no commands below <!-- move: %s -->", migrationPage, name)
+	}
 	if err != nil {
 		return err
 	}
-	for i, line := range lines {
-		e.say("$ %s", line)
-		_, err := e.shell(ctx, line)
-		if exit := new(exec.ExitError); i == len(lines)-1 && errors.As(err, &exit) && fmt.Sprint(exit.ExitCode()) == exits {
-			return nil
-		}
-		if err == nil && strings.Contains(line, "delete pod") {
-			err = e.awaitAgent(ctx, node)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if exits != "0" {
-		return fmt.Errorf("exit code 0, not %s", exits)
-	}
-	return nil
-}
-
-// awaitAgent waits until a node's agent is Ready again after its pod was deleted.
-func (b *bed) awaitAgent(ctx context.Context, node string) error {
-	return kube.Await(ctx, readyTimeout, "the agent of "+node+" is Ready", func(ctx context.Context) error {
-		pods, err := b.pods(ctx, "--namespace=kube-system", "--selector=k8s-app=cilium", "--field-selector=spec.nodeName="+node)
-		if err == nil && (len(pods) != 1 || !budgets.HasCondition(&pods[0], corev1.PodReady)) {
-			err = fmt.Errorf("%d pods", len(pods))
-		}
-		return err
-	})
+	return e.runOnce(ctx, code, page.Block{Exit: exit})
 }
 
 // untilTimeout is the time for a block to print its page's promise.

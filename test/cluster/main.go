@@ -27,6 +27,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
@@ -57,6 +60,7 @@ type options struct {
 
 func main() {
 	box.Main(os.Args)
+	ctrl.SetLogger(logr.Discard()) // the client of invariant has nothing to say
 	if len(os.Args) < 2 {
 		usage("say what to do: up, down or run")
 	}

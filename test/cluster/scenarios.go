@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/budgets"
 )
 
 //go:embed testdata/*.txtar
@@ -33,7 +35,9 @@ func scenarios() []script.Scenario {
 		{Name: "cilium"},
 		{Name: "kubelet"},
 		{Name: "schedule"},
-		{Name: "compare"},
+		{Name: "compare-cluster-pool", File: "compare"},
+		{Name: "compare-multi-pool", File: "compare"},
+		{Name: "compare-crd", File: "compare"},
 		{Name: "renumber"},
 		{Name: "migration"},
 		{Name: "policies"},
@@ -62,10 +66,8 @@ type env struct {
 	remembered map[string]snapshot
 	pinged     losses // when they were last judged
 	lacked     int    // sandboxes without an address when the scenario got its cluster
-	page       *markedPage
-	watch      *podWatch
-	flows      []flow
-	laps       []laps
+	budgets    *budgets.Judge
+	rules      *invariant.Checker // passes pods to budgets
 }
 
 // runScenarios implements the command "run".
@@ -135,4 +137,4 @@ func (e *env) run(ctx context.Context, s script.Scenario) error {
 }
 
 // seconds returns the time since a moment, for the table.
-func seconds(since time.Time) string { return fmt.Sprintf("%.0f s", time.Since(since).Seconds()) }
+func seconds(since time.Time) string { return fmt.Sprintf("%.1f s", time.Since(since).Seconds()) }

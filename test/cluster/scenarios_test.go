@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
@@ -93,17 +92,18 @@ func TestMigrationPageIsMarked(t *testing.T) {
 			t.Errorf("no script runs the block %s of %s", name, migrationPage)
 		}
 	}
-	p := &markedPage{bed: &bed{}, blocks: commands, dir: "/files"}
 	for _, want := range []string{"prepare.yaml", "old-ipam.yaml", "crd.yaml"} {
 		if files[want] == "" {
 			t.Errorf("%s shows no %s", migrationPage, want)
 		}
 	}
-	if lines, err := p.commands("hold"); err != nil || lines[len(lines)-1] != "kubectl apply -f /files/old-ipam.yaml" {
-		t.Errorf("hold: %q, %v", lines, err)
-	}
-	if _, err := p.commands("holt"); err == nil {
-		t.Error("a block that is not there: no error")
+	moves := movesOf(string(text), "/files")
+	for name, want := range map[string]string{
+		"hold": "\nkubectl apply -f /files/old-ipam.yaml\n", "prepare-agent": "\nuntil kubectl -n kube-system wait pod -l k8s-app=cilium --field-selector spec.nodeName=NODE ",
+	} {
+		if !strings.Contains(moves[name], want) {
+			t.Errorf("%s is %q, without %q", name, moves[name], want)
+		}
 	}
 }
 
@@ -117,28 +117,6 @@ func TestLacksAddress(t *testing.T) {
 	} {
 		if got := lacksAddress(message); got != want {
 			t.Errorf("%t, want %t: %s", got, want, message)
-		}
-	}
-}
-
-// A loss, or a flow that ended, is never taken for an unharmed one.
-func TestUnharmed(t *testing.T) {
-	flows := []flow{{from: "a", to: "b", fromID: "1", toID: "2", address: "10.0.0.2"}, {from: "b", to: "c", fromID: "2", toID: "3", address: "10.0.0.3"}}
-	stay := map[string]types.UID{"a": "1", "b": "2", "c": "3"}
-	for name, test := range map[string]struct {
-		flows []flow
-		now   map[string]types.UID
-		last  losses // of the second flow
-		want  bool
-	}{
-		"nothing is wrong": {flows, stay, losses{Sent: 90}, true},
-		"a ping is lost":   {flows, stay, losses{Sent: 90, Lost: 7, LongestGapMs: 350}, false},
-		"a pod is another": {flows, map[string]types.UID{"a": "1", "b": "2", "c": "4"}, losses{Sent: 90}, false},
-		"no flows":         {nil, stay, losses{}, false},
-	} {
-		sum, judged := lostByStaying(test.flows, test.now, map[string]map[string]losses{"a": {"10.0.0.2": {Sent: 100}}, "b": {"10.0.0.3": test.last}})
-		if got := unharmed(test.flows, sum, judged); got != test.want {
-			t.Errorf("%s: %t; %+v of %d flows", name, got, sum, judged)
 		}
 	}
 }
