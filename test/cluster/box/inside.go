@@ -3,6 +3,7 @@
 package box
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -52,9 +53,9 @@ func join(self, spec string) error {
 }
 
 // live runs as the box's first process, until it is killed.
-func live(path string) error {
-	spec, err := readSpec(path)
-	if err != nil {
+func live(text string) error {
+	var spec Spec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		return err
 	}
 	leash := os.NewFile(leashFile, "leash")

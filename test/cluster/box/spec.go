@@ -12,9 +12,6 @@
 package box
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
 	"path/filepath"
 )
 
@@ -49,29 +46,11 @@ type Service struct {
 	Socket string
 }
 
-// State is the folder of pid files and specs of one cluster's boxes.
+// State is the folder of pid files of one cluster's boxes.
 type State struct {
 	Dir string
 	// Group is the name of the cgroup folder that holds all boxes' folders.
 	Group string
 }
 
-func (s State) specFile(name string) string { return filepath.Join(s.Dir, name+".json") }
-func (s State) pidFile(name string) string  { return filepath.Join(s.Dir, name+".pid") }
-
-func (s State) writeSpec(spec Spec) error {
-	data, err := json.MarshalIndent(spec, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write what runs in %s: %w", spec.Name, err)
-	}
-	return os.WriteFile(s.specFile(spec.Name), data, 0o600)
-}
-
-func readSpec(path string) (Spec, error) {
-	var spec Spec
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return spec, err
-	}
-	return spec, json.Unmarshal(data, &spec)
-}
+func (s State) pidFile(name string) string { return filepath.Join(s.Dir, name+".pid") }

@@ -3,11 +3,11 @@
 package box
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -36,9 +36,6 @@ func (s State) Start(spec Spec, log string, listener *os.File, connect func(pid 
 	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
 		return err
 	}
-	if err := s.writeSpec(spec); err != nil {
-		return err
-	}
 	gateOut, gateIn, err := os.Pipe()
 	if err != nil {
 		return err
@@ -49,7 +46,7 @@ func (s State) Start(spec Spec, log string, listener *os.File, connect func(pid 
 	if err != nil {
 		return err
 	}
-	cmd, err := s.command(spec, log, gateOut, leash, listener)
+	cmd, err := command(spec, log, gateOut, leash, listener)
 	if err != nil {
 		return err
 	}
@@ -75,12 +72,12 @@ func (s State) Start(spec Spec, log string, listener *os.File, connect func(pid 
 	return err
 }
 
-func (s State) command(spec Spec, log string, gate, leash, listener *os.File) (*exec.Cmd, error) {
+func command(spec Spec, log string, gate, leash, listener *os.File) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	spath, err := filepath.Abs(s.specFile(spec.Name))
+	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +85,7 @@ func (s State) command(spec Spec, log string, gate, leash, listener *os.File) (*
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, commandJoin, spath)
+	cmd := exec.Command(self, commandJoin, string(text))
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{gate, leash}
 	if listener != nil {
