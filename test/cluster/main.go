@@ -36,10 +36,10 @@ import (
 )
 
 type options struct {
-	repository string
-	dir        string
-	cache      string
-	binDir     string
+	repository string // folder of the checkout, whose documentation and charts are used
+	dir        string // of the cluster's state
+	cache      string // folder of the disks that later clusters use again
+	binDir     string // folder of the programs that were built
 	cilium     string // folder of Cilium's chart
 	oldCilium  string // folder of the chart that the scenario cilium upgrades from
 	oldImage   string // file of its image
@@ -54,8 +54,6 @@ type options struct {
 	operator   string // file of the operator's image
 	nodes      int
 	run        string
-	bare       bool
-	keep       bool
 }
 
 func main() {
@@ -64,12 +62,8 @@ func main() {
 	if len(os.Args) < 2 {
 		usage("say what to do: up, down or run")
 	}
-	var o options
+	o := options{repository: ".", dir: ".run/cluster", cache: ".cache/cluster", binDir: ".cache/bin"}
 	fs := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
-	fs.StringVar(&o.repository, "repository", ".", "folder of the checkout, whose documentation and charts are used")
-	fs.StringVar(&o.dir, "dir", ".run/cluster", "folder of the cluster's state")
-	fs.StringVar(&o.cache, "cache", ".cache/cluster", "folder of what later clusters use again")
-	fs.StringVar(&o.binDir, "bin", ".cache/bin", "folder of the programs that were built")
 	fs.StringVar(&o.cilium, "cilium", ".cache/bin/cilium-1.20.2/chart", "folder of Cilium's chart")
 	fs.StringVar(&o.oldCilium, "old-cilium", ".cache/bin/cilium-1.19.5/chart", "folder of the chart of the Cilium that the scenario cilium upgrades from")
 	fs.StringVar(&o.oldImage, "old-image", ".cache/cluster/images/cilium-v1.19.5.tar", "file of the image of that Cilium")
@@ -81,8 +75,6 @@ func main() {
 	fs.StringVar(&o.operator, "operator", "", "file of the operator's image")
 	fs.IntVar(&o.nodes, "nodes", 3, "how many nodes")
 	fs.StringVar(&o.run, "run", "ci", "scenarios, separated by commas; ci: those of every change; all: all of them")
-	fs.BoolVar(&o.bare, "bare", false, "of up: install nothing in the cluster")
-	fs.BoolVar(&o.keep, "keep", false, "of run: leave the cluster of a scenario that failed")
 	_ = fs.Parse(os.Args[2:]) // It exits on errors.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := execute(ctx, os.Args[1], o)
@@ -161,10 +153,8 @@ func up(ctx context.Context, b *bed) (err error) {
 	if err := errors.Join(os.RemoveAll(b.cluster.Logs()), b.start(ctx)); err != nil {
 		return err
 	}
-	if !b.options.bare {
-		if err := b.install(ctx); err != nil {
-			return err
-		}
+	if err := b.install(ctx); err != nil {
+		return err
 	}
 	b.say("up; logs are in %s", b.cluster.Logs())
 	fmt.Printf("\nexport KUBECONFIG=%s PATH=%s:$PATH\nkubectl get nodes,podippools,podipblocks\n", b.cluster.Kubeconfig(), b.toolDir())

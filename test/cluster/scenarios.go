@@ -76,7 +76,7 @@ func runScenarios(ctx context.Context, b *bed) int {
 	if err != nil {
 		usage(err.Error())
 	}
-	b.cluster.Leashed = !b.options.keep
+	b.cluster.Leashed = true
 	if err := b.cluster.Check(); err != nil {
 		return code(err)
 	}
@@ -90,12 +90,12 @@ func runScenarios(ctx context.Context, b *bed) int {
 	}
 	var rows []script.Row
 	for _, s := range chosen {
-		if err = ctx.Err(); err != nil {
+		if ctx.Err() != nil {
 			break
 		}
 		e := &env{bed: b, Table: script.Table{Scenario: s.Name, Logf: b.say}, remembered: map[string]snapshot{}}
 		began := time.Now()
-		if err = e.run(ctx, s); err != nil {
+		if err := e.run(ctx, s); err != nil {
 			e.Rows = append(e.Rows, script.Failure(s.Name, err))
 			b.say("%v", err)
 			b.installed = false
@@ -103,15 +103,10 @@ func runScenarios(ctx context.Context, b *bed) int {
 		e.Note("whole scenario", "%s", seconds(began))
 		rows = append(rows, e.Rows...)
 		b.collect(s.Name)
-		if err != nil && b.options.keep {
-			break
-		}
 	}
-	if err == nil || !b.options.keep {
-		// Not with ctx, as it must happen after an interrupt, too.
-		if err := b.cluster.Down(); err != nil {
-			rows = append(rows, script.Failure("all", err))
-		}
+	// Not with ctx, as it must happen after an interrupt, too.
+	if err := b.cluster.Down(); err != nil {
+		rows = append(rows, script.Failure("all", err))
 	}
 	b.say("logs are in %s", b.cluster.Logs())
 	return script.Finish(os.Stdout, rows)
