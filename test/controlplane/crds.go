@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"slices"
 
 	ciliumcrds "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/client/crds/v2"
 	ciliumalphacrds "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/client/crds/v2alpha1"
@@ -34,25 +35,33 @@ func DefaultCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 }
 
 // CiliumCRDs returns Cilium's CiliumNode, CiliumNodeConfig, CiliumLoadBalancerIPPool and
-// CiliumPodIPPool, as its Go module ships them.
+// CiliumPodIPPool.
 func CiliumCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	return AllCiliumCRDs("ciliumnodes.yaml", "ciliumnodeconfigs.yaml", "ciliumloadbalancerippools.yaml", "ciliumpodippools.yaml")
+}
+
+// AllCiliumCRDs returns Cilium's CRDs, as its Go module ships them: those of these files, or all.
+func AllCiliumCRDs(only ...string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var all []*apiextensionsv1.CustomResourceDefinition
-	for _, file := range []struct {
-		name string
-		from embed.FS
-	}{
-		{"ciliumnodes.yaml", ciliumcrds.EmbedFS}, {"ciliumnodeconfigs.yaml", ciliumcrds.EmbedFS},
-		{"ciliumloadbalancerippools.yaml", ciliumcrds.EmbedFS}, {"ciliumpodippools.yaml", ciliumalphacrds.EmbedFS},
-	} {
-		data, err := file.from.ReadFile(file.name)
+	for _, from := range []embed.FS{ciliumcrds.EmbedFS, ciliumalphacrds.EmbedFS} {
+		files, err := from.ReadDir(".")
 		if err != nil {
-			return nil, fmt.Errorf("read Cilium's CRD: %w", err)
+			return nil, fmt.Errorf("read Cilium's CRDs: %w", err)
 		}
-		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if err := yaml.Unmarshal(data, crd); err != nil {
-			return nil, fmt.Errorf("parse Cilium's CRD: %w", err)
+		for _, file := range files {
+			if len(only) > 0 && !slices.Contains(only, file.Name()) {
+				continue
+			}
+			data, err := from.ReadFile(file.Name())
+			if err != nil {
+				return nil, fmt.Errorf("read Cilium's CRD: %w", err)
+			}
+			crd := &apiextensionsv1.CustomResourceDefinition{}
+			if err := yaml.Unmarshal(data, crd); err != nil {
+				return nil, fmt.Errorf("parse Cilium's CRD: %w", err)
+			}
+			all = append(all, crd)
 		}
-		all = append(all, crd)
 	}
 	return all, nil
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -120,13 +121,17 @@ func Start(ctx context.Context, o Options) (_ *Bed, err error) {
 }
 
 func (b *Bed) startControlPlane(ctx context.Context) error {
-	crds, err := allCRDs()
+	own, err := crds.All()
+	if err != nil {
+		return err
+	}
+	ciliums, err := controlplane.AllCiliumCRDs()
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(b.opts.Logs, "controlplane")
 	b.cluster, err = controlplane.Start(ctx, controlplane.Options{
-		Dir: dir, BinDir: b.opts.BinDir, BindAddress: bridgeAddress, CRDs: crds,
+		Dir: dir, BinDir: b.opts.BinDir, BindAddress: bridgeAddress, CRDs: append(ciliums, own...),
 	})
 	if err != nil {
 		return err
