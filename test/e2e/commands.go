@@ -214,7 +214,7 @@ func cmdRegister(ctx context.Context, e *env, a *script.Arguments) error {
 	if err != nil {
 		return err
 	}
-	return n.Register(ctx, nil)
+	return n.Register(ctx)
 }
 
 func cmdNode(ctx context.Context, e *env, a *script.Arguments) (err error) {
@@ -226,8 +226,10 @@ func cmdNode(ctx context.Context, e *env, a *script.Arguments) (err error) {
 		}
 		e.nodes[name] = n
 	}
-	if err := e.bringUp(ctx, n); err != nil {
-		return err
+	for _, step := range []func(context.Context) error{n.Register, n.StartAgent, n.WaitAgent} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
 	e.Note(name+": Node created to agent ready", "%.1f s", time.Since(began).Seconds())
 	return nil

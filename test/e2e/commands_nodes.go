@@ -199,16 +199,41 @@ func cmdChoose(ctx context.Context, e *env, a *script.Arguments) error {
 	return nil
 }
 
+// cmdRoutes checks that the other node routes to the blocks of n, and to no other part of
+// the pool except its own.
 func cmdRoutes(ctx context.Context, e *env, a *script.Arguments) error {
 	n, err := e.nodeAt(a)
-	if err != nil {
+	other, otherErr := e.nodeAt(a)
+	if err := errors.Join(err, otherErr); err != nil {
 		return err
 	}
-	other, err := e.nodeAt(a)
-	if err == nil {
-		e.checkRoutes(ctx, n, other)
+	var want, got []netip.Prefix
+	err = e.Eventually(ctx, "the routes follow", func(ctx context.Context) error {
+		cn, err := e.CiliumNode(ctx, n.Name)
+		own, ownErr := e.CiliumNode(ctx, other.Name)
+		routes, routesErr := other.Routes(ctx)
+		if err := errors.Join(err, ownErr, routesErr); err != nil {
+			return err
+		}
+		want, got = prefixesOf(cn), nil
+		for _, r := range routes {
+			if r.Device == "cilium_host" && !slices.ContainsFunc(ranges, func(c netip.Prefix) bool { return c.Contains(r.To.Addr()) }) {
+				return fmt.Errorf("a route to %s, which is no address of a node or pod", r.To)
+			}
+			if isBlock(r.To) && !slices.Contains(prefixesOf(own), r.To) && e.leads(r, n) {
+				got = append(got, r.To)
+			}
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("routes %v, podCIDRs %v", got, want)
+		}
+		return nil
+	})
+	if err != nil {
+		e.logf("%v", err)
 	}
-	return err
+	e.Check(err == nil, "routes of the other node to it, podCIDRs", "%d, %d", len(got), len(want))
+	return nil
 }
 
 func cmdMark(ctx context.Context, e *env, a *script.Arguments) error {

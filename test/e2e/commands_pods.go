@@ -174,12 +174,21 @@ func cmdPing(ctx context.Context, e *env, a *script.Arguments) error {
 	if n, numErr := strconv.Atoi(first); first != "" {
 		pods, err = pods[:min(n, len(pods))], errors.Join(err, numErr)
 	}
+	if !back {
+		home = nil
+	}
 	for _, p := range pods {
-		for i, address := range p.Addresses {
-			err = errors.Join(err, e.flowTo(name, source, address, every))
-			if back {
-				err = errors.Join(err, e.flowTo(name, p, home.Addresses[i], every))
-			}
+		err = errors.Join(err, e.flowsTo(name, source, home, p, every))
+	}
+	return err
+}
+
+// flowsTo pings a pod in each family, and the pod home, if any, from there.
+func (e *env) flowsTo(name string, from pinger, home, to *bed.Pod, every time.Duration) (err error) {
+	for i, address := range to.Addresses {
+		err = errors.Join(err, e.flowTo(name, from, address, every))
+		if home != nil {
+			err = errors.Join(err, e.flowTo(name, to, home.Addresses[i], every))
 		}
 	}
 	return err

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -86,43 +85,6 @@ func prefixesOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 var ranges = []netip.Prefix{
 	netip.MustParsePrefix(poolCIDR), netip.MustParsePrefix(poolCIDR6),
 	netip.MustParsePrefix("169.254.254.0/24"), netip.MustParsePrefix("100::/96"), netip.MustParsePrefix("fe80::/10"),
-}
-
-// checkRoutes checks that the other node routes to the blocks of n, and to no other part of
-// the pool except its own.
-func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
-	var want, got []netip.Prefix
-	err := e.Eventually(ctx, "the routes follow", func(ctx context.Context) error {
-		cn, err := e.CiliumNode(ctx, n.Name)
-		if err != nil {
-			return err
-		}
-		want, got = prefixesOf(cn), nil
-		own, err := e.CiliumNode(ctx, other.Name)
-		if err != nil {
-			return err
-		}
-		routes, err := other.Routes(ctx)
-		if err != nil {
-			return err
-		}
-		for _, r := range routes {
-			if r.Device == "cilium_host" && !slices.ContainsFunc(ranges, func(c netip.Prefix) bool { return c.Contains(r.To.Addr()) }) {
-				return fmt.Errorf("a route to %s, which is no address of a node or pod", r.To)
-			}
-			if isBlock(r.To) && !slices.Contains(prefixesOf(own), r.To) && e.leads(r, n) {
-				got = append(got, r.To)
-			}
-		}
-		if !slices.Equal(got, want) {
-			return fmt.Errorf("routes %v, podCIDRs %v", got, want)
-		}
-		return nil
-	})
-	if err != nil {
-		e.logf("%v", err)
-	}
-	e.Check(err == nil, "routes of the other node to it, podCIDRs", "%d, %d", len(got), len(want))
 }
 
 // isBlock reports whether a prefix may be a block of the pool: neither the whole pool nor a

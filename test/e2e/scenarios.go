@@ -128,18 +128,3 @@ const (
 	poolCIDR  = "100.66.224.0/19"
 	poolCIDR6 = "fd00:100:162::/64"
 )
-
-// bringUp creates a machine's Node and starts its agent.
-func (e *env) bringUp(ctx context.Context, n *bed.Node) error {
-	if err := n.Register(ctx, nil); err != nil {
-		return err
-	}
-	if err := n.StartAgent(ctx); err != nil {
-		return err
-	}
-	if err := n.WaitAgent(ctx); err != nil {
-		return err
-	}
-	e.logf("%s: agent ready", n.Name)
-	return nil
-}

@@ -146,8 +146,8 @@ func (n *Node) enter(argv ...string) []string {
 }
 
 // Register creates the Node object, as a kubelet does.
-func (n *Node) Register(ctx context.Context, labels map[string]string) error {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}, Spec: corev1.NodeSpec{PodCIDRs: n.PodCIDRs}}
+func (n *Node) Register(ctx context.Context) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: corev1.NodeSpec{PodCIDRs: n.PodCIDRs}}
 	if len(n.PodCIDRs) > 0 {
 		node.Spec.PodCIDR = n.PodCIDRs[0]
 	}
