@@ -56,12 +56,8 @@ func (a *Agent) writePodOnce(ctx context.Context, run containerRun, ready bool) 
 		return err
 	}
 	base := pod.DeepCopy()
-	status := corev1.ConditionFalse
-	if ready {
-		status = corev1.ConditionTrue
-	}
 	pod.Status.Phase = corev1.PodRunning
-	setConditions(pod, status)
+	SetConditions(pod, ready)
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name:         agentContainer,
 		Image:        agentImage,
@@ -92,9 +88,9 @@ func (a *Agent) agentPod() *corev1.Pod {
 	}
 }
 
-// setConditions sets kubelet's conditions, with a value for Ready, and keeps the time of unchanged
+// SetConditions sets kubelet's conditions, with a value for Ready, and keeps the time of unchanged
 // ones.
-func setConditions(pod *corev1.Pod, ready corev1.ConditionStatus) {
+func SetConditions(pod *corev1.Pod, ready bool) {
 	before := map[corev1.PodConditionType]corev1.PodCondition{}
 	for _, condition := range pod.Status.Conditions {
 		before[condition.Type] = condition
@@ -104,8 +100,8 @@ func setConditions(pod *corev1.Pod, ready corev1.ConditionStatus) {
 		corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
 	} {
 		condition := corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}
-		if kind == corev1.PodReady || kind == corev1.ContainersReady {
-			condition.Status = ready
+		if !ready && (kind == corev1.PodReady || kind == corev1.ContainersReady) {
+			condition.Status = corev1.ConditionFalse
 		}
 		if before[kind].Status == condition.Status {
 			condition.LastTransitionTime = before[kind].LastTransitionTime

@@ -249,7 +249,7 @@ func (k *Kubelet) writeStatus(ctx context.Context, cached *corev1.Pod, box sandb
 	if cached.Status.Phase == corev1.PodRunning && slices.Equal(cached.Status.PodIPs, status.PodIPs) {
 		return nil
 	}
-	setConditions(pod, corev1.ConditionTrue)
+	SetConditions(pod, true)
 	yes := true
 	for _, c := range pod.Spec.Containers {
 		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{

@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 // writeAgentPod writes the agent's Pod object as its DaemonSet and kubelet would for this run
@@ -31,7 +33,7 @@ func (n *Node) writeAgentPod(ctx context.Context, run *agentRun, ready bool) err
 	}
 	base := pod.DeepCopy()
 	pod.Status.Phase = corev1.PodRunning
-	pod.Status.Conditions = conditions(base.Status.Conditions, ready)
+	agent.SetConditions(pod, ready)
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{n.container(run, ready)}
 	if err := n.bed.Client.Status().Patch(ctx, pod, client.MergeFrom(base)); err != nil {
 		return fmt.Errorf("write pod of agent: %w", err)
@@ -59,26 +61,6 @@ func (n *Node) container(run *agentRun, ready bool) corev1.ContainerStatus {
 		}
 	}
 	return status
-}
-
-// conditions returns the conditions that a kubelet sets. Unchanged ones keep their times.
-func conditions(before []corev1.PodCondition, ready bool) []corev1.PodCondition {
-	var out []corev1.PodCondition
-	for _, kind := range []corev1.PodConditionType{
-		corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
-	} {
-		c := corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}
-		if !ready && (kind == corev1.PodReady || kind == corev1.ContainersReady) {
-			c.Status = corev1.ConditionFalse
-		}
-		for _, old := range before {
-			if old.Type == kind && old.Status == c.Status {
-				c.LastTransitionTime = old.LastTransitionTime
-			}
-		}
-		out = append(out, c)
-	}
-	return out
 }
 
 // Container returns the ID of the agent's last container.

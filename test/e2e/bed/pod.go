@@ -20,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 const cniConfig = `{"cniVersion":"0.3.1","name":"cilium","type":"cilium-cni","log-file":%q}`
@@ -101,9 +103,9 @@ func (p *Pod) Report(ctx context.Context) error {
 	for _, a := range p.Addresses {
 		ips = append(ips, corev1.PodIP{IP: a.String()})
 	}
-	status, err := json.Marshal(map[string]any{"status": corev1.PodStatus{
-		Phase: corev1.PodRunning, HostIP: p.node.Addresses[0].String(), PodIP: ips[0].IP, PodIPs: ips, Conditions: conditions(nil, true),
-	}})
+	object.Status = corev1.PodStatus{Phase: corev1.PodRunning, HostIP: p.node.Addresses[0].String(), PodIP: ips[0].IP, PodIPs: ips}
+	agent.SetConditions(object, true)
+	status, err := json.Marshal(map[string]any{"status": object.Status})
 	if err != nil {
 		return fmt.Errorf("write status of pod %s: %w", p.Name, err)
 	}
