@@ -27,13 +27,15 @@ model: # Visit every state of a model of the address protocol; fails if a rule b
 
 .PHONY: mutants
 mutants: controlplane ## Plant known faults in the operator's code; fails if one goes unseen. RUN=regexp, CHECKS=unit,sim, ALL=1, KEY=1, PROTOCOL=1
-	go run ./test/mutants -run '$(RUN)' $(if $(CHECKS),-checks='$(CHECKS)') $(if $(ALL),-all-checks) $(if $(KEY),-key) $(if $(PROTOCOL),-protocol)
+	go build -o $(BIN)/ ./test/mutants
+	exec $(BIN)/mutants -run '$(RUN)' $(if $(CHECKS),-checks='$(CHECKS)') $(if $(ALL),-all-checks) $(if $(KEY),-key) $(if $(PROTOCOL),-protocol)
 
 BASE ?= origin/main
 .PHONY: mutants-changed
 mutants-changed: controlplane # Plant the mutants of the files that differ from a commit. BASE=origin/main, CHECKS=
+	go build -o $(BIN)/ ./test/mutants
 	files=$$(git diff --name-only --diff-filter=d '$(BASE)...' -- pkg cmd | paste -sd,); \
-	go run ./test/mutants -files "$$files" $(if $(CHECKS),-checks='$(CHECKS)')
+	exec $(BIN)/mutants -files "$$files" $(if $(CHECKS),-checks='$(CHECKS)')
 
 GUARDED := $(addprefix ./pkg/,ipalloc expand state ciliumnode crd exclude controller/node controller/pool)
 .PHONY: mutation
