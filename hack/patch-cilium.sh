@@ -1,19 +1,14 @@
 #!/usr/bin/env bash
-# Writes a copy of the Cilium of test/cilium/go.mod, with test/cilium/patches applied, to
-# DIR/source, and a DIR/go.mod that builds test/cilium with it.
-# Usage: hack/patch-cilium.sh DIR
+# Writes a copy of Cilium's source, with test/cilium/patches applied, to DIR.
+# Usage: hack/patch-cilium.sh SOURCE DIR
 set -euo pipefail
-dir=$(mkdir -p "$1" && cd "$1" && pwd)
-cd "$(dirname "$0")/../test/cilium"
-
-go mod download github.com/cilium/cilium
-rm -rf "$dir/source"
-cp -r "$(go list -m -f '{{.Dir}}' github.com/cilium/cilium)" "$dir/source"
-chmod -R u+w "$dir/source"
-for patch in patches/*.patch; do
+rm -rf "$2"
+mkdir -p "$2"
+cp -r "$1/." "$2"
+chmod -R u+w "$2"
+dir=$(cd "$2" && pwd)
+cd "$(dirname "$0")/../test/cilium/patches"
+for patch in *.patch; do
 	# The ceiling: else git takes DIR for a part of this repository, and applies nothing.
-	GIT_CEILING_DIRECTORIES=$dir git -C "$dir/source" apply --verbose "$PWD/$patch"
+	GIT_CEILING_DIRECTORIES=$(dirname "$dir") git -C "$dir" apply --verbose "$PWD/$patch"
 done
-cp go.sum "$dir/go.sum"
-cp go.mod "$dir/go.mod"
-go mod edit -replace "github.com/cilium/cilium=$dir/source" "$dir/go.mod"

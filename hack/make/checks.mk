@@ -45,7 +45,7 @@ mutation: test-needs $(gremlins) # Change the code of packages at one place afte
 # These need a ServiceCIDR (Kubernetes 1.33) or a MutatingAdmissionPolicy (1.36).
 NEWER_KUBERNETES := TestScripts/^plan$$|TestPodsRequestAddresses|TestOffers|TestGrowthForUnscheduledPods|TestRecallForUnscheduledPods
 .PHONY: test-oldest
-test-oldest: test-needs $(oldest-bin)/kube-apiserver # Run the suites of API, chart, plugin, audit and integration on the oldest Kubernetes that the chart allows. PKG=./test/chart
+test-oldest: test-needs $(addprefix $(oldest-bin)/,kube-apiserver etcd kubectl) # Run the suites of API, chart, plugin, audit and integration on the oldest Kubernetes that the chart allows. PKG=./test/chart
 	CPO_BIN_DIR=$(CURDIR)/$(oldest-bin) $(TEST) -skip '^TestLong|$(NEWER_KUBERNETES)' \
 		$(call given,PKG,$(addprefix ./test/,api chart plugin audit integration))
 	@echo 'left out, for want of newer kinds: $(NEWER_KUBERNETES)'

@@ -26,30 +26,54 @@ $(eval $(call part,kube-controller-manager,2 minutes,$(kubernetes-ldflags)))
 $(eval $(call part,kube-scheduler,30 seconds,$(kubernetes-ldflags)))
 $(eval $(call part,kubelet,2 minutes,$(kubernetes-ldflags)))
 
-# The oldest Kubernetes that the chart installs on. Its module file is beside go.mod.
+# go-source MODULE,VERSION is the folder of a source with the sum in go.sum or hack/make/pinned.sum. That sum covers the
+# source's go.sum, by which it is built.
+go-source = $$(go mod download -modfile=$(if $(filter $(2),$(call mod-version,.,$(1))),go.mod,hack/make/pinned.mod) \
+	-json $(1)@$(2) | awk -F'"' '$$2 == "Dir" {print $$4}')
+
+.cache/kubernetes-%.mod: hack/source-mod.sh hack/make/pinned.sum
+	hack/source-mod.sh "$(call go-source,k8s.io/kubernetes,$*)" $@
+.cache/cilium-%.mod: hack/source-mod.sh hack/make/pinned.sum
+	hack/source-mod.sh "$(call go-source,github.com/cilium/cilium,$*)" $@
+
+# The oldest Kubernetes that the chart installs on, and the kubelet from which the scenario kubelet upgrades.
 OLDEST_KUBERNETES := v1.32.13
+OLD_KUBELET := v1.35.4
 oldest-bin := $(BIN)/kubernetes-$(OLDEST_KUBERNETES:v%=%)
-$(oldest-bin)/kube-apiserver: $(PARTS)/kube-apiserver/main.go $(PARTS)/$(OLDEST_KUBERNETES).mod $(PARTS)/$(OLDEST_KUBERNETES).sum
-	@echo "building kube-apiserver $(OLDEST_KUBERNETES): once, about 5 minutes on two cores"
-	cd $(PARTS) && go build -v -modfile=$(OLDEST_KUBERNETES).mod -ldflags '$(call kubernetes-ldflags-of,$(OLDEST_KUBERNETES))' \
-		-o $(CURDIR)/$@ ./kube-apiserver $(call progress,$(@F))
-	@ln -sf ../etcd ../kubectl $(@D)
-	@touch $@
+old-kubelet := $(BIN)/kubelet-$(OLD_KUBELET:v%=%)/kubelet
 
-# Cilium's own allocator, which the stand-in agents are compared with.
-$(BIN)/cilium-ipam: $(wildcard test/truth/cilium-ipam/*.go) test/truth/cilium-ipam/go.mod test/truth/cilium-ipam/go.sum
+# old-part FILE,VERSION,TIME
+define old-part
+$(1): | .cache/kubernetes-$(2).mod
+	@echo "building $$(@F) $(2): once, about $(3) on two cores"
+	cd "$$(call go-source,k8s.io/kubernetes,$(2))" && GOWORK=off go build -v -mod=readonly -modfile=$(CURDIR)/.cache/kubernetes-$(2).mod \
+		-ldflags '$(call kubernetes-ldflags-of,$(2))' -o $(CURDIR)/$$@ ./cmd/$$(@F) $$(call progress,$$(@F))
+	@touch $$@
+endef
+$(eval $(call old-part,$(oldest-bin)/kube-apiserver,$(OLDEST_KUBERNETES),5 minutes))
+$(eval $(call old-part,$(old-kubelet),$(OLD_KUBELET),2 minutes))
+# etcd and kubectl are those of the newest.
+$(oldest-bin)/etcd $(oldest-bin)/kubectl: | $(oldest-bin)/kube-apiserver
+	@ln -sf ../$(@F) $@
+
+cilium-default := $(call mod-version,.,github.com/cilium/cilium)
+
+# Cilium's own allocator, which the stand-in agents are compared with. It needs Cilium's dependencies.
+$(BIN)/cilium-ipam: $(wildcard test/truth/testdata/cilium-ipam/*.go test/truth/wire/*.go) .cache/cilium-$(cilium-default).mod
 	@echo "building cilium-ipam: once, about 3 minutes on two cores"
-	cd test/truth/cilium-ipam && go build -v -o $(CURDIR)/$@ . $(call progress,$(@F))
+	rm -rf .cache/cilium-ipam
+	cp -r test/truth/testdata/cilium-ipam .cache
+	cp -r test/truth/wire .cache/cilium-ipam
+	go mod edit -print -module=github.com/cilium-pool/cilium-pool-operator/test/truth -require=github.com/cilium/cilium@$(cilium-default) .cache/cilium-$(cilium-default).mod >.cache/cilium-ipam/go.mod
+	cat go.sum .cache/cilium-$(cilium-default).sum >.cache/cilium-ipam/go.sum
+	cd .cache/cilium-ipam && go build -v -o $(CURDIR)/$@ . $(call progress,$(@F))
 	@touch $@
 
-CILIUM_PARTS := test/cilium
-cilium-default := $(call mod-version,$(CILIUM_PARTS),github.com/cilium/cilium)
 CILIUM ?= $(cilium-default)
-# Another version has a file of its own beside go.mod, such as v1.19.5.mod.
-cilium-source-mod := $(CURDIR)/$(CILIUM_PARTS)/$(if $(filter $(cilium-default),$(CILIUM)),go.mod,$(CILIUM).mod)
+cilium-source = $(call go-source,github.com/cilium/cilium,$(CILIUM))
+cilium-mod := .cache/cilium-$(CILIUM).mod
 # With test/cilium/patches applied it is a copy, which PATCHED=1 builds.
-cilium-patched := $(CURDIR)/.cache/cilium-patched
-cilium-mod := $(if $(PATCHED),$(cilium-patched)/go.mod,$(cilium-source-mod))
+cilium-patched := .cache/cilium-$(CILIUM)-patched
 cilium-dir := $(BIN)/cilium-$(CILIUM:v%=%)$(if $(PATCHED),-patched)
 cilium-ldflags := -s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$(CILIUM:v%=%)
 RUN ?= all
@@ -62,34 +86,32 @@ cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING chart/Chart.ya
 
 # cilium-part NAME,TIME,FLAGS,PACKAGE
 define cilium-part
-$(cilium-dir)/$(1): $(wildcard $(CILIUM_PARTS)/$(1)/main.go) $(cilium-mod) $(cilium-mod:%.mod=%.sum)
+$(cilium-dir)/$(1): $(if $(PATCHED),$(cilium-patched)/go.mod) | $(cilium-mod)
 	@echo "building $(1): once, about $(2) on two cores"
-	cd $(CILIUM_PARTS) && go build -v -modfile=$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ $(4) $(call progress,$(1))
+	cd "$(if $(PATCHED),$(cilium-patched),$$(cilium-source))" && go build -v -modfile=$(CURDIR)/$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ $(4) $(call progress,$(1))
 	@touch $$@
 endef
-$(eval $(call cilium-part,cilium-agent,4 minutes,,./cilium-agent))
+$(eval $(call cilium-part,cilium-agent,4 minutes,,./daemon))
 $(eval $(call cilium-part,cilium-dbg,30 seconds,,./cilium-dbg))
-# Their mains differ from version to version, so they are Cilium's own.
-$(eval $(call cilium-part,cilium-cni,15 seconds,,github.com/cilium/cilium/plugins/cilium-cni))
-$(eval $(call cilium-part,cilium-operator,1 minute,-tags ipam_provider_operator,$(if $(filter $(cilium-default),$(CILIUM)),./cilium-operator,github.com/cilium/cilium/operator)))
+$(eval $(call cilium-part,cilium-cni,15 seconds,,./plugins/cilium-cni))
+# It has no multi-pool mode without the tag.
+$(eval $(call cilium-part,cilium-operator,1 minute,-tags ipam_provider_operator,./operator))
 
 # What the agent's image has beside. Scenarios with health checking need the last, the real cluster all.
-$(eval $(call cilium-part,cilium-mount,10 seconds,,github.com/cilium/cilium/tools/mount))
-$(eval $(call cilium-part,cilium-sysctlfix,10 seconds,,github.com/cilium/cilium/tools/sysctlfix))
-$(eval $(call cilium-part,cilium-health-responder,10 seconds,,github.com/cilium/cilium/cilium-health/responder))
+$(eval $(call cilium-part,cilium-mount,10 seconds,,./tools/mount))
+$(eval $(call cilium-part,cilium-sysctlfix,10 seconds,,./tools/sysctlfix))
+$(eval $(call cilium-part,cilium-health-responder,10 seconds,,./cilium-health/responder))
 # WireGuard as a program, where the kernel has none. Its module is one that Cilium requires.
 $(eval $(call cilium-part,wireguard,10 seconds,,golang.zx2c4.com/wireguard))
 
-$(cilium-patched)/go.mod: hack/patch-cilium.sh $(cilium-source-mod) $(wildcard $(CILIUM_PARTS)/patches/*.patch)
-	hack/patch-cilium.sh $(@D)
-$(cilium-patched)/go.sum: $(cilium-patched)/go.mod
+$(cilium-patched)/go.mod: hack/patch-cilium.sh $(wildcard test/cilium/patches/*.patch)
+	hack/patch-cilium.sh "$(cilium-source)" $(@D)
 
 # The datapath's sources, which the agent compiles for each node, and the chart,
 # which makes the agent's configuration.
-cilium-source = $$(cd $(CILIUM_PARTS) && go mod download -modfile=$(cilium-source-mod) github.com/cilium/cilium && go list -modfile=$(cilium-source-mod) -m -f '{{.Dir}}' github.com/cilium/cilium)
 $(cilium-dir)/bpf/COPYING: cilium-folder := bpf
 $(cilium-dir)/chart/Chart.yaml: cilium-folder := install/kubernetes/cilium
-$(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml: $(cilium-source-mod)
+$(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml:
 	rm -rf $(@D)
 	mkdir -p $(cilium-dir)
 	cp -r "$(cilium-source)/$(cilium-folder)" $(@D)
@@ -111,15 +133,6 @@ CLUSTER_RUN := $(call given,RUN,ci)
 # cluster-runs SCENARIO is empty unless RUN has that scenario.
 cluster-runs = $(filter all $1,$(subst $(comma),$(space),$(CLUSTER_RUN)))
 containerd-version := $(call mod-version,$(CLUSTER)/parts/containerd,github.com/containerd/containerd/v2)
-
-# The scenario kubelet upgrades from it. Its module file is beside go.mod.
-OLD_KUBELET := v1.35.4
-old-kubelet := $(BIN)/kubelet-$(OLD_KUBELET:v%=%)/kubelet
-$(old-kubelet): $(PARTS)/$(OLD_KUBELET).mod $(PARTS)/$(OLD_KUBELET).sum
-	@echo "building kubelet $(OLD_KUBELET): once, about 2 minutes on two cores"
-	cd $(PARTS) && go build -modfile=$(OLD_KUBELET).mod -o $(CURDIR)/$@ \
-		-ldflags '$(call kubernetes-ldflags-of,$(OLD_KUBELET))' ./kubelet
-	@touch $@
 
 # containerd-part NAME,TIME
 define containerd-part

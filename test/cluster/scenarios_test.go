@@ -63,13 +63,13 @@ func TestStartPageInstallsBothCharts(t *testing.T) {
 			t.Errorf("%s has no %q between its marks:\n%s", startPage, want, commands)
 		}
 	}
-	module, err := os.ReadFile("../cilium/go.mod")
+	module, err := os.ReadFile("../../go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := remoteChart.FindStringSubmatch(commands)
 	if m == nil || !strings.Contains(string(module), "github.com/cilium/cilium v"+m[1]+"\n") {
-		t.Errorf("%s installs Cilium by %q, which is not the version in test/cilium/go.mod", startPage, m)
+		t.Errorf("%s installs Cilium by %q, which is not the version in go.mod", startPage, m)
 	}
 }
 

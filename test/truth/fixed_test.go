@@ -1,6 +1,7 @@
 package truth
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -15,12 +16,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/truth/wire"
 )
 
 // An agent in kubernetes mode reads the same podCIDRs from its Node as the model and the
 // operator, and allocates from them as the model does.
 func TestFixedSameAnswers(t *testing.T) {
-	real := startProcess(t, "--mode", "kubernetes")
+	real := startReal(t, wire.Kubernetes)
 	random := rand.New(rand.NewPCG(1, 3))
 	ready := 0
 	for n := range 300 {
@@ -39,28 +42,11 @@ func TestFixedSameAnswers(t *testing.T) {
 	}
 }
 
-type fixedRequest struct {
-	Do     string       `json:"do"`
-	Node   *corev1.Node `json:"node,omitempty"`
-	IPv6   bool         `json:"ipv6,omitempty"`
-	Owner  string       `json:"owner,omitempty"`
-	IP     string       `json:"ip,omitempty"`
-	Family string       `json:"family,omitempty"`
-}
-
-type fixedResponse struct {
-	Err       string   `json:"err"`
-	Got       string   `json:"got"`
-	PodCIDRs  []string `json:"podCIDRs"`
-	Ready     bool     `json:"ready"`
-	Allocated []string `json:"allocated"`
-}
-
 // fixedLife is one run of Cilium's agent and of two models: that of the simulator, and that of
 // the simulated agents, which run IPv4 only.
 type fixedLife struct {
 	t      *testing.T
-	real   *process
+	real   *real
 	random *rand.Rand
 	ipv6   bool
 
@@ -103,8 +89,9 @@ func (f *fixedLife) node() *corev1.Node {
 
 // start reports whether the agent starts: its Node has a podCIDR of each family.
 func (f *fixedLife) start(node *corev1.Node) bool {
-	var resp fixedResponse
-	f.real.exchange(fixedRequest{Do: "start", Node: node, IPv6: f.ipv6}, &resp)
+	text, err := json.Marshal(node)
+	harness.Must(f.t, err)
+	resp := f.real.call(wire.Request{Do: "start", K8sNode: text, IPv6: f.ipv6})
 	var model, operator []string
 	has := [2]bool{}
 	for _, family := range ipalloc.Families() {
@@ -158,26 +145,25 @@ func (f *fixedLife) next(family ipalloc.Family) {
 	if family == ipalloc.IPv6 && !f.ipv6 {
 		return
 	}
-	var resp fixedResponse
-	f.real.exchange(fixedRequest{Do: "next", Owner: "owner", Family: family.String()}, &resp)
+	resp := f.real.call(wire.Request{Do: "next", Owner: "owner", Family: family.String()})
 	free := f.sim.Free(family)
-	took, err := netip.ParseAddr(resp.Got)
+	took := took(resp)
 	switch {
-	case err != nil && len(free) > 0:
+	case !took.IsValid() && len(free) > 0:
 		f.t.Errorf("next %s: the model has %v free, Cilium's says %q", family, free, resp.Err)
 		return
-	case err == nil && !slices.Contains(free, took):
+	case took.IsValid() && !slices.Contains(free, took):
 		f.t.Errorf("next %s: Cilium's gives %s, the model has %v free", family, took, free)
 		return
 	}
 	if family == ipalloc.IPv4 {
 		lowest, standErr := f.stand.Allocate("owner")
-		if (standErr == nil) != (err == nil) {
+		if (standErr == nil) != took.IsValid() {
 			f.t.Errorf("next: the stand-in says %v, Cilium's %q", standErr, resp.Err)
 		}
 		f.stand.Release(lowest)
 	}
-	if err == nil {
+	if took.IsValid() {
 		_ = f.sim.Take(took, "owner") // It was free.
 		if family == ipalloc.IPv4 {
 			_ = f.stand.Restore(took, "owner")
@@ -188,8 +174,7 @@ func (f *fixedLife) next(family ipalloc.Family) {
 
 // both compares the models' answer about one address with Cilium's.
 func (f *fixedLife) both(what string, addr netip.Addr, sim error, stand func() error) {
-	var resp fixedResponse
-	f.real.exchange(fixedRequest{Do: what, IP: addr.String(), Owner: "owner"}, &resp)
+	resp := f.real.call(wire.Request{Do: what, IP: addr, Owner: "owner"})
 	want := poolKindOf(resp.Err)
 	if fmt.Sprint(sim) != fmt.Sprint(want) {
 		f.t.Errorf("%s %s: the model says %v, Cilium's %q", what, addr, sim, resp.Err)
@@ -202,7 +187,7 @@ func (f *fixedLife) both(what string, addr netip.Addr, sim error, stand func() e
 	f.allocated(resp)
 }
 
-func (f *fixedLife) allocated(resp fixedResponse) {
+func (f *fixedLife) allocated(resp wire.Response) {
 	var sim, v4 []string
 	for addr := range f.sim.Taken {
 		sim = append(sim, addr.String())

@@ -14,22 +14,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/truth/wire"
 )
 
 // light is a Session of test/agent with a gate before its status writes.
 type light struct {
 	*agent.Session
-	gate *gate
+	gate *wire.Gate
 	hint hint
 	stop func()
 }
 
 // startLight starts a Session for the node, and stops it when the test ends.
 func startLight(t *testing.T, c client.WithWatch, hub *agent.Hub, node string) *light {
-	l := &light{gate: newGate()}
+	l := &light{gate: wire.NewGate()}
 	gated := interceptor.NewClient(c, interceptor.Funcs{
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-			if err := l.gate.pass(); err != nil {
+			if err := l.gate.Pass(); err != nil {
 				return err
 			}
 			return c.SubResource(sub).Update(ctx, obj, opts...)
@@ -46,7 +47,7 @@ func startLight(t *testing.T, c client.WithWatch, hub *agent.Hub, node string) *
 	l.stop = sync.OnceFunc(func() {
 		unwatch()
 		cancel()
-		l.gate.set("fail")
+		l.gate.Set("fail")
 		writer.Wait()
 	})
 	t.Cleanup(l.stop)
@@ -83,46 +84,6 @@ func (h *hint) pick(candidates []string) string {
 		}
 	}
 	return candidates[0]
-}
-
-// gate blocks or refuses status writes, like cilium-ipam's.
-type gate struct {
-	mu    sync.Mutex
-	cond  *sync.Cond
-	mode  string
-	tried int
-}
-
-func newGate() *gate {
-	g := &gate{mode: "open"}
-	g.cond = sync.NewCond(&g.mu)
-	return g
-}
-
-func (g *gate) set(mode string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mode, g.tried = mode, 0
-	g.cond.Broadcast()
-}
-
-func (g *gate) pass() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.tried++
-	for g.mode == "block" {
-		g.cond.Wait()
-	}
-	if g.mode == "fail" {
-		return errors.New("refused by the test")
-	}
-	return nil
-}
-
-func (g *gate) attempts() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.tried
 }
 
 // errUnknown stands for any error of Cilium that kindOf does not know.

@@ -23,6 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/truth/wire"
 )
 
 // patience limits each wait. Only a wrong answer waits that long.
@@ -72,7 +73,8 @@ func (p *pair) step(format string, args ...any) {
 // start starts both agents; they open their allocators when the pool
 // suffices.
 func (p *pair) start() {
-	p.real = startReal(p.t, p.kubeconfig, p.realNode())
+	p.real = startReal(p.t, wire.CRD, "--kubeconfig", p.kubeconfig, "--node", p.realNode(),
+		"--rate", updateRate.String(), "--poll", "100ms")
 	p.light = startLight(p.t, p.c, p.hub, p.lightNode())
 	p.shut = false
 }
@@ -85,7 +87,7 @@ func (p *pair) open() {
 		if !p.light.Store.MinimumReached() {
 			return "the light one has no pool"
 		}
-		if !p.real.call(request{Do: "seen"}).Ready {
+		if !p.real.say().Ready {
 			return "Cilium's has no pool"
 		}
 		return ""
@@ -146,8 +148,8 @@ func (p *pair) get(name string) *ciliumv2.CiliumNode {
 
 // setGate closes ("block", "fail") or opens ("open") both gates.
 func (p *pair) setGate(mode string) {
-	p.real.call(request{Do: "gate", Gate: mode})
-	p.light.gate.set(mode)
+	p.real.call(wire.Request{Do: "gate", Gate: mode})
+	p.light.gate.Set(mode)
 	p.shut = mode != "open"
 }
 
@@ -165,7 +167,7 @@ func (p *pair) rest() {
 	p.settle()
 	attempts, since := 0, time.Now()
 	p.eventually("Cilium's rests", func() string {
-		if now := p.real.call(request{Do: "seen"}).Attempts; now != attempts {
+		if now := p.real.say().Attempts; now != attempts {
 			attempts, since = now, time.Now()
 		}
 		if time.Since(since) < 4*updateRate {
@@ -179,7 +181,7 @@ func (p *pair) rest() {
 // differ describes the remaining difference, or returns "".
 func (p *pair) differ() string {
 	realCN, lightCN := p.get(p.realNode()), p.get(p.lightNode())
-	seen := p.real.call(request{Do: "seen"})
+	seen := p.real.say()
 	switch {
 	case seen.Seen != realCN.ResourceVersion:
 		return fmt.Sprintf("Cilium's has seen %q of %q", seen.Seen, realCN.ResourceVersion)
@@ -188,8 +190,8 @@ func (p *pair) differ() string {
 	case p.light.Idle():
 	case !p.shut:
 		return "the light one has not written yet"
-	case seen.Attempts == 0 || p.light.gate.attempts() == 0:
-		return fmt.Sprintf("attempts at the gate: %d and %d", seen.Attempts, p.light.gate.attempts())
+	case seen.Attempts == 0 || p.light.gate.Attempts() == 0:
+		return fmt.Sprintf("attempts at the gate: %d and %d", seen.Attempts, p.light.gate.Attempts())
 	}
 	// A patch may leave an empty map. The next write of an agent drops it, even a write without
 	// another change, and Cilium's may have one more of these to do than the light one.
@@ -254,7 +256,7 @@ func without(of, those map[netip.Addr]bool) []netip.Addr {
 // next runs a CNI ADD on both.
 func (p *pair) next(owner string) {
 	p.t.Helper()
-	v4, v6, want := p.took(func() (netip.Addr, netip.Addr, error) { return p.real.next(owner) })
+	v4, v6, want := p.took(func() (netip.Addr, netip.Addr, error) { return p.real.next(owner, "") })
 	gotV4, gotV6, got := p.light.Store.AllocateNext(owner)
 	p.compare("next "+owner, want, got)
 	if gotV4 != v4 || gotV6 != v6 {
@@ -265,7 +267,7 @@ func (p *pair) next(owner string) {
 // infra allocates the router's address on both.
 func (p *pair) infra(family agent.Family, owner string) {
 	p.t.Helper()
-	_, _, want := p.took(func() (netip.Addr, netip.Addr, error) { return p.real.infra(family, owner) })
+	_, _, want := p.took(func() (netip.Addr, netip.Addr, error) { return p.real.next(owner, family) })
 	_, got := p.light.Store.AllocateNextWithoutSync(family, owner)
 	p.compare(fmt.Sprintf("infra %s %s", family, owner), want, got)
 }
@@ -297,7 +299,7 @@ func (p *pair) exclude(addr netip.Addr) {
 
 func (p *pair) restored() {
 	p.step("restore finished")
-	p.real.call(request{Do: "restored"})
+	p.real.call(wire.Request{Do: "restored"})
 	p.light.RestoreFinished()
 }
 

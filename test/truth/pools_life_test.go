@@ -10,6 +10,8 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/truth/wire"
 )
 
 // poolCIDRs are added to and removed from the list of a node; none overlaps another. One is
@@ -85,10 +87,10 @@ func (l *poolLife) releaseOne() {
 
 // edit changes the CiliumNode as any client but the agent would.
 func (l *poolLife) edit(do func(cn *ciliumv2.CiliumNode)) {
-	if l.light.api.node == nil {
+	if l.light.api.Node == nil {
 		return
 	}
-	cn := l.light.api.node.DeepCopy()
+	cn := l.light.api.Node.DeepCopy()
 	do(cn)
 	l.put(cn)
 }
@@ -198,7 +200,7 @@ func (l *poolLife) forgetPool() {
 }
 
 func (l *poolLife) recreate() {
-	_ = l.tell(poolRequest{Do: "delete"}, done(func() { l.light.api.delete() }))
+	_ = l.tell(wire.Request{Do: "delete"}, done(func() { l.light.api.Delete() }))
 	for range l.random.IntN(3) {
 		pick(l, l.passSome, func() { l.see(false) }, func() { l.next("default", l.pod(), false) })()
 	}
@@ -207,7 +209,7 @@ func (l *poolLife) recreate() {
 
 // restart crashes both agents, and makes them restore their endpoints.
 func (l *poolLife) restart() {
-	_ = l.tell(poolRequest{Do: "crash"}, done(l.light.crash))
+	_ = l.tell(wire.Request{Do: "crash"}, done(l.light.crash))
 	for range l.random.IntN(4) {
 		pick(l, l.unassign, l.park, l.assign, l.passSome)()
 	}
@@ -229,7 +231,7 @@ func (l *poolLife) boot() {
 		pick(l, l.passSome, l.relabel, func() { l.see(true) }, func() { l.see(true) },
 			func() { l.assignTo("default") }, func() { l.assignTo("blue") }, func() { l.refuse("conflict") })()
 		if n > 100 { // Pools without a reserve have the addresses that the others wait for.
-			_ = l.tell(poolRequest{Do: "crash"}, done(l.light.crash))
+			_ = l.tell(wire.Request{Do: "crash"}, done(l.light.crash))
 			l.loseList()
 			l.boot()
 			return
@@ -237,7 +239,7 @@ func (l *poolLife) boot() {
 	}
 	l.restoreAll()
 	l.next("default", "router", true)
-	_ = l.tell(poolRequest{Do: "restored"}, done(l.light.restored))
+	_ = l.tell(wire.Request{Do: "restored"}, done(l.light.restored))
 }
 
 func (l *poolLife) restoreAll() {

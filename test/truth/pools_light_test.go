@@ -1,17 +1,15 @@
 package truth
 
 import (
-	"encoding/json"
-	"errors"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+	"github.com/cilium-pool/cilium-pool-operator/test/truth/wire"
 )
 
 // Times of an agent in multi-pool mode (multipool_manager.go).
@@ -24,7 +22,7 @@ const (
 // lightPools is an agent in multi-pool mode as this repository models it, multipool.Pools, with the
 // simulator's clock, watch and writes around it, but at Cilium's own moments.
 type lightPools struct {
-	api   nodeAPI
+	api   wire.Store
 	known map[string]bool // CiliumPodIPPools
 	now   time.Duration
 
@@ -48,7 +46,7 @@ type waiting struct {
 }
 
 func (l *lightPools) start(reserve map[string]int, ipv6 bool) {
-	l.api.restart()
+	l.api.Restart()
 	l.model = &multipool.Pools{Reserve: reserve, IPv6: ipv6}
 	l.seen, l.synced, l.filled, l.written, l.fresh = nil, false, false, false, true
 	l.tick, l.waits = l.now+poolRefresh, map[waiting]time.Duration{}
@@ -61,10 +59,11 @@ func (l *lightPools) ready() bool { return l.model != nil && l.filled && l.writt
 
 // see processes the next event of the watch (multiPoolManager.ciliumNodeUpdated).
 func (l *lightPools) see(last bool) {
-	cn, any := l.api.see(last)
-	if !any || cn == nil || l.model == nil {
+	v, any := l.api.See(last)
+	if !any || v.Deleted || l.model == nil {
 		return
 	}
+	cn := v.Node.DeepCopy()
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
 		var cidrs []netip.Prefix
 		for _, c := range entry.CIDRs {
@@ -118,7 +117,7 @@ func (l *lightPools) update() {
 	cn := l.seen.DeepCopy()
 	cn.Spec.IPAM.Pools = spec
 	if !spec.DeepEqual(&l.seen.Spec.IPAM.Pools) {
-		stored, err := l.api.write(cn, false)
+		stored, err := l.api.Write(cn, false)
 		if err != nil {
 			return
 		}
@@ -126,7 +125,7 @@ func (l *lightPools) update() {
 	}
 	if len(cn.Status.IPAM.Used) > 0 {
 		cn.Status.IPAM.Used = nil
-		if _, err := l.api.write(cn, true); err != nil {
+		if _, err := l.api.Write(cn, true); err != nil {
 			return
 		}
 	}
@@ -213,80 +212,4 @@ func (l *lightPools) held(c netip.Prefix, pool string) bool {
 		}
 	}
 	return false
-}
-
-// nodeAPI is an API server with one CiliumNode, like nodeStore of cilium-ipam.
-type nodeAPI struct {
-	node    *ciliumv2.CiliumNode // nil if there is none
-	version int
-	refuse  string
-	unseen  []*ciliumv2.CiliumNode
-}
-
-func (a *nodeAPI) put(cn *ciliumv2.CiliumNode) { a.commit(cn.DeepCopy()) }
-
-func (a *nodeAPI) delete() {
-	if a.node != nil {
-		a.node, a.unseen = nil, append(a.unseen, nil)
-	}
-}
-
-func (a *nodeAPI) commit(cn *ciliumv2.CiliumNode) {
-	if a.node != nil {
-		cn.ResourceVersion = a.node.ResourceVersion
-		if asJSON(cn) == asJSON(a.node) {
-			return
-		}
-	}
-	a.version++
-	cn.ResourceVersion = strconv.Itoa(a.version)
-	a.node = &ciliumv2.CiliumNode{}
-	if err := json.Unmarshal([]byte(asJSON(cn)), a.node); err != nil {
-		panic(err) // It was just marshaled.
-	}
-	a.unseen = append(a.unseen, a.node)
-}
-
-func (a *nodeAPI) write(cn *ciliumv2.CiliumNode, status bool) (*ciliumv2.CiliumNode, error) {
-	refuse := a.refuse
-	if a.refuse = ""; refuse != "" {
-		return nil, errors.New(refuse)
-	}
-	if a.node == nil || cn.ResourceVersion != a.node.ResourceVersion {
-		return nil, errors.New("conflict")
-	}
-	next := cn.DeepCopy()
-	if status {
-		next = a.node.DeepCopy()
-		cn.Status.DeepCopyInto(&next.Status)
-	} else {
-		a.node.Status.DeepCopyInto(&next.Status)
-	}
-	a.commit(next)
-	return a.node.DeepCopy(), nil
-}
-
-func (a *nodeAPI) see(last bool) (cn *ciliumv2.CiliumNode, any bool) {
-	if len(a.unseen) == 0 {
-		return nil, false
-	}
-	if last {
-		a.unseen = a.unseen[len(a.unseen)-1:]
-	}
-	cn, a.unseen = a.unseen[0], a.unseen[1:]
-	return cn.DeepCopy(), true
-}
-
-func (a *nodeAPI) restart() {
-	if a.unseen = nil; a.node != nil {
-		a.unseen = []*ciliumv2.CiliumNode{a.node}
-	}
-}
-
-func asJSON(cn *ciliumv2.CiliumNode) string {
-	text, err := json.Marshal(cn)
-	if err != nil {
-		panic(err) // CiliumNodes can be marshaled.
-	}
-	return string(text)
 }

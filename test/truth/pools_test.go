@@ -20,6 +20,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+	"github.com/cilium-pool/cilium-pool-operator/test/truth/wire"
 )
 
 // The test runs the same random life of an agent in multi-pool mode on both sides, and
@@ -39,7 +40,7 @@ func TestPoolsSameAnswers(t *testing.T) {
 func TestPoolsBeforeSync(t *testing.T) {
 	for _, synced := range []bool{false, true} {
 		l := newPoolLife(t, 0)
-		cn := l.light.api.node.DeepCopy()
+		cn := l.light.api.Node.DeepCopy()
 		cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{entryOf("default", "10.0.0.4/30", "10.0.0.0/30")}
 		l.put(cn)
 		l.start(map[string]int{"default": 8}, false, synced)
@@ -54,38 +55,12 @@ func TestPoolsBeforeSync(t *testing.T) {
 	}
 }
 
-// poolRequest and poolResponse are the lines of cilium-ipam in multi-pool mode.
-type poolRequest struct {
-	Do      string               `json:"do"`
-	Pool    string               `json:"pool,omitempty"`
-	Owner   string               `json:"owner,omitempty"`
-	IP      string               `json:"ip,omitempty"`
-	Family  string               `json:"family,omitempty"`
-	Quietly bool                 `json:"quietly,omitempty"`
-	Node    *ciliumv2.CiliumNode `json:"node,omitempty"`
-	Refuse  string               `json:"refuse,omitempty"`
-	Last    bool                 `json:"last,omitempty"`
-	Known   bool                 `json:"known,omitempty"`
-	Reserve map[string]string    `json:"reserve,omitempty"`
-	IPv6    bool                 `json:"ipv6,omitempty"`
-	Rate    time.Duration        `json:"rate,omitempty"`
-	For     time.Duration        `json:"for,omitempty"`
-}
-
-type poolResponse struct {
-	Err       string               `json:"err"`
-	Got       string               `json:"got"`
-	Ready     bool                 `json:"ready"`
-	Allocated []string             `json:"allocated"`
-	Node      *ciliumv2.CiliumNode `json:"node"`
-}
-
 // poolLife performs the same steps on a node with Cilium's agent and on one with the light
 // agent, each with its own API server.
 type poolLife struct {
 	t      *testing.T
 	random *rand.Rand
-	real   *process
+	real   *real
 	light  *lightPools
 	log    []string
 	// differs describes the first difference.
@@ -103,7 +78,7 @@ type poolEndpoint struct {
 
 func newPoolLife(t *testing.T, seed uint64) *poolLife {
 	l := &poolLife{
-		t: t, random: rand.New(rand.NewPCG(seed, 2)), real: startProcess(t, "--mode", "multi-pool"),
+		t: t, random: rand.New(rand.NewPCG(seed, 2)), real: startReal(t, wire.MultiPool),
 		light: &lightPools{known: map[string]bool{}},
 	}
 	for _, pool := range []string{"default", "blue", "parked"} {
@@ -114,14 +89,13 @@ func newPoolLife(t *testing.T, seed uint64) *poolLife {
 }
 
 // tell makes both take the same step, and compares their states.
-func (l *poolLife) tell(req poolRequest, light func(resp poolResponse) error) error {
+func (l *poolLife) tell(req wire.Request, light func(resp wire.Response) error) error {
 	if l.differs != "" {
 		return errDiffers
 	}
-	var resp poolResponse
-	l.real.exchange(req, &resp)
+	resp := l.real.call(req)
 	want, got := poolKindOf(resp.Err), light(resp)
-	l.log = append(l.log, strings.TrimSpace(fmt.Sprintf("%3d  %s: %s %s", len(l.log), brief(req), resp.Got, resp.Err)))
+	l.log = append(l.log, strings.TrimSpace(fmt.Sprintf("%3d  %s: %s %s", len(l.log), brief(req), took(resp), resp.Err)))
 	switch {
 	case want == nil && got != nil || !errors.Is(got, want):
 		l.differ("the light one says %v, Cilium's %q", got, resp.Err)
@@ -130,10 +104,18 @@ func (l *poolLife) tell(req poolRequest, light func(resp poolResponse) error) er
 	case resp.Ready && !slices.Equal(resp.Allocated, l.light.allocated()):
 		l.differ("allocated (-Cilium's +light):\n%s", cmp.Diff(resp.Allocated, l.light.allocated()))
 	}
-	if diff := cmp.Diff(asMap(l.t, resp.Node), asMap(l.t, l.light.api.node)); diff != "" {
+	if diff := cmp.Diff(asMap(l.t, resp.Node), asMap(l.t, l.light.api.Node)); diff != "" {
 		l.differ("the CiliumNode (-Cilium's +light):\n%s", diff)
 	}
 	return want
+}
+
+// took returns the address that Cilium's next allocated, if any.
+func took(resp wire.Response) (addr netip.Addr) {
+	if len(resp.Got) > 0 {
+		addr = resp.Got[0]
+	}
+	return addr
 }
 
 var errDiffers = errors.New("they differ already")
@@ -144,7 +126,7 @@ func (l *poolLife) differ(format string, args ...any) {
 	}
 }
 
-func brief(req poolRequest) string {
+func brief(req wire.Request) string {
 	if req.Node == nil {
 		text, _ := json.Marshal(req) // It was marshaled to be sent.
 		return string(text)
@@ -155,7 +137,7 @@ func brief(req poolRequest) string {
 
 func asMap(t *testing.T, cn *ciliumv2.CiliumNode) (out map[string]any) {
 	if cn != nil {
-		if err := json.Unmarshal([]byte(asJSON(cn)), &out); err != nil {
+		if err := json.Unmarshal([]byte(wire.JSON(cn)), &out); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -188,32 +170,32 @@ func poolKindOf(text string) error {
 	return nil
 }
 
-func done(do func()) func(poolResponse) error {
-	return func(poolResponse) error { do(); return nil }
+func done(do func()) func(wire.Response) error {
+	return func(wire.Response) error { do(); return nil }
 }
 
 func (l *poolLife) put(cn *ciliumv2.CiliumNode) {
-	_ = l.tell(poolRequest{Do: "put", Node: cn}, done(func() { l.light.api.put(cn) }))
+	_ = l.tell(wire.Request{Do: "put", Node: cn}, done(func() { l.light.api.Put(cn) }))
 }
 
 func (l *poolLife) know(pool string, known bool) {
-	_ = l.tell(poolRequest{Do: "know", Pool: pool, Known: known}, done(func() { l.light.known[pool] = known }))
+	_ = l.tell(wire.Request{Do: "know", Pool: pool, Known: known}, done(func() { l.light.known[pool] = known }))
 }
 
 func (l *poolLife) see(last bool) {
-	_ = l.tell(poolRequest{Do: "see", Last: last}, done(func() { l.light.see(last) }))
+	_ = l.tell(wire.Request{Do: "see", Last: last}, done(func() { l.light.see(last) }))
 }
 
 func (l *poolLife) sync() {
-	_ = l.tell(poolRequest{Do: "sync"}, done(func() { l.light.synced = true }))
+	_ = l.tell(wire.Request{Do: "sync"}, done(func() { l.light.synced = true }))
 }
 
 func (l *poolLife) pass(d time.Duration) {
-	_ = l.tell(poolRequest{Do: "pass", For: d}, done(func() { l.light.pass(d) }))
+	_ = l.tell(wire.Request{Do: "pass", For: d}, done(func() { l.light.pass(d) }))
 }
 
 func (l *poolLife) refuse(how string) {
-	_ = l.tell(poolRequest{Do: "refuse", Refuse: how}, done(func() { l.light.api.refuse = how }))
+	_ = l.tell(wire.Request{Do: "refuse", Refuse: how}, done(func() { l.light.api.Refuse = how }))
 }
 
 func (l *poolLife) start(reserve map[string]int, ipv6, synced bool) {
@@ -222,7 +204,7 @@ func (l *poolLife) start(reserve map[string]int, ipv6, synced bool) {
 		texts[pool] = strconv.Itoa(n)
 	}
 	l.ipv6 = ipv6
-	_ = l.tell(poolRequest{Do: "start", Reserve: texts, IPv6: ipv6, Rate: poolRate}, done(func() { l.light.start(reserve, ipv6) }))
+	_ = l.tell(wire.Request{Do: "start", Reserve: texts, IPv6: ipv6, Rate: poolRate}, done(func() { l.light.start(reserve, ipv6) }))
 	if synced {
 		l.sync()
 	}
@@ -243,11 +225,10 @@ func (l *poolLife) next(pool, owner string, quietly bool) {
 	var got []poolEndpoint
 	for _, f := range l.families() {
 		var addr netip.Addr
-		req := poolRequest{Do: "next", Pool: pool, Owner: owner, Quietly: quietly, Family: f.String()}
-		err := l.tell(req, func(resp poolResponse) error {
-			took, _ := netip.ParseAddr(resp.Got) // none with an error
+		req := wire.Request{Do: "next", Pool: pool, Owner: owner, Quietly: quietly, Family: f.String()}
+		err := l.tell(req, func(resp wire.Response) error {
 			var err error
-			addr, err = l.light.next(pool, f, owner, took, quietly)
+			addr, err = l.light.next(pool, f, owner, took(resp), quietly)
 			return err
 		})
 		if err != nil {
@@ -262,12 +243,12 @@ func (l *poolLife) next(pool, owner string, quietly bool) {
 }
 
 func (l *poolLife) release(e poolEndpoint) {
-	_ = l.tell(poolRequest{Do: "release", Pool: e.pool, IP: e.addr.String()}, done(func() { l.light.release(e.addr) }))
+	_ = l.tell(wire.Request{Do: "release", Pool: e.pool, IP: e.addr}, done(func() { l.light.release(e.addr) }))
 }
 
 func (l *poolLife) restore(e poolEndpoint) error {
-	req := poolRequest{Do: "restore", Pool: e.pool, IP: e.addr.String(), Owner: e.owner}
-	return l.tell(req, func(poolResponse) error { return l.light.restore(e.pool, e.addr, e.owner) })
+	req := wire.Request{Do: "restore", Pool: e.pool, IP: e.addr, Owner: e.owner}
+	return l.tell(req, func(wire.Response) error { return l.light.restore(e.pool, e.addr, e.owner) })
 }
 
 func entryOf(pool string, cidrs ...string) ipamtypes.IPAMPoolAllocation {

@@ -223,7 +223,7 @@ func (l *life) boot(had ...endpoint) {
 	}
 	l.addToPool()
 	l.rest()
-	if l.real.call(request{Do: "seen"}).Ready || l.light.Store.MinimumReached() {
+	if l.real.say().Ready || l.light.Store.MinimumReached() {
 		l.t.Fatal("an agent starts with a pool that does not suffice")
 	}
 	l.edit(false, `{"spec":{"ipam":{"min-allocate":0,"pre-allocate":1}}}`)

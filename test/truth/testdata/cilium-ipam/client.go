@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -11,6 +10,8 @@ import (
 	typedv2 "github.com/cilium/cilium/pkg/k8s/client/clientset/versioned/typed/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/truth/wire"
 )
 
 // clientset is Cilium's client with a gate before UpdateStatus and a tap on the watch. The
@@ -19,7 +20,7 @@ type clientset struct {
 	k8sclient.Clientset
 	cilium versioned.Interface
 	events *events
-	gate   *gate
+	gate   *wire.Gate
 }
 
 func (c *clientset) CiliumV2() typedv2.CiliumV2Interface {
@@ -69,7 +70,7 @@ func (c *ciliumNodes) Watch(ctx context.Context, opts metav1.ListOptions) (watch
 }
 
 func (c *ciliumNodes) UpdateStatus(ctx context.Context, cn *ciliumv2.CiliumNode, opts metav1.UpdateOptions) (*ciliumv2.CiliumNode, error) {
-	if err := c.parent.gate.pass(); err != nil {
+	if err := c.parent.gate.Pass(); err != nil {
 		return nil, err
 	}
 	return c.CiliumNodeInterface.UpdateStatus(ctx, cn, opts)
@@ -107,50 +108,4 @@ func (e *events) seen() string {
 		return ""
 	}
 	return e.versions[e.handled-1]
-}
-
-var errRefused = errors.New("refused by the test")
-
-// gate blocks or refuses status writes.
-type gate struct {
-	mu      sync.Mutex
-	cond    *sync.Cond
-	mode    string // "open", "block" or "fail"
-	waiting int
-	tried   int
-}
-
-func newGate() *gate {
-	g := &gate{mode: "open"}
-	g.cond = sync.NewCond(&g.mu)
-	return g
-}
-
-func (g *gate) set(mode string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mode, g.tried = mode, 0
-	g.cond.Broadcast()
-}
-
-func (g *gate) pass() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.tried++
-	for g.mode == "block" {
-		g.waiting++
-		g.cond.Wait()
-		g.waiting--
-	}
-	if g.mode == "fail" {
-		return errRefused
-	}
-	return nil
-}
-
-// attempts returns the number of writes that have reached the gate since it was last set.
-func (g *gate) attempts() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.tried
 }
