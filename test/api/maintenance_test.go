@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,8 @@ func TestPoolMaintenance(t *testing.T) {
 		"no rate":              {"{blocksPerHour: 0}", ""},
 		"rate of -1":           {"{blocksPerHour: -1}", "spec.maintenance.blocksPerHour"},
 		"rate too high":        {"{blocksPerHour: 1000001}", "spec.maintenance.blocksPerHour"},
+		"another mode":         {"{mode: Never}", "spec.maintenance.mode: Unsupported value"},
+		"too many windows":     {"{windows: [" + strings.Repeat("{schedule: '@daily', duration: 1h}, ", 17) + "]}", "spec.maintenance.windows: Too many: 17"},
 		"no schedule":          {"{windows: [{duration: 6h}]}", "spec.maintenance.windows[0].schedule: Required value"},
 		"no duration":          {"{windows: [{schedule: '0 22 * * *'}]}", "spec.maintenance.windows[0].duration: Required value"},
 		"four fields":          {"{windows: [{schedule: '0 22 * *', duration: 6h}]}", schedule},
