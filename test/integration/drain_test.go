@@ -43,6 +43,33 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	})
 }
 
+// A range is taken out of a pool outside of the pool's window: the drain waits for it, and nothing is
+// claimed for it until then.
+func TestRangeTakenOutOutsideOfTheWindow(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
+	e.node("n1", nil)
+	e.load("n1", "load", 10)
+	away := time.Now().UTC().Add(12 * time.Hour)
+	e.change("all", func(p *v1alpha1.PodIPPool) {
+		p.Spec.Maintenance.Windows = []v1alpha1.MaintenanceWindow{{Schedule: fmt.Sprintf("%d %d * * *", away.Minute(), away.Hour()), Duration: "1h"}}
+		p.Spec.IPv4.CIDRs = p.Spec.IPv4.CIDRs[1:]
+	})
+	e.condition("all", v1alpha1.PoolWindow, metav1.ConditionFalse, poolcontroller.ReasonWindowClosed)
+	e.awaitBlocks("the drain waits", "n1", 1, 1, func(b v1alpha1.PodIPBlock) bool {
+		c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
+		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.WaitsFor+"Window"
+	})
+	e.hasBlocks("n1", 1)
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Maintenance = v1alpha1.MaintenancePolicy{} })
+	e.awaitBlocks("a replacement is there", "n1", 1, many, inCIDR("10.2.0.0/24"))
+	e.running("load", 10)
+	e.DeletePods("load", nil)
+	e.awaitBlocks("only the router's block is left of the range", "n1", 0, 1, inCIDR("10.1.0.0/24"))
+	e.usedArePublished("n1")
+}
+
 // A node keeps its blocks of a cordoned range, including blocks with an undone drain; further
 // blocks come from other ranges.
 func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
