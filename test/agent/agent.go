@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -43,29 +42,13 @@ type Options struct {
 	// Health allocates an address for the health endpoint too
 	// (enable-health-checking, enable-endpoint-health-checking).
 	Health bool
-	// EncryptionKey is put into the CiliumNode.
-	EncryptionKey int
 	// Pod keeps a Pod object for the agent, as its DaemonSet and kubelet do.
 	Pod bool
 	// PodExists reports whether a pod with an endpoint to restore still exists. Nil: all do.
 	PodExists func(pod types.NamespacedName) bool
-	// Hold, if set, is called before each step of a start; it may block.
-	Hold func(ctx context.Context, step Step)
 	// OnEvent, if set, is called for each event. It must not block.
 	OnEvent func(Event)
 }
-
-// Step is a step of an agent's start, in this order (daemon/cmd/daemon.go:140).
-type Step string
-
-// Steps.
-const (
-	StepDiscover Step = "discover" // create or update the CiliumNode
-	StepPool     Step = "pool"     // wait for the pool
-	StepRestore  Step = "restore"  // the handshake is answered from here on, pods are not restored yet
-	StepOwn      Step = "own"      // allocate the router's and the health address
-	StepSync     Step = "sync"     // first status write, then CNI ADDs
-)
 
 // Event is something that happened to an agent.
 type Event struct {
@@ -80,9 +63,6 @@ type EventKind string
 
 // Kinds of events.
 const (
-	Ready           EventKind = "Ready"
-	Reported        EventKind = "Reported"
-	ReportFailed    EventKind = "ReportFailed"
 	EndpointDropped EventKind = "EndpointDropped"
 	Crashed         EventKind = "Crashed"
 )
@@ -131,9 +111,6 @@ func New(c client.Client, hub *Hub, opts Options) *Agent {
 	}
 	if opts.OnEvent == nil {
 		opts.OnEvent = func(Event) {}
-	}
-	if opts.Hold == nil {
-		opts.Hold = func(context.Context, Step) {}
 	}
 	return &Agent{
 		client:    c,
@@ -231,7 +208,6 @@ func (a *Agent) live(ctx context.Context, run uint64, failed *corev1.ContainerSt
 		health = addresses{}
 	}
 
-	a.opts.Hold(ctx, StepDiscover)
 	way := a.newWay(run, node)
 	store := way.pool()
 	background.Go(func() { way.write(ctx) })
@@ -240,27 +216,21 @@ func (a *Agent) live(ctx context.Context, run uint64, failed *corev1.ContainerSt
 	}
 	defer way.watch(cn)()
 
-	a.opts.Hold(ctx, StepPool)
 	for !way.ready() { // crd.go:206
 		if !sleep(ctx, a.opts.PollInterval) {
 			return ctx.Err()
 		}
 	}
 	way.open()
-	a.opts.Hold(ctx, StepRestore)
 	a.restore(store, rand.New(rand.NewPCG(a.opts.Seed, ^run)))
-	a.opts.Hold(ctx, StepOwn)
 	if err := a.allocateOwn(store, node, router, health); err != nil {
 		return err
 	}
 	if _, err := a.discover(ctx, node, router, health); err != nil {
 		return err
 	}
-	a.opts.Hold(ctx, StepSync)
 	way.restored()
-	if a.up(ctx, store) {
-		a.opts.OnEvent(Event{Kind: Ready})
-	}
+	a.up(ctx, store)
 	a.writePod(ctx, pod, true)
 	<-ctx.Done()
 	return ctx.Err()
@@ -272,41 +242,15 @@ func (a *Agent) newSession(run uint64) *Session {
 		Families:       a.opts.Families,
 		HealthChecking: a.opts.Health,
 		Pick:           func(candidates []string) string { return candidates[random.IntN(len(candidates))] },
-	}, a.opts.OnEvent)
+	})
 }
 
 // up opens the agent to pods, unless it was killed in the meantime.
-func (a *Agent) up(ctx context.Context, store allocator) bool {
+func (a *Agent) up(ctx context.Context, store allocator) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if ctx.Err() != nil {
-		return false
+	if ctx.Err() == nil {
+		a.store = store
+		close(a.ready)
 	}
-	a.store = store
-	close(a.ready)
-	return true
-}
-
-// SyncNode is a change of the local node, as a new label on the Node makes
-// one: the CiliumNode is updated from the Node, or created again if it is
-// gone (pkg/nodediscovery/nodediscovery.go:149).
-func (a *Agent) SyncNode(ctx context.Context) error {
-	a.mu.Lock()
-	store, router := a.store, maps.Clone(a.router)
-	a.mu.Unlock()
-	if store == nil {
-		return ErrNotReady
-	}
-	node, err := a.node(ctx)
-	if err != nil {
-		return err
-	}
-	health := addresses{}
-	for addr, owner := range store.Allocated() {
-		if owner == healthOwner {
-			health[familyOf(addr)] = addr
-		}
-	}
-	_, err = a.discover(ctx, node, router, health)
-	return err
 }

@@ -150,7 +150,7 @@ func (b *bed) add(name string) netip.Addr {
 const fourAddresses = `{"spec":{"ipam":{"pool":{"10.0.0.1":{},"10.0.0.2":{},"10.0.0.3":{},"10.0.0.4":{}},"podCIDRs":["10.0.0.0/29"]}}}`
 
 func TestFirstStart(t *testing.T) {
-	b := newBed(t, Options{EncryptionKey: 7})
+	b := newBed(t, Options{})
 	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })
 	cn := b.get()
 	if len(cn.OwnerReferences) != 1 || cn.OwnerReferences[0].Kind != "Node" || cn.OwnerReferences[0].UID == "" {
@@ -178,7 +178,7 @@ func TestFirstStart(t *testing.T) {
 	if diff := cmp.Diff(want, cn.Spec.Addresses); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
-	if len(cn.Spec.IPAM.Pool) != 4 || len(cn.Spec.IPAM.PodCIDRs) != 1 || cn.Spec.Encryption.Key != 7 {
+	if len(cn.Spec.IPAM.Pool) != 4 || len(cn.Spec.IPAM.PodCIDRs) != 1 {
 		t.Errorf("spec is %+v", cn.Spec)
 	}
 }
@@ -239,46 +239,6 @@ func TestHandshakeAndRestart(t *testing.T) {
 	}
 }
 
-// A starting agent acks addresses of pods that it has not restored.
-func TestStartingAgentAcksItsPods(t *testing.T) {
-	hold, held := make(chan struct{}), make(chan struct{}, 8)
-	runs := 0
-	b := newBed(t, Options{Hold: func(ctx context.Context, step Step) {
-		if step != StepRestore {
-			return
-		}
-		if runs++; runs == 1 {
-			return
-		}
-		held <- struct{}{}
-		select {
-		case <-hold:
-		case <-ctx.Done():
-		}
-	}})
-	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })
-	b.patch(false, fourAddresses)
-	b.waitReady()
-	a := b.add("a")
-	b.eventually("use is reported", func() bool { return len(b.owners()) == 2 })
-
-	restarted := make(chan error, 1)
-	go func() { restarted <- b.agent.Restart(b.ctx) }()
-	<-held
-	b.patch(true, `{"status":{"ipam":{"release-ips":{%q:"marked-for-release"}}}}`, a)
-	b.eventually("acked while in use", func() bool {
-		return b.get().Status.IPAM.ReleaseIPs[a.String()] == "ready-for-release"
-	})
-	if got := b.owners(); len(got) != 0 {
-		t.Errorf("used is %v, want nothing: no pod is restored yet", got)
-	}
-	close(hold)
-	harness.Must(t, <-restarted)
-	if got := b.agent.Endpoints(); len(got) != 0 {
-		t.Errorf("endpoints %v, want none: its address is in the handshake", got)
-	}
-}
-
 func TestCiliumNodeDeleted(t *testing.T) {
 	b := newBed(t, Options{})
 	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })
@@ -290,10 +250,6 @@ func TestCiliumNodeDeleted(t *testing.T) {
 		harness.Must(t, b.agent.Del(b.ctx, "default", "a"))
 		return errors.Is(err, ErrNoCiliumNode)
 	})
-	harness.Must(t, b.agent.SyncNode(b.ctx))
-	if cn := b.get(); cn.Spec.IPAM.Pool != nil || len(cn.Spec.Addresses) != 2 {
-		t.Errorf("recreated: %+v", cn.Spec)
-	}
 }
 
 func TestPodsComeAndGo(t *testing.T) {

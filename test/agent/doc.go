@@ -8,7 +8,7 @@
 //
 // Left out: the ingress address, unreachable routes, the end of an ADD that was not completed
 // within ten minutes, the queue of DELs that came while the agent was down (they fail and are
-// retried), and the watch of the Node ([Agent.SyncNode] takes its place).
+// retried), and the watch of the Node.
 //
 // All file:line references are to github.com/cilium/cilium v1.20.1; file names
 // without a folder are in pkg/ipam. Package test/truth compares Store with Cilium's

@@ -103,7 +103,6 @@ func (a *Agent) mutate(cn *ciliumv2.CiliumNode, node *corev1.Node, router, healt
 	if cidr, ok := podCIDROf(node); ok && a.opts.IPAM == Kubernetes { // nodediscovery.go:338
 		cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(cidr)}
 	}
-	cn.Spec.Encryption.Key = a.opts.EncryptionKey
 	cn.Spec.HealthAddressing = ciliumv2.HealthAddressingSpec{IPv4: text(health[IPv4]), IPv6: text(health[IPv6])}
 	cn.Spec.IngressAddressing = ciliumv2.AddressPair{}
 	cn.Spec.BootID = node.Status.NodeInfo.BootID

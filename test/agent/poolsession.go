@@ -33,7 +33,6 @@ type poolSession struct {
 	refresh time.Duration
 	trigger *trigger
 	store   *wholeStore
-	onEvent func(Event)
 
 	mu   sync.Mutex
 	seen *ciliumv2.CiliumNode
@@ -45,7 +44,7 @@ type poolSession struct {
 
 func newPoolSession(c client.Client, hub *Hub, opts Options) *poolSession {
 	s := &poolSession{
-		client: c, hub: hub, name: opts.NodeName, onEvent: opts.OnEvent,
+		client: c, hub: hub, name: opts.NodeName,
 		refresh: refreshEvery(opts.UpdateRate), trigger: newTrigger(opts.UpdateRate),
 	}
 	s.store = newWholeStore(opts.PreAllocate, pendingFor(opts.UpdateRate), s.trigger.request)
@@ -108,11 +107,9 @@ func (s *poolSession) update(ctx context.Context) {
 	defer s.mu.Unlock()
 	if err == nil {
 		s.from = versionOf(cn)
-		s.onEvent(Event{Kind: Reported})
 		return
 	}
 	s.doubt = !apierrors.IsConflict(err) && !apierrors.IsNotFound(err)
-	s.onEvent(Event{Kind: ReportFailed, Err: err})
 }
 
 // caughtUp reports whether the watch has delivered the agent's own last write.

@@ -16,13 +16,12 @@ type Session struct {
 	hub     *Hub
 	name    string
 	trigger *trigger
-	onEvent func(Event)
 }
 
 // NewSession returns a Session of the named CiliumNode that writes at most
 // once per updateRate. It sets opts.Trigger.
-func NewSession(c client.Client, hub *Hub, name string, updateRate time.Duration, opts StoreOptions, onEvent func(Event)) *Session {
-	s := &Session{client: c, hub: hub, name: name, trigger: newTrigger(updateRate), onEvent: onEvent}
+func NewSession(c client.Client, hub *Hub, name string, updateRate time.Duration, opts StoreOptions) *Session {
+	s := &Session{client: c, hub: hub, name: name, trigger: newTrigger(updateRate)}
 	opts.Trigger = s.trigger.request
 	s.Store = NewStore(opts)
 	return s
@@ -49,10 +48,7 @@ func (s *Session) report(ctx context.Context) {
 	if cn == nil {
 		return
 	}
-	if err := s.client.Status().Update(ctx, cn); err != nil {
-		s.onEvent(Event{Kind: ReportFailed, Err: err})
+	if s.client.Status().Update(ctx, cn) != nil {
 		s.trigger.request("retry after error")
-		return
 	}
-	s.onEvent(Event{Kind: Reported})
 }

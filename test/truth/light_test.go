@@ -39,7 +39,7 @@ func startLight(t *testing.T, c client.WithWatch, hub *agent.Hub, node string) *
 	l.Session = agent.NewSession(gated, hub, node, updateRate, agent.StoreOptions{
 		Families: []agent.Family{agent.IPv4, agent.IPv6},
 		Pick:     l.hint.pick,
-	}, func(agent.Event) {})
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	unwatch := l.Watch()
 	var writer sync.WaitGroup
