@@ -1,7 +1,7 @@
 package docs
 
 import (
-	"go/ast"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,13 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-var (
-	codeSpan = regexp.MustCompile("`([^`\n]+)`")
-	testName = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark)[A-Z]\w*…?$`)
-	// symbol matches an exported name with what it belongs to, such as View.Of or
-	// expand.Decide.
-	symbol = regexp.MustCompile(`^(?:([a-z]\w*)\.)?([A-Z]\w*(?:\.\w+)*)$`)
-)
+var codeSpan = regexp.MustCompile("`([^`\n]+)`")
 
 // sourcePath matches a file or folder of this repository or of Cilium's.
 const sourcePath = `(?m)(?:^|[\s(,=])((?:pkg|test|cmd|charts|examples|hack|docs|daemon|operator|plugins|install|Documentation)/[\w./-]+)`
@@ -77,106 +71,13 @@ func TestPathsInPages(t *testing.T) {
 	})
 }
 
-// declared returns the names that the repository's Go files declare: of packages, functions,
-// tests among them, types, fields, constants and variables.
-func declared(t *testing.T) map[string]bool {
-	t.Helper()
-	names := map[string]bool{}
-	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".go") }) {
-		f := parse(t, path)
-		names[f.Name.Name] = true
-		ast.Inspect(f, func(n ast.Node) bool {
-			for _, name := range declares(n) {
-				names[name] = true
-			}
-			return true
-		})
-	}
-	return names
-}
-
-// declares returns the names that a node of the syntax declares itself; methods and fields
-// also with their type, as in View.Of.
-func declares(n ast.Node) []string {
-	var found []string
-	switch n := n.(type) {
-	case *ast.FuncDecl:
-		found = append(found, n.Name.Name)
-		if n.Recv != nil {
-			found = append(found, receiver(n.Recv.List[0].Type)+"."+n.Name.Name)
-		}
-	case *ast.TypeSpec:
-		found = append(found, n.Name.Name)
-		if s, ok := n.Type.(*ast.StructType); ok {
-			for _, field := range s.Fields.List {
-				for _, name := range field.Names {
-					found = append(found, n.Name.Name+"."+name.Name)
-				}
-			}
-		}
-	case *ast.ValueSpec:
-		for _, name := range n.Names {
-			found = append(found, name.Name)
-		}
-	}
-	return found
-}
-
-// receiver returns the name of the type of a method's receiver.
-func receiver(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.StarExpr:
-		return receiver(e.X)
-	case *ast.IndexExpr:
-		return receiver(e.X)
-	case *ast.Ident:
-		return e.Name
-	}
-	return ""
-}
-
-// Tests and symbols that pages name are declared. A name that ends in … stands for all names
-// with that prefix.
-func TestSymbolsInPages(t *testing.T) {
-	names := declared(t)
-	has := func(name string) bool {
-		if prefix, ok := strings.CutSuffix(name, "…"); ok {
-			for n := range names {
-				if strings.HasPrefix(n, prefix) {
-					return true
-				}
-			}
-		}
-		return names[name]
-	}
-	seen := 0
-	for _, page := range ownNames(t) {
-		for _, span := range spans(read(t, page)) {
-			m := symbol.FindStringSubmatch(span)
-			pkg := ""
-			if m != nil {
-				pkg = m[1]
-			}
-			if !testName.MatchString(span) && (m == nil || !strings.Contains(span, ".") || pkg != "" && !names[pkg]) {
-				continue // not a symbol, or another package's
-			}
-			seen++
-			if name := strings.TrimPrefix(span, pkg+"."); !has(name) {
-				t.Errorf("%s: %s: nothing here is named %s", page, span, name)
-			}
-		}
-	}
-	if seen < 50 {
-		t.Errorf("%d tests and symbols found: the pages name more", seen)
-	}
-}
-
 // othersWords are named in our pages and belong to Cilium, Calico, Argo CD, Flux, Karpenter, or to a
 // field that was decided against.
 const othersWords = `CanAdvertisePodCIDR setDefaultPrefix rollOutCiliumPods StartAllocator nodeUpdate startIPPoolAllocator
 ipAddrs dependsOn selfHeal RetryOnFailure nodeRef NodeOverlay ResourceNotRegistered NodeNotReady`
 
-// The sources contain the identifiers that pages name (functions, fields, reasons).
+// The sources contain the identifiers that pages name: tests, symbols, functions, fields, reasons. A
+// name that ends in … stands for all names with that prefix.
 func TestWordsInPages(t *testing.T) {
 	isWord := func(r rune) bool {
 		return r == '_' || r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r))
@@ -196,9 +97,15 @@ func TestWordsInPages(t *testing.T) {
 	for word := range strings.FieldsSeq(othersWords) {
 		words[word] = true
 	}
-	matches(t, ownNames(t), prose, "`([A-Za-z]+[a-z][A-Z]\\w*)`", 300, func(page string, m []string) {
-		if !words[m[1]] {
-			t.Errorf("%s: `%s` is in no source", page, m[1])
+	has := func(word string) bool {
+		prefix, open := strings.CutSuffix(word, "…")
+		return words[prefix] || open && slices.ContainsFunc(slices.Collect(maps.Keys(words)), func(w string) bool { return strings.HasPrefix(w, prefix) })
+	}
+	matches(t, ownNames(t), prose, "`((?:[a-z]+\\.)?[A-Z]\\w*(?:\\.\\w+)+|[A-Za-z]+[a-z][A-Z]\\w*…?)`", 300, func(page string, m []string) {
+		for word := range strings.SplitSeq(m[1], ".") {
+			if !has(word) {
+				t.Errorf("%s: `%s`: %s is in no source", page, m[1], word)
+			}
 		}
 	})
 }
