@@ -80,7 +80,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 			},
 			Blocks: &node.BlockClient{
 				Cache: c.Cache, Live: c.Live, Writer: c.Client, Ledger: ledger, Shared: all.shared, Clock: c.Clock,
-				WaitForCache: ledger.WaitShown,
+				WaitForCache: ledger.WaitForCache,
 			},
 			Reporter: &node.Reporter{
 				Client: c.Client, Events: recorder, Shared: all.shared, Clock: c.Clock,

@@ -32,11 +32,11 @@ type Ledger struct {
 	*exclusions
 
 	ready chan struct{}
-	// shown are the held blocks that the watch has delivered, and gone are the deleted
+	// inCache are the held blocks that the watch has delivered, and gone are the deleted
 	// ones, so that neither a late response nor a lagging watch restores one.
-	shown, gone map[types.UID]bool
-	// awaited are closed when it is time for WaitShown to look for a block again.
-	awaited map[types.UID]chan struct{}
+	inCache, gone map[types.UID]bool
+	// waiters are closed when it is time for WaitForCache to look for a block again.
+	waiters map[types.UID]chan struct{}
 }
 
 // NewLedger returns an empty ledger that is not ready yet.
@@ -58,7 +58,7 @@ func NewLedger() *Ledger {
 		exclusions: &exclusions{
 			core: c, heldBlocks: blocks, ciliumNodes: nodes, withheld: ipalloc.NewSpace(), offered: map[string][]netip.Prefix{},
 		},
-		ready: make(chan struct{}), shown: map[types.UID]bool{}, gone: map[types.UID]bool{}, awaited: map[types.UID]chan struct{}{},
+		ready: make(chan struct{}), inCache: map[types.UID]bool{}, gone: map[types.UID]bool{}, waiters: map[types.UID]chan struct{}{},
 	}
 }
 
@@ -102,8 +102,8 @@ func (l *Ledger) Upsert(b crd.Block) {
 		return
 	}
 	l.set(b)
-	if !l.shown[b.UID] {
-		l.shown[b.UID] = true
+	if !l.inCache[b.UID] {
+		l.inCache[b.UID] = true
 		l.wake(b.UID)
 	}
 }
@@ -125,7 +125,7 @@ func (l *Ledger) Remove(b crd.Block) {
 		clear(l.gone)
 	}
 	l.gone[b.UID] = true
-	delete(l.shown, b.UID)
+	delete(l.inCache, b.UID)
 	l.wake(b.UID)
 }
 
@@ -176,7 +176,7 @@ func (l *Ledger) drop(b crd.Block) {
 		l.closed[b.CIDR] = b
 	}
 	l.unindex(b.CIDR)
-	delete(l.shown, b.UID)
+	delete(l.inCache, b.UID)
 	l.release(b.CIDR)
 	// The block no longer covers addresses that the node's CiliumNode names.
 	l.setForeign(b.Node, l.foreignOf(b.Node))
@@ -184,9 +184,9 @@ func (l *Ledger) drop(b crd.Block) {
 
 // wake makes waiters for a block look again.
 func (l *Ledger) wake(uid types.UID) {
-	if next, ok := l.awaited[uid]; ok {
+	if next, ok := l.waiters[uid]; ok {
 		close(next)
-		delete(l.awaited, uid)
+		delete(l.waiters, uid)
 	}
 }
 
@@ -195,18 +195,18 @@ func (l *Ledger) wake(uid types.UID) {
 func (l *Ledger) await(uid types.UID) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.shown[uid] || l.gone[uid] {
+	if l.inCache[uid] || l.gone[uid] {
 		return nil
 	}
-	if _, ok := l.awaited[uid]; !ok {
-		l.awaited[uid] = make(chan struct{})
+	if _, ok := l.waiters[uid]; !ok {
+		l.waiters[uid] = make(chan struct{})
 	}
-	return l.awaited[uid]
+	return l.waiters[uid]
 }
 
-// WaitShown waits until the watch has delivered a block, and thereby all blocks created
+// WaitForCache waits until the watch has delivered a block, and thereby all blocks created
 // before it.
-func (l *Ledger) WaitShown(ctx context.Context, uid types.UID) error {
+func (l *Ledger) WaitForCache(ctx context.Context, uid types.UID) error {
 	for next := l.await(uid); next != nil; next = l.await(uid) {
 		select {
 		case <-next:
@@ -220,11 +220,11 @@ func (l *Ledger) WaitShown(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Shown reports whether the watch has delivered a block.
-func (l *Ledger) Shown(uid types.UID) bool {
+// InCache reports whether the watch has delivered a block.
+func (l *Ledger) InCache(uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.shown[uid]
+	return l.inCache[uid]
 }
 
 // Nodes returns the names of all nodes with a block or an unknown claim.

@@ -163,14 +163,14 @@ func TestLedgerClaim(t *testing.T) {
 	}
 }
 
-func TestLedgerWaitShown(t *testing.T) {
+func TestLedgerWaitForCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ReadyLedger()
 		b, other := fixtures.Block("10.0.0.0/30", "p", "a", 10), fixtures.Block("10.0.0.4/30", "p", "a", 20)
 		first, cancel := context.WithCancel(t.Context())
 		ended, done := make(chan error, 1), make(chan error, 1)
-		go func() { ended <- l.WaitShown(first, b.UID) }()
-		go func() { done <- l.WaitShown(t.Context(), b.UID) }()
+		go func() { ended <- l.WaitForCache(first, b.UID) }()
+		go func() { done <- l.WaitForCache(t.Context(), b.UID) }()
 		synctest.Wait()
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -187,16 +187,16 @@ func TestLedgerWaitShown(t *testing.T) {
 		if l.await(b.UID) != before {
 			t.Error("another block wakes those who wait for this one")
 		}
-		if l.Shown(b.UID) || !l.Shown(other.UID) {
-			t.Error("Shown does not report what the watch has shown")
+		if l.InCache(b.UID) || !l.InCache(other.UID) {
+			t.Error("InCache does not report what the watch has delivered")
 		}
 		l.Upsert(b)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 		l.Remove(b)
-		if err := l.WaitShown(t.Context(), b.UID); err != nil || l.Shown(b.UID) || len(l.awaited) > 0 {
-			t.Errorf("waiting for what is gone: %v; shown %t; %d waits stay behind", err, l.Shown(b.UID), len(l.awaited))
+		if err := l.WaitForCache(t.Context(), b.UID); err != nil || l.InCache(b.UID) || len(l.waiters) > 0 {
+			t.Errorf("waiting for what is gone: %v; in the cache %t; %d waits stay behind", err, l.InCache(b.UID), len(l.waiters))
 		}
 	})
 }

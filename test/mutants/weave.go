@@ -21,11 +21,11 @@ const planted = "MUTANT"
 // A function that mutants change is written once unchanged, once for each mutant,
 // and once more under its own name, to choose between them:
 //
-//	func (l *Ledger) Shown(a0 types.UID) bool {
+//	func (l *Ledger) InCache(a0 types.UID) bool {
 //		switch mutantPlanted {
-//		case "own-write-counts": return l.Shown__own_write_counts(a0)
+//		case "own-write-counts": return l.InCache__own_write_counts(a0)
 //		}
-//		return l.Shown__original(a0)
+//		return l.InCache__original(a0)
 //	}
 func weave(root, dir string, c *code, mutants []mutant) (string, error) {
 	variants := map[*function][]mutant{}

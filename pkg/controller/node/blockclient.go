@@ -44,7 +44,7 @@ type BlockClient struct {
 	Ledger *state.Ledger
 	Shared *common.Shared
 	Clock  clock.PassiveClock
-	// WaitForCache waits until the watch has delivered a block, as Ledger.WaitShown.
+	// WaitForCache waits until the watch has delivered a block, as Ledger.WaitForCache.
 	WaitForCache func(context.Context, types.UID) error
 }
 
@@ -109,7 +109,7 @@ func (c *BlockClient) unchanged(ctx context.Context, b crd.Block) (bool, error) 
 		return false, nil
 	}
 	same := live.UID == b.UID && live.Node == b.Node && live.Phase == b.Phase && live.Deleting == b.Deleting
-	return same && live.Finalized && c.Ledger.Shown(b.UID), nil
+	return same && live.Finalized && c.Ledger.InCache(b.UID), nil
 }
 
 // resolveUnknown settles earlier claims of a node with an unknown outcome, before it claims more.
@@ -250,7 +250,7 @@ func (c *BlockClient) cachedAlone(ctx context.Context, created []crd.Block) erro
 	}
 	for _, b := range created {
 		switch {
-		case !c.Ledger.Shown(b.UID):
+		case !c.Ledger.InCache(b.UID):
 			return fmt.Errorf("%w: block %s is gone again", errStale, b.CIDR)
 		case len(c.Ledger.Overlaps(b.CIDR)) > 0:
 			return fmt.Errorf("%w: block %s overlaps another", errStale, b.CIDR)

@@ -107,8 +107,8 @@ func (o *Operator) send(c *call) error {
 	return o.carryOut(c)
 }
 
-// waitShown stands in for Ledger.WaitShown.
-func (o *Operator) waitShown(_ context.Context, uid types.UID) error {
+// waitForCache stands in for Ledger.WaitForCache.
+func (o *Operator) waitForCache(_ context.Context, uid types.UID) error {
 	for !o.shown(uid) {
 		if err := o.send(&call{verb: "wait", shown: uid, do: func() error { return nil }}); err != nil {
 			return context.DeadlineExceeded
@@ -121,7 +121,7 @@ func (o *Operator) waitShown(_ context.Context, uid types.UID) error {
 func (o *Operator) shown(uid types.UID) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	return o.parts.Node.Ledger.WaitShown(ctx, uid) == nil
+	return o.parts.Node.Ledger.WaitForCache(ctx, uid) == nil
 }
 
 // caller hands over calls to the world, and returns once it has performed them.

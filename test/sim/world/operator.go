@@ -140,7 +140,7 @@ func (o *Operator) start(versionsAgo int) {
 		panic(err)
 	}
 	o.parts = parts
-	parts.Node.Blocks.WaitForCache = o.waitShown
+	parts.Node.Blocks.WaitForCache = o.waitForCache
 	for c := range o.queues {
 		o.queues[c] = newQueue(o.w.Now)
 	}
