@@ -16,13 +16,13 @@ import (
 
 // Awaiting tracks the nodes that are short of addresses, and the pools that could serve them. When
 // blocks of a pool are freed, it wakes as many nodes as there are free blocks: first nodes with
-// waiting pods, then nodes that lack a reserve, and of each the node that looked longest ago. Once
-// a woken node has been reconciled, it wakes the next one if blocks are left. The zero value tracks
-// none. It is safe for concurrent use.
+// waiting pods, then nodes that lack a reserve, and of each the node whose last reconcile is the
+// oldest. Once a woken node has been reconciled, it wakes the next one if blocks are left. The zero
+// value tracks none. It is safe for concurrent use.
 type Awaiting struct {
 	// Free returns the number of blocks of a pool that can be claimed; nil: one for each node.
 	Free func(pool string, f ipalloc.Family) uint64
-	// Changed, if set, is called with the nodes that Looked wakes.
+	// Changed, if set, is called with the nodes that End wakes.
 	Changed func(nodes []string)
 
 	mu    sync.Mutex
@@ -39,9 +39,9 @@ type waiter struct {
 	waits, starves bool
 	// pools are the pools that it waits for.
 	pools map[poolFamily]bool
-	// looked is the value of Awaiting.wakes when the node last looked. It is not woken for blocks
-	// that were freed before.
-	looked uint64
+	// began is the value of Awaiting.wakes when the node's last reconcile began. It is not woken for
+	// blocks that were freed before.
+	began uint64
 	// busy: the node has been woken, or is being reconciled.
 	busy bool
 	// wokenFor is the pool that it was woken for; zero: for none.
@@ -89,18 +89,18 @@ func (a *Awaiting) Wake(f ipalloc.Family, pools []string) []string {
 	return a.wake(of)
 }
 
-// Looks must be called before a node's state is read, and Looked once it is reconciled:
-// blocks that are freed after Looks wake the node again.
-func (a *Awaiting) Looks(node string) {
+// Begin begins a reconcile, before the state of the node is read: blocks that are freed from then
+// on wake the node again.
+func (a *Awaiting) Begin(node string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.waiter(node)
-	w.busy, w.looked = true, a.wakes
+	w.busy, w.began = true, a.wakes
 }
 
-// Looked ends a reconcile, with any result, and wakes the nodes that are next in line: others for
+// End ends a reconcile, with any result, and wakes the nodes that are next in line: others for
 // the pool that this one was woken for, and itself if blocks were freed meanwhile.
-func (a *Awaiting) Looked(node string) {
+func (a *Awaiting) End(node string) {
 	var pools []poolFamily
 	a.mu.Lock()
 	w := a.waiter(node)
@@ -150,10 +150,10 @@ func (a *Awaiting) mayWake(pool poolFamily) bool {
 	return false
 }
 
-// inLine reports whether a free block of a pool may wake a node: it has not looked since the pool's
-// last block was freed.
+// inLine reports whether a free block of a pool may wake a node: it has begun no reconcile since the
+// pool's last block was freed.
 func (a *Awaiting) inLine(w *waiter, pool poolFamily) bool {
-	return w.pools[pool] && !w.busy && w.looked < a.freed[pool]
+	return w.pools[pool] && !w.busy && w.began < a.freed[pool]
 }
 
 // take marks the nodes to wake for a pool with so many free blocks, the first in line first.
@@ -178,7 +178,7 @@ func (a *Awaiting) take(pool poolFamily, free uint64) (names []string) {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(v.looked, w.looked), strings.Compare(v.node, w.node))
+		return cmp.Or(cmp.Compare(v.began, w.began), strings.Compare(v.node, w.node))
 	})
 	for _, w := range line[:min(uint64(len(line)), room)] {
 		w.busy, w.wokenFor = true, pool

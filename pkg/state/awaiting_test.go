@@ -27,14 +27,14 @@ func TestAwaiting(t *testing.T) {
 		Free:    func(pool string, _ ipalloc.Family) uint64 { return free[pool] },
 		Changed: func(nodes []string) { next = append(next, nodes...) },
 	}
-	// looks lets a node be reconciled, and take as many blocks of a.
-	looks := func(node string, takes uint64) func() {
+	// reconcile lets a node be reconciled, and take as many blocks of a.
+	reconcile := func(node string, takes uint64) func() {
 		return func() {
-			a.Looks(node)
+			a.Begin(node)
 			if free["a"] -= takes; takes > 0 {
 				a.Forget(node)
 			}
-			a.Looked(node)
+			a.End(node)
 		}
 	}
 	wake := func(pool string, f ipalloc.Family, n uint64) func() {
@@ -53,18 +53,18 @@ func TestAwaiting(t *testing.T) {
 		{"freed addresses that are no block", wake("a", ipalloc.IPv4, 0), nil},
 		{"one block for four nodes", wake("a", ipalloc.IPv4, 1), []string{"x"}},
 		{"another one", wake("a", ipalloc.IPv4, 2), []string{"y"}},
-		{"x finds none that it can have", looks("x", 0), []string{"z"}},
-		{"y takes one", looks("y", 1), nil},
-		{"z finds none that it can have", looks("z", 0), []string{"reserve"}},
-		{"so does the last: nobody looks twice", looks("reserve", 0), nil},
+		{"x finds none that it can have", reconcile("x", 0), []string{"z"}},
+		{"y takes one", reconcile("y", 1), nil},
+		{"z finds none that it can have", reconcile("z", 0), []string{"reserve"}},
+		{"so does the last: nobody is woken twice", reconcile("reserve", 0), nil},
 		{"a block of another pool", wake("b", ipalloc.IPv4, 5), []string{"reserve"}},
-		{"a block for x, which looked first", wake("a", ipalloc.IPv4, 1), []string{"x"}},
-		{"x takes it, and is gone", looks("x", 1), nil},
+		{"a block for x, which was first", wake("a", ipalloc.IPv4, 1), []string{"x"}},
+		{"x takes it, and is gone", reconcile("x", 1), nil},
 		{"blocks for all", wake("a", ipalloc.IPv4, 9), []string{"z"}},
-		{"a block that is freed while it looks", func() {
-			a.Looks("reserve")
+		{"a block that is freed during its reconcile", func() {
+			a.Begin("reserve")
 			wake("b", ipalloc.IPv4, 6)()
-			a.Looked("reserve")
+			a.End("reserve")
 		}, []string{"reserve"}},
 	} {
 		next = nil
@@ -92,7 +92,7 @@ type modelNode struct {
 	waits, starves      bool
 	pools, wokenFor     []string
 	queued, reconciling bool
-	looked              int
+	began               int
 }
 
 func (m *awaitingModel) pool() string { return []string{"a", "b", "c"}[m.IntN(3)] }
@@ -105,7 +105,7 @@ func (m *awaitingModel) some(from ...string) []string {
 // eligible returns the names of nodes that a free block of a pool could serve.
 func (m *awaitingModel) eligible(pool string) (names []string) {
 	for name, n := range m.all {
-		if n.waits && !n.queued && !n.reconciling && slices.Contains(n.pools, pool) && n.looked < m.freed[pool] {
+		if n.waits && !n.queued && !n.reconciling && slices.Contains(n.pools, pool) && n.began < m.freed[pool] {
 			names = append(names, name)
 		}
 	}
@@ -116,7 +116,7 @@ func (m *awaitingModel) eligible(pool string) (names []string) {
 func (m *awaitingModel) wokenNow(names []string) {
 	for _, name := range names {
 		n := m.all[name]
-		if n.queued || n.reconciling || !n.waits || n.looked == m.events {
+		if n.queued || n.reconciling || !n.waits || n.began == m.events {
 			m.Fatalf("%s is woken in vain: %+v\n%v", name, n, m.log)
 		}
 		n.queued, n.wokenFor = true, n.pools
@@ -141,8 +141,8 @@ func (m *awaitingModel) reconcile(name string, outcome int) {
 	n := m.all[name]
 	m.log = append(m.log, fmt.Sprintf("%s reconciles: %t, then %d", name, !n.reconciling, outcome))
 	if !n.reconciling {
-		m.Looks(name)
-		n.queued, n.reconciling, n.looked = false, true, m.events
+		m.Begin(name)
+		n.queued, n.reconciling, n.began = false, true, m.events
 		return
 	}
 	switch outcome {
@@ -161,7 +161,7 @@ func (m *awaitingModel) reconcile(name string, outcome int) {
 		m.Set(name, n.waits, n.starves, waitsFor(n.pools...))
 	}
 	n.reconciling, n.wokenFor = false, nil
-	m.Looked(name)
+	m.End(name)
 }
 
 // check fails if blocks are free for a node that is not woken, beyond the blocks that woken nodes

@@ -391,12 +391,12 @@ func (f *fleet) awaitingStore() store {
 		set(i)
 	}
 	one.Set("n", true, true, all)
-	looks, looked := func(i int) { a.Looks(f.node(i)) }, func(i int) { a.Looked(f.node(i)) }
+	begin, end := func(i int) { a.Begin(f.node(i)) }, func(i int) { a.End(f.node(i)) }
 	return store{of: a, special: map[string]holds.Call{
 		"Set":    f.each(set),
-		"Wake":   {N: 3, Do: func(i int) { one.Wake(ipalloc.IPv4, []string{poolName(i)}) }, Undo: func(int) { one.Looks("n"); one.Looked("n") }},
-		"Looks":  f.each(looks, looked),
-		"Looked": f.each(func(i int) { looks(i); looked(i) }),
+		"Wake":   {N: 3, Do: func(i int) { one.Wake(ipalloc.IPv4, []string{poolName(i)}) }, Undo: func(int) { one.Begin("n"); one.End("n") }},
+		"Begin":  f.each(begin, end),
+		"End":    f.each(func(i int) { begin(i); end(i) }),
 		"Forget": f.each(func(i int) { a.Forget(f.node(i)) }, set),
 	}}
 }

@@ -38,8 +38,8 @@ func newCounted(t testing.TB, pools int) *counted {
 // news returns the items queued since the last call. By then the nodes have been reconciled.
 func (f *counted) news() string {
 	for _, name := range f.nodes {
-		f.Awaiting.Looks(name)
-		f.Awaiting.Looked(name)
+		f.Awaiting.Begin(name)
+		f.Awaiting.End(name)
 	}
 	slices.Sort(f.nodes)
 	slices.Sort(f.pools)

@@ -108,8 +108,8 @@ func TestFeedExcludes(t *testing.T) {
 		{"the Node is gone", func() { feed.nodeGone(node) }, []string{"starving", "p", "holder", "a", "a"}},
 	} {
 		queued = nil
-		feed.Awaiting.Looks("starving") // it has been reconciled since the last step
-		feed.Awaiting.Looked("starving")
+		feed.Awaiting.Begin("starving") // it has been reconciled since the last step
+		feed.Awaiting.End("starving")
 		step.do()
 		if diff := cmp.Diff(step.want, queued); diff != "" {
 			t.Errorf("%s: queued (-want +got):\n%s", step.what, diff)

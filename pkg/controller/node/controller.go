@@ -76,8 +76,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	r.Awaiting.Looks(req.Name)
-	defer r.Awaiting.Looked(req.Name)
+	r.Awaiting.Begin(req.Name)
+	defer r.Awaiting.End(req.Name)
 	// 1. Observe.
 	doubt := r.Blocks.resolveUnknown(ctx, req.Name)
 	o, err := r.observe(ctx, req.Name)
