@@ -22,12 +22,12 @@ type Maintenance struct {
 	Problem error
 }
 
-// Hold returns the reason that keeps drains from beginning at now. The caller enforces the rate.
-func (m *Maintenance) Hold(now time.Time) expand.Hold {
+// Delay returns the reason that keeps drains from beginning at now. The caller enforces the rate.
+func (m *Maintenance) Delay(now time.Time) expand.Delay {
 	if is := m.Windows.At(now); !is.Open {
-		return expand.Hold{For: expand.WaitWindow, Until: is.Until}
+		return expand.Delay{For: expand.WaitWindow, Until: is.Until}
 	}
-	return expand.Hold{}
+	return expand.Delay{}
 }
 
 // parseMaintenance merges the spec with the defaults.

@@ -29,25 +29,25 @@ func TestMaintenance(t *testing.T) {
 	}
 	byFlag := crd.Maintenance{Windows: nightly, BlocksPerHour: 60}
 	// 12:00 on 1 January 2026.
-	closed := func(hour int) expand.Hold {
-		return expand.Hold{For: expand.WaitWindow, Until: time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC)}
+	closed := func(hour int) expand.Delay {
+		return expand.Delay{For: expand.WaitWindow, Until: time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC)}
 	}
 	tests := map[string]struct {
 		spec    v1alpha1.MaintenancePolicy
 		flags   crd.Maintenance
-		hold    expand.Hold
+		delay   expand.Delay
 		perHour int
 		problem string
 	}{
 		"nothing is set":                   {},
-		"by flag":                          {flags: byFlag, hold: closed(22), perHour: 60},
+		"by flag":                          {flags: byFlag, delay: closed(22), perHour: 60},
 		"the pool's own windows":           {v1alpha1.MaintenancePolicy{Windows: windows("0 20 * * *")}, byFlag, closed(20), 60, ""},
-		"open now":                         {v1alpha1.MaintenancePolicy{Windows: windows("0 20 * * *", "0 12 * * *")}, byFlag, expand.Hold{}, 60, ""},
+		"open now":                         {v1alpha1.MaintenancePolicy{Windows: windows("0 20 * * *", "0 12 * * *")}, byFlag, expand.Delay{}, 60, ""},
 		"the pool's own rate":              {v1alpha1.MaintenancePolicy{BlocksPerHour: ptr[int32](5)}, byFlag, closed(22), 5, ""},
 		"a rate without a limit":           {v1alpha1.MaintenancePolicy{BlocksPerHour: ptr[int32](0)}, byFlag, closed(22), 0, ""},
-		"unrestricted beats windows, rate": {v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceUnrestricted, Windows: windows("0 20 * * *")}, byFlag, expand.Hold{}, 0, ""},
-		"a bad window opens never":         {v1alpha1.MaintenancePolicy{Windows: windows("0 24 * * *")}, byFlag, expand.Hold{For: expand.WaitWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
-		"nor does a good one beside a bad": {v1alpha1.MaintenancePolicy{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Hold{For: expand.WaitWindow}, 0, "spec.maintenance.windows[1]"},
+		"unrestricted beats windows, rate": {v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceUnrestricted, Windows: windows("0 20 * * *")}, byFlag, expand.Delay{}, 0, ""},
+		"a bad window opens never":         {v1alpha1.MaintenancePolicy{Windows: windows("0 24 * * *")}, byFlag, expand.Delay{For: expand.WaitWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
+		"nor does a good one beside a bad": {v1alpha1.MaintenancePolicy{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Delay{For: expand.WaitWindow}, 0, "spec.maintenance.windows[1]"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestMaintenance(t *testing.T) {
 			if err != nil {
 				t.Fatalf("a pool must serve whatever its windows: %v", err)
 			}
-			same(t, "hold", test.hold, p.Maintenance.Hold(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
+			same(t, "delay", test.delay, p.Maintenance.Delay(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
 			if p.Maintenance.BlocksPerHour != test.perHour {
 				t.Errorf("%d blocks per hour, want %d", p.Maintenance.BlocksPerHour, test.perHour)
 			}

@@ -67,7 +67,7 @@ func plansOf(d dice, wholeBlocks bool) string {
 		if wholeBlocks {
 			fmt.Fprintln(&out, s.HasFree())
 		} else {
-			fmt.Fprintln(&out, Offer(s, p), RoomOf(noon, policy, s), Spare(noon, policy, s))
+			fmt.Fprintln(&out, Offer(s, p), RoomOf(noon, policy, s), Releasable(noon, policy, s))
 		}
 		for _, c := range p.Close {
 			fmt.Fprintln(&out, c.CIDR, c.Agent, c.Since)
@@ -81,19 +81,19 @@ func plansOf(d dice, wholeBlocks bool) string {
 
 // options sets the options that d.state leaves open, of nodes of both kinds.
 func (d dice) options(s *State) {
-	hold := func(percent int) Hold {
+	delay := func(percent int) Delay {
 		if !d.percent(percent) {
-			return Hold{}
+			return Delay{}
 		}
-		return Hold{For: oneOf(d, WaitWindow, WaitTurn, WaitNodes, WaitMode), Until: oneOf(d, time.Time{}, noon.Add(d.seconds(600)))}
+		return Delay{For: oneOf(d, WaitWindow, WaitTurn, WaitNodes, WaitMode), Until: oneOf(d, time.Time{}, noon.Add(d.seconds(600)))}
 	}
 	ago := func() time.Time { return oneOf(d, time.Time{}, noon.Add(-d.seconds(900))) }
 	s.Created, s.MaxPods = ago(), oneOf(d, 0, 0, 0, d(30))
-	s.Cordoned, s.PoolTaken, s.ReclaimHold = d.percent(15), d(101), hold(15)
+	s.Cordoned, s.PoolTaken, s.ReclaimDelay = d.percent(15), d(101), delay(15)
 	s.OtherFamilyFull = d.percent(10)
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		b.Created, b.Hold = ago(), hold(30)
+		b.Created, b.Delay = ago(), delay(30)
 		b.Orphaned = d.percent(4)
 		if b.Phase == ipalloc.Draining && d.percent(10) {
 			b.Reason = oneOf(d, PoolDeleted, NodeUnselected, PoolChanged, PoolChanged)

@@ -198,12 +198,12 @@ func (w *blockShare) assignBlocks(p *planner) {
 		p.plan.Capacity += b.allocatable
 	}
 	if w.SingleBlock {
-		w.assignFixed(p)
+		w.assignSingle(p)
 		return
 	}
 	for _, b := range p.all {
 		needed := p.deficit() > 0 || !w.Reported
-		if b.serving() && b.published == 0 && !b.closed && needed && p.room() > 0 {
+		if b.inService() && b.published == 0 && !b.closed && needed && p.room() > 0 {
 			p.assignBlock(b)
 		}
 	}
@@ -214,9 +214,9 @@ func (p *planner) assignBlock(b *block) {
 	p.expect(b, len(b.Usable))
 }
 
-// assignFixed assigns the one block that an agent with a fixed block gets. A cooling block must
+// assignSingle assigns the one block that an agent with a single block gets. A cooling block must
 // leave that phase first.
-func (w *blockShare) assignFixed(p *planner) {
+func (w *blockShare) assignSingle(p *planner) {
 	if len(w.Assigned) > 0 {
 		return
 	}
@@ -245,7 +245,7 @@ func (w *blockShare) fits(b *block) bool {
 	if len(w.Runs) > 0 {
 		return b.runs
 	}
-	return len(b.Usable) > 0 && (b.serving() || b.drainEnds() || b.users > 0 && b.keepsUsed())
+	return len(b.Usable) > 0 && (b.inService() || b.drainEnds() || b.users > 0 && b.keepsUsed())
 }
 
 // runsWith reports whether an agent runs with a block that its Node can name, while the Node names
@@ -298,7 +298,7 @@ func (w *blockShare) restoreUsed(p *planner) {
 		remember(&p.memory.Restored, a, since)
 	}
 	if w.SingleBlock {
-		return // see assignFixed
+		return // see assignSingle
 	}
 	gone := func(a netip.Addr) bool { return w.isPublished(a) || w.lostByAgent(a) }
 	for _, a := range p.lost(gone) {

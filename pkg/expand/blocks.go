@@ -126,7 +126,7 @@ func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
 	entry, stands := u.Release[a]
 	b := bs.blockOf(a)
 	if b == nil {
-		if owner == "" && !withheld(entry) {
+		if owner == "" && !inHandshake(entry) {
 			bs.foreign++
 		}
 		return
@@ -156,17 +156,17 @@ func (bs *blocks) classifyUsed(a netip.Addr, u user) {
 	}
 }
 
-// withheld reports whether the agent allocates no address with this entry (Cilium
+// inHandshake reports whether the agent allocates no address with this entry (Cilium
 // v1.20.1, pkg/ipam/crd.go, isIPInReleaseHandshake).
-func withheld(entry ReleaseStatus) bool {
+func inHandshake(entry ReleaseStatus) bool {
 	return entry == Marked || entry == Ready || entry == Released
 }
 
-// serving counts the blocks in service once the plan is done.
-func (bs *blocks) serving() int {
+// inService counts the blocks in service once the plan is done.
+func (bs *blocks) inService() int {
 	n := 0
 	for _, b := range bs.all {
-		if b.serving() {
+		if b.inService() {
 			n++
 		}
 	}
@@ -178,15 +178,15 @@ func (bs *blocks) serving() int {
 func (bs *blocks) openCapacity() int {
 	n := bs.foreign
 	for _, b := range bs.all {
-		if b.serving() {
+		if b.inService() {
 			n += b.allocatable
 		}
 	}
 	return n
 }
 
-// serving reports whether the block's addresses are capacity once the plan is done.
-func (b *block) serving() bool {
+// inService reports whether the block's addresses are capacity once the plan is done.
+func (b *block) inService() bool {
 	if b.undrained {
 		return true
 	}
@@ -195,12 +195,12 @@ func (b *block) serving() bool {
 
 // mustLeave reports whether the block is in service and must leave now.
 func (b *block) mustLeave() bool {
-	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For == ""
+	return b.Phase == ipalloc.InService && b.Request != None && b.Delay.For == ""
 }
 
 // leaveDelayed reports whether the block is in service and must leave, but not yet.
 func (b *block) leaveDelayed() bool {
-	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For != ""
+	return b.Phase == ipalloc.InService && b.Request != None && b.Delay.For != ""
 }
 
 // leaving reports whether the block is leaving or must leave now, and does not return to

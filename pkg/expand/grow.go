@@ -12,7 +12,7 @@ import (
 func (p *planner) fillBlocks() {
 	p.plan.Capacity = p.openCapacity()
 	for _, b := range p.all {
-		if b.serving() && b.usableIn < len(b.Usable) {
+		if b.inService() && b.usableIn < len(b.Usable) {
 			p.fillBlock(b)
 		}
 	}
@@ -105,14 +105,14 @@ func (p *planner) undrain() {
 			a.CIDR.Compare(b.CIDR),
 		)
 	})
-	serving := p.serving()
+	blocks := p.inService()
 	for _, b := range leaving {
-		if p.deficit() <= 0 || serving >= p.policy.MaxBlocks {
+		if p.deficit() <= 0 || blocks >= p.policy.MaxBlocks {
 			return
 		}
 		if b.allocatable > 0 || len(b.Usable) > b.usableIn && p.room() > 0 {
 			p.putBack(b)
-			serving++
+			blocks++
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (p *planner) toClaim() int {
 func (p *planner) claim() {
 	growth := 0
 	deficit, room := p.toClaim(), p.room()
-	blocks := p.policy.MaxBlocks - p.serving()
+	blocks := p.policy.MaxBlocks - p.inService()
 	if deficit > 0 && blocks > 0 && room > 0 {
 		growth = room
 		p.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
@@ -183,13 +183,13 @@ func (p *planner) counted(a netip.Addr) bool {
 	b := p.blockOf(a)
 	if b == nil {
 		_, published := p.Pool[a]
-		return published && !withheld(p.Release[a])
+		return published && !inHandshake(p.Release[a])
 	}
-	if !b.serving() && !b.mustLeave() {
+	if !b.inService() && !b.mustLeave() {
 		return false
 	}
 	_, published := p.Pool[a]
-	return b.usable(a) && (published || b.serving())
+	return b.usable(a) && (published || b.inService())
 }
 
 // restoreUsed publishes addresses in use that have lost their place in the pool,

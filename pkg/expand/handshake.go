@@ -257,7 +257,7 @@ func (h *handshake) hasRoomToMove() bool {
 	}
 	free := 0
 	for a, owner := range h.Pool {
-		if h.ours(a) && owner == "" && !h.inUse(a) && !withheld(h.Release[a]) && h.remains(a) {
+		if h.ours(a) && owner == "" && !h.inUse(a) && !inHandshake(h.Release[a]) && h.remains(a) {
 			free++
 		}
 	}
@@ -268,5 +268,5 @@ func (h *handshake) hasRoomToMove() bool {
 // else the agent would need to move again, or could not move any more.
 func (h *handshake) remains(a netip.Addr) bool {
 	b := h.blockOf(a)
-	return b == nil || b.serving() && b.usable(a) && !h.leavesSoon(b)
+	return b == nil || b.inService() && b.usable(a) && !h.leavesSoon(b)
 }

@@ -189,7 +189,7 @@ func (h *hostile) restore() {
 	for _, a := range sortedAddrs(h.restoring) {
 		_, published := h.state.Pool[a]
 		owner := userOf(h.restoring[a])
-		if withheld(h.state.Release[a]) || !published {
+		if inHandshake(h.state.Release[a]) || !published {
 			if !owner.agent { // which takes another
 				h.broken++
 			}

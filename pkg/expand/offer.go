@@ -158,7 +158,7 @@ func (o *offering) addRequests(u *requestUse, byOwner map[string]netip.Addr) {
 // stays reports whether any pod may get a, and whether a stays in the pool once the plan
 // has been carried out.
 func (o *offering) stays(a netip.Addr) bool {
-	if withheld(o.Release[a]) {
+	if inHandshake(o.Release[a]) {
 		return false
 	}
 	if _, marked := slices.BinarySearchFunc(o.plan.Mark, a, netip.Addr.Compare); marked {
@@ -200,7 +200,7 @@ func RoomOf(now time.Time, policy Policy, s State) Room {
 	if s.FamilyDisabled {
 		return Room{}
 	}
-	room := Room{Free: free + p.plan.Capacity - published, Blocks: max(0, policy.MaxBlocks-p.serving())}
+	room := Room{Free: free + p.plan.Capacity - published, Blocks: max(0, policy.MaxBlocks-p.inService())}
 	for _, b := range p.all {
 		if b.mayReturn() && room.Blocks > 0 {
 			room.Back += len(b.Usable)

@@ -99,8 +99,8 @@ type Wait struct {
 // WaitReason is the obstacle to a drain.
 type WaitReason string
 
-// IsHold reports whether the drain has not begun, though it must.
-func (r WaitReason) IsHold() bool {
+// IsDelay reports whether the drain has not begun, though it must.
+func (r WaitReason) IsDelay() bool {
 	return r == WaitWindow || r == WaitTurn || r == WaitNodes || r == WaitMode
 }
 

@@ -83,18 +83,18 @@ func TestConvergesUnderPressure(t *testing.T) {
 		held := true
 		w.stir = func() (opened bool) {
 			w.state.PoolTaken, w.state.Cordoned = 50+d(51), d.percent(30)
-			hold := Hold{}
+			delay := Delay{}
 			if w.now.Before(opens) {
-				hold = Hold{For: WaitWindow, Until: opens}
+				delay = Delay{For: WaitWindow, Until: opens}
 			}
-			w.state.ReclaimHold = hold
+			w.state.ReclaimDelay = delay
 			for i := range w.state.Blocks {
-				w.state.Blocks[i].Hold = hold
+				w.state.Blocks[i].Delay = delay
 			}
 			if w.policy.IdleUnder(w.state.PoolTaken, w.state.Cordoned) < w.policy.IdleFor {
 				sooner++
 			}
-			opened, held = held && hold == (Hold{}), hold != (Hold{})
+			opened, held = held && delay == (Delay{}), delay != (Delay{})
 			return opened
 		}
 		w.settle(seed%2 == 0)

@@ -13,9 +13,9 @@ import (
 // does not say when the budget refills.
 const budgetWait = 10 * time.Second
 
-// holdSoon is how near the end of a hold must be for the block's replacement to be
+// delaySoon is how near the end of a delay must be for the block's replacement to be
 // kept. A window tonight is no reason to keep an idle block all day.
-const holdSoon = time.Hour
+const delaySoon = time.Hour
 
 // drain starts, or starts again, to drain a block.
 func (p *planner) drain(b *block, why Reason) {
@@ -94,11 +94,11 @@ func (p *planner) mayReclaim(due int) int {
 		return 0 // the plan already changes which blocks serve
 	}
 	starts := min(due, max(p.ReclaimBudget, 0))
-	hold := p.ReclaimHold
+	delay := p.ReclaimDelay
 	switch {
-	case hold.For != "":
+	case delay.For != "":
 		starts = 0
-		p.requeueAt(hold.Until)
+		p.requeueAt(delay.Until)
 	case starts < due:
 		p.requeueAt(p.now.Add(budgetWait))
 	}
@@ -108,20 +108,20 @@ func (p *planner) mayReclaim(due int) int {
 // removable are the blocks that the node can do without all together, in the order of their return:
 // first the recalled ones, then by fewest addresses in use, then the highest, as claims take the
 // lowest. The remaining blocks must cover the target, so that it does not grow again, and stay at
-// or below ReclaimPercent; and so must the rest without blocks that a hold keeps for a short time:
+// or below ReclaimPercent; and so must the rest without blocks that a delay keeps for a short time:
 // if no block is free to take their place, each window would bring back the blocks reclaimed before
 // it.
 func (p *planner) removable() []*block {
 	var candidates, chosen []*block
 	for _, b := range p.all {
-		if b.serving() && !b.undrained && !b.pinned {
+		if b.inService() && !b.undrained && !b.pinned {
 			candidates = append(candidates, b)
 		}
 	}
 	slices.SortFunc(candidates, func(a, b *block) int {
 		return cmp.Or(cmp.Compare(p.recallRank(b), p.recallRank(a)), cmp.Compare(a.users, b.users), b.CIDR.Compare(a.CIDR))
 	})
-	rest, left, later := p.plan.Capacity, p.serving(), 0
+	rest, left, later := p.plan.Capacity, p.inService(), 0
 	for _, b := range p.all {
 		if p.leavesSoon(b) {
 			later += b.capacity()
@@ -167,28 +167,28 @@ func (p *planner) releasable(b *block, capacity int) bool {
 	return capacity >= p.target && (p.recalled(b) || p.demand*100 <= p.policy.ReclaimPercent*capacity)
 }
 
-// Spare returns the blocks that could be recalled from a node now, all together, in the order of
+// Releasable returns the blocks that could be recalled from a node now, all together, in the order of
 // their return.
-func Spare(now time.Time, policy Policy, s State) []netip.Prefix {
+func Releasable(now time.Time, policy Policy, s State) []netip.Prefix {
 	s.Recall = nil
 	for i := range s.Blocks {
 		s.Recall = append(s.Recall, s.Blocks[i].CIDR)
 	}
 	p := planAddresses(&input{State: &s, now: now, policy: policy})
 	p.fillBlocks()
-	if policy.ReclaimDisabled || !p.trusted || s.ReclaimHold.For != "" || p.deficit() > 0 {
+	if policy.ReclaimDisabled || !p.trusted || s.ReclaimDelay.For != "" || p.deficit() > 0 {
 		return nil
 	}
-	var spare []netip.Prefix
+	var out []netip.Prefix
 	for _, b := range p.removable() {
 		if p.recalled(b) {
-			spare = append(spare, b.CIDR)
+			out = append(out, b.CIDR)
 		}
 	}
-	return spare
+	return out
 }
 
-// leavesSoon reports whether the block serves until its hold ends, shortly.
+// leavesSoon reports whether the block serves until its delay ends, shortly.
 func (in *input) leavesSoon(b *block) bool {
-	return b.leaveDelayed() && b.serving() && !b.Hold.Until.IsZero() && b.Hold.Until.Before(in.now.Add(holdSoon))
+	return b.leaveDelayed() && b.inService() && !b.Delay.Until.IsZero() && b.Delay.Until.Before(in.now.Add(delaySoon))
 }

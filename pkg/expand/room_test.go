@@ -159,29 +159,29 @@ func TestRecall(t *testing.T) {
 }
 
 // A node that returns no block now has none to spare, so another one is asked.
-func TestNothingIsSpare(t *testing.T) {
+func TestNothingIsReleasable(t *testing.T) {
 	idle := func(more ...func(*State)) State {
 		return node(append([]func(*State){full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1")}, more...)...)
 	}
 	for name, s := range map[string]State{
-		"outside its window":     idle(func(s *State) { s.ReclaimHold = Hold{For: WaitWindow} }),
+		"outside its window":     idle(func(s *State) { s.ReclaimDelay = Delay{For: WaitWindow} }),
 		"its agent is unsettled": idle(unsettled),
 		"it needs what it has":   idle(expects(20)),
 		"it has one block":       node(full("10.0.0.0/28"), usedBy("10.0.0.1", "router")),
 		"both blocks are in use": idle(used("10.0.0.17")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Spare(noon, testPolicy(), s); len(got) > 0 {
+			if got := Releasable(noon, testPolicy(), s); len(got) > 0 {
 				t.Errorf("it can spare %v", got)
 			}
 		})
 	}
-	if got := Spare(noon, testPolicy(), idle()); len(got) != 1 {
+	if got := Releasable(noon, testPolicy(), idle()); len(got) != 1 {
 		t.Errorf("an idle node can spare %v, want a block", got)
 	}
 }
 
-// In any state, the blocks of Spare leave at once when they are recalled, with any other blocks
+// In any state, the blocks of Releasable leave at once when they are recalled, with any other blocks
 // about to leave.
 func TestSpareInAnyState(t *testing.T) {
 	given := 0
@@ -189,7 +189,7 @@ func TestSpareInAnyState(t *testing.T) {
 		d := seeded(uint64(seed))
 		s, p := d.state(), d.policy()
 		s.Recall, s.ReclaimBudget = nil, 100
-		spare := Spare(noon, p, s)
+		spare := Releasable(noon, p, s)
 		s.Recall = spare
 		plan, _ := Decide(noon, p, s, Memory{})
 		if s.Gone || len(plan.Undrain) > 0 || slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.Reason != Reclaim }) {

@@ -101,7 +101,7 @@ func brokenExcess(p Policy, s State, plan Plan, adds int, fail failer) {
 	}
 	for a := range s.Pool {
 		switch b, ok := ownerOf(s, a); {
-		case ok && b.Request != None && (b.Phase != ipalloc.InService || b.Hold.For == ""):
+		case ok && b.Request != None && (b.Phase != ipalloc.InService || b.Delay.For == ""):
 			departing++
 		case ok && slices.Contains(plan.Undrain, b.CIDR):
 			takenBack++
@@ -146,9 +146,9 @@ func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 		drained := slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.CIDR == b.CIDR })
 		switch {
 		case b.Phase != ipalloc.InService:
-		case drained && b.Hold.For != "" && !slices.Contains(plan.Drain, Drain{CIDR: b.CIDR, Reason: Reclaim}):
+		case drained && b.Delay.For != "" && !slices.Contains(plan.Drain, Drain{CIDR: b.CIDR, Reason: Reclaim}):
 			fail("drains %s, which is held", b.CIDR)
-		case drained && b.Request != None && b.Hold.For == "":
+		case drained && b.Request != None && b.Delay.For == "":
 			requested++
 		case drained:
 			reclaims++
@@ -170,8 +170,8 @@ func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 	if reclaims+requested > 0 && (plan.Capacity < least || plan.Claim != (Claim{})) {
 		fail("drains though the node lacks addresses: %d of at least %d", plan.Capacity, least)
 	}
-	if reclaims > 0 && (left == 0 || reclaims > s.ReclaimBudget || s.ReclaimHold.For != "") {
-		fail("reclaims %d blocks of %d, %d allowed, held for %q", reclaims, reclaims+left, s.ReclaimBudget, s.ReclaimHold.For)
+	if reclaims > 0 && (left == 0 || reclaims > s.ReclaimBudget || s.ReclaimDelay.For != "") {
+		fail("reclaims %d blocks of %d, %d allowed, held for %q", reclaims, reclaims+left, s.ReclaimBudget, s.ReclaimDelay.For)
 	}
 }
 

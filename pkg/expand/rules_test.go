@@ -166,7 +166,7 @@ func brokenRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail
 func brokenUnansweredRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail failer) {
 	since, seen := m.MarkedSince[a]
 	switch {
-	case !withheld(s.Release[a]):
+	case !inHandshake(s.Release[a]):
 		fail("removes %s in state %q, which an agent that starts may assign", a, s.Release[a])
 	case p.AckTimeout > 0 && (!seen || now.Sub(since) < p.AckTimeout):
 		fail("removes %s before its mark has stood for long enough", a)
@@ -205,7 +205,7 @@ func brokenPublish(s State, a netip.Addr, fail failer) {
 
 // serves reports whether the block is in service, and without a fault.
 func serves(b Block) bool {
-	return b.Phase == ipalloc.InService && (b.Request == None || b.Hold.For != "") && !b.Conflict
+	return b.Phase == ipalloc.InService && (b.Request == None || b.Delay.For != "") && !b.Conflict
 }
 
 // missingClears checks that entries that take an address from a node, or a pod from its
@@ -313,15 +313,15 @@ func rounds(t *testing.T, n int) int {
 // TestLong runs the random tests with all their cases.
 func TestLong(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
-		"rules in any state":       TestRulesInAnyState,
-		"drain begins":             TestDrainBegins,
-		"converges":                TestConverges,
-		"converges under pressure": TestConvergesUnderPressure,
-		"held is as if not asked":  TestHeldIsAsIfNotAsked,
-		"hostile world":            TestHostileWorld,
-		"whole blocks in a life":   TestWholeBlocksInALife,
-		"idle under only shrinks":  TestIdleUnderOnlyShrinks,
-		"node gone and back":       TestNodeGoneAndBack,
+		"rules in any state":         TestRulesInAnyState,
+		"drain begins":               TestDrainBegins,
+		"converges":                  TestConverges,
+		"converges under pressure":   TestConvergesUnderPressure,
+		"delayed is as if not asked": TestDelayedIsAsIfNotAsked,
+		"hostile world":              TestHostileWorld,
+		"whole blocks in a life":     TestWholeBlocksInALife,
+		"idle under only shrinks":    TestIdleUnderOnlyShrinks,
+		"node gone and back":         TestNodeGoneAndBack,
 	} {
 		t.Run(name, test)
 	}

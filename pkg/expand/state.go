@@ -82,8 +82,8 @@ type State struct {
 	OtherFamilyFull bool
 	// ReclaimBudget is the number of reclaims that may start now.
 	ReclaimBudget int
-	// ReclaimHold delays reclaims, also within the budget.
-	ReclaimHold Hold
+	// ReclaimDelay delays reclaims, also within the budget.
+	ReclaimDelay Delay
 	// PoolTaken is the percentage of blocks taken in the fullest of the pools that the node has
 	// blocks in service of.
 	PoolTaken int
@@ -91,8 +91,8 @@ type State struct {
 	Cordoned bool
 }
 
-// Hold delays the drain of blocks that should leave. The zero Hold delays no block.
-type Hold struct {
+// Delay postpones the drain of blocks that should leave. The zero Delay postpones none.
+type Delay struct {
 	// For is the reason of the wait: WaitWindow, WaitTurn, WaitNodes or WaitMode.
 	For WaitReason
 	// Until is when to reconcile again. Zero: only after a change.
@@ -113,9 +113,9 @@ type Block struct {
 	// Request is why it must leave, even if it is in use: it was deleted, its range drains, or
 	// its pool is being deleted or drains nodes that it no longer selects. Zero: it may stay.
 	Request Reason
-	// Hold delays Request: until it ends, a block in service keeps serving, and no
+	// Delay postpones Request: until it ends, a block in service keeps serving, and no
 	// block is claimed in its place. A drain that has begun continues regardless.
-	Hold Hold
+	Delay Delay
 	// Conflict: it overlaps an older block. None of its addresses is published.
 	Conflict bool
 	// Orphaned: its pool no longer exists, so the Cilium pool that it serves is unknown. It is not

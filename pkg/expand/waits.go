@@ -20,8 +20,8 @@ func (p *planner) explain(waitOf func(*block) (WaitReason, []string)) {
 		case b.mustLeave() && !b.drained:
 			wait.For = WaitReplacement
 		case b.leaveDelayed() && !b.drained:
-			wait.For, wait.Until = b.Hold.For, b.Hold.Until
-			p.requeueAt(b.Hold.Until)
+			wait.For, wait.Until = b.Delay.For, b.Delay.Until
+			p.requeueAt(b.Delay.Until)
 		case b.goingOut():
 			wait.For, wait.By = waitOf(b)
 		default:

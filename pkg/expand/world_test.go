@@ -177,7 +177,7 @@ func (w *world) answer() {
 func (w *world) allocate(owner string) (netip.Addr, bool) {
 	var free []netip.Addr
 	for _, a := range sortedAddrs(w.state.Pool) {
-		if _, busy := w.live[a]; !busy && w.state.Pool[a] == "" && !withheld(w.state.Release[a]) {
+		if _, busy := w.live[a]; !busy && w.state.Pool[a] == "" && !inHandshake(w.state.Release[a]) {
 			free = append(free, a)
 		}
 	}

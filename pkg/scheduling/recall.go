@@ -32,7 +32,7 @@ type donor struct {
 func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string]uint64, now time.Time) {
 	for _, f := range ipalloc.Families() {
 		a.Scarce[f] = map[string]bool{}
-		spare := map[string][]netip.Prefix{} // of the nodes asked so far: each costs a Snapshot
+		releasable := map[string][]netip.Prefix{} // of the nodes asked so far: each costs a Snapshot
 		for _, w := range missingBlocks(a, f) {
 			for _, pool := range w.pools {
 				a.Scarce[f][pool] = true
@@ -45,7 +45,7 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string
 			if lack <= 0 {
 				continue
 			}
-			for _, g := range c.donors(w.pools, f, a, nodes, spare, now) {
+			for _, g := range c.donors(w.pools, f, a, nodes, releasable, now) {
 				for _, cidr := range g.releasable[:min(lack, len(g.releasable))] {
 					needs := a.Needs[g.node.Name]
 					needs.Recall = append(needs.Recall, cidr)
@@ -126,8 +126,8 @@ func (c *Cluster) returning(pools []string, f ipalloc.Family) int {
 	return n
 }
 
-// donors returns the nodes that can spare blocks of pools. It adds to spare.
-func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes []corev1.Node, spare map[string][]netip.Prefix, now time.Time) []donor {
+// donors returns the nodes that can spare blocks of pools. It adds to releasable.
+func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes []corev1.Node, releasable map[string][]netip.Prefix, now time.Time) []donor {
 	serving := map[string]int{}
 	for _, pool := range pools {
 		for b := range c.Ledger.PoolBlocks(pool) {
@@ -143,10 +143,10 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 			continue
 		}
 		g := donor{node: node, cordoned: node.Spec.Unschedulable}
-		if _, asked := spare[node.Name]; !asked {
-			spare[node.Name] = c.spare(node, f, a, now)
+		if _, asked := releasable[node.Name]; !asked {
+			releasable[node.Name] = c.releasable(node, f, a, now)
 		}
-		for _, cidr := range spare[node.Name] {
+		for _, cidr := range releasable[node.Name] {
 			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) && !slices.Contains(a.Needs[node.Name].Recall, cidr) {
 				g.releasable = append(g.releasable, cidr)
 			}
@@ -167,20 +167,20 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 	return out
 }
 
-// spare returns the blocks of a family that a node could return at once, beside the pods it should
+// releasable returns the blocks of a family that a node could return at once, beside the pods it should
 // have room for. If the node could return others once time has passed, it makes the pods be
 // assigned again then.
-func (c *Cluster) spare(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
+func (c *Cluster) releasable(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
 	s, needs := c.Snapshot(node.Name, node, now), a.Needs[node.Name]
 	i := slices.IndexFunc(s.Shares, func(share state.Share) bool { return share.Family == f })
 	if i < 0 || s.Shares[i].Paused != "" || s.CiliumNode == nil {
 		return nil
 	}
-	for _, later := range []time.Time{s.Settles, s.Shares[i].State.ReclaimHold.Until} {
+	for _, later := range []time.Time{s.Settles, s.Shares[i].State.ReclaimDelay.Until} {
 		if later.After(now) {
 			a.sooner(later)
 		}
 	}
 	s.Shares[i].State.Expected = needs.Expected[f]
-	return expand.Spare(now, s.Shares[i].Policy, s.Shares[i].State)
+	return expand.Releasable(now, s.Shares[i].Policy, s.Shares[i].State)
 }

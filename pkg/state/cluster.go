@@ -218,7 +218,7 @@ func (o OtherMode) Says(operator ciliumnode.Mode) string {
 	return fmt.Sprintf("agents of %s start next in ipam mode %s, and the operator assigns blocks in mode %s: their pods would lose their network", suggest.First(5, o.Nodes), o.Mode, operator)
 }
 
-// modeHold delays reclaims and drains of a node with an agent that starts next in another mode.
-func modeHold(now time.Time) expand.Hold {
-	return expand.Hold{For: expand.WaitMode, Until: now.Add(modeWait)}
+// modeDelay delays reclaims and drains of a node with an agent that starts next in another mode.
+func modeDelay(now time.Time) expand.Delay {
+	return expand.Delay{For: expand.WaitMode, Until: now.Add(modeWait)}
 }

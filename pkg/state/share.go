@@ -131,9 +131,9 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 	out.Request = c.request(s, share, b, pool, out.Conflict)
 	switch {
 	case s.OtherMode != "" && b.Phase == ipalloc.InService:
-		out.Hold = modeHold(now)
+		out.Delay = modeDelay(now)
 	case pool != nil && MayWait(&out):
-		out.Hold = pool.Maintenance.Hold(now)
+		out.Delay = pool.Maintenance.Delay(now)
 	}
 	if b.Phase == ipalloc.CoolingDown {
 		out.CooldownUntil = b.Since.Add(c.Cooldown(b))

@@ -214,9 +214,9 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	state := &share.State
 	switch {
 	case s.OtherMode != "":
-		state.ReclaimHold = modeHold(now)
+		state.ReclaimDelay = modeDelay(now)
 	case len(share.Pools) > 0:
-		state.ReclaimHold = share.Pools[0].Maintenance.Hold(now)
+		state.ReclaimDelay = share.Pools[0].Maintenance.Delay(now)
 	}
 	if c.Defaults.CiliumPools {
 		state.Agent = c.Agents.Container(s.Name)

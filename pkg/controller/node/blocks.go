@@ -254,7 +254,7 @@ func (r *Reconciler) actOnWaits(ctx context.Context, o *observation, plans []fam
 				continue
 			}
 			wait := waitOf(b, r.Pools.Get(b.Pool), p.plan.Waits)
-			if wait.For == b.WaitsFor && (wait.note == b.WaitNote || !wait.For.IsHold()) {
+			if wait.For == b.WaitsFor && (wait.note == b.WaitNote || !wait.For.IsDelay()) {
 				continue
 			}
 			what := "it must leave its node, and has not begun to"
@@ -280,7 +280,7 @@ func changesPhase(p expand.Plan, cidr netip.Prefix) bool {
 		slices.ContainsFunc(p.Free, func(f expand.Free) bool { return f.CIDR == cidr })
 }
 
-// waitNote describes a wait, and its remedy where it does not end by itself. That of a hold
+// waitNote describes a wait, and its remedy where it does not end by itself. That of a delay
 // changes only when a window opens or closes, or the hourly rate is used up: it is written to
 // every held block. pool may be nil.
 func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {

@@ -158,7 +158,7 @@ func (o *observation) replaceFirst(c *state.Cluster, fo *state.Share) {
 		switch {
 		case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR),
 			b.Phase == ipalloc.InService && s.Fresh && o.memory.first.has(o.CiliumNode, o.Blocks[j].UID) && o.canReplace(c, fo):
-			b.Request, b.Hold = expand.PoolChanged, expand.Hold{}
+			b.Request, b.Delay = expand.PoolChanged, expand.Delay{}
 		}
 	}
 }

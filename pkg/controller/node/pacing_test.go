@@ -227,7 +227,7 @@ func (b *bed) otherMoved() {
 func (b *bed) mayMove(node string) bool {
 	shares := []state.Share{{State: expand.State{Blocks: []expand.Block{{Request: expand.NodeUnselected}}}}}
 	b.r.Pacing.Pace(node, shares, b.r.Ledger, func(netip.Prefix) *crd.Pool { return b.r.Pools.Get("p") }, b.Clock.Now())
-	return shares[0].State.Blocks[0].Hold.For == ""
+	return shares[0].State.Blocks[0].Delay.For == ""
 }
 
 func TestNodesMoveOneByOne(t *testing.T) {

@@ -53,7 +53,7 @@ func holding(pools, nodes int) map[string]holds.Call {
 	name := func(i int) string { return fmt.Sprintf("n%05d", i) }
 	shares := []state.Share{{Pools: all[:1], State: expand.State{Blocks: []expand.Block{{CIDR: block, Request: expand.NodeUnselected}}}}}
 	ask := func(i int) {
-		shares[0].State.Blocks[0].Hold = expand.Hold{}
+		shares[0].State.Blocks[0].Delay = expand.Delay{}
 		p.Pace(name(i), shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return pool(i) }, now)
 	}
 	reclaim := func(i int) { p.Reclaim(name(i), []netip.Prefix{block}, pool(i), now) }

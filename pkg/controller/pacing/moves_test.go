@@ -28,7 +28,7 @@ func (p *Pacing) asks(node string, begun begunMoves, pools ...*crd.Pool) bool {
 		blocks[i] = expand.Block{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), Request: expand.NodeUnselected}
 	}
 	p.Pace(node, shares, begun, func(cidr netip.Prefix) *crd.Pool { return pools[cidr.Addr().As4()[3]] }, fixtures.Noon())
-	return !slices.ContainsFunc(blocks, func(b expand.Block) bool { return b.Hold.For == expand.WaitNodes })
+	return !slices.ContainsFunc(blocks, func(b expand.Block) bool { return b.Delay.For == expand.WaitNodes })
 }
 
 func TestMove(t *testing.T) {

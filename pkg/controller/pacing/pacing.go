@@ -85,7 +85,7 @@ func (p *Pacing) Pace(node string, shares []state.Share, begun Moves, poolOf fun
 		s := &shares[i].State
 		for j := 0; j < len(s.Blocks) && shares[i].Paused == ""; j++ {
 			b := &s.Blocks[j]
-			if b.Request == expand.None || b.Hold.For != "" { // a held drain takes no other's place
+			if b.Request == expand.None || b.Delay.For != "" { // a held drain takes no other's place
 				continue
 			}
 			pool := poolOf(b.CIDR)
@@ -95,14 +95,14 @@ func (p *Pacing) Pace(node string, shares []state.Share, begun Moves, poolOf fun
 			if b.Request == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown {
 				p.move(node, b, pool, moves, begun, now)
 			}
-			if state.MayWait(b) && b.Hold.For == "" {
+			if state.MayWait(b) && b.Delay.For == "" {
 				p.turn(node, b, pool, now)
 			}
 		}
-		if pools := shares[i].Pools; len(s.Blocks) > 0 && len(pools) > 0 && s.ReclaimHold.For == "" {
+		if pools := shares[i].Pools; len(s.Blocks) > 0 && len(pools) > 0 && s.ReclaimDelay.For == "" {
 			var wait time.Duration
 			if s.ReclaimBudget, wait = p.budget(pools[0], now); wait > 0 {
-				s.ReclaimHold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
+				s.ReclaimDelay = expand.Delay{For: expand.WaitTurn, Until: now.Add(wait)}
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func (p *Pacing) turn(node string, b *expand.Block, pool *crd.Pool, now time.Tim
 	case hour.AllowN(now, 1):
 		p.add(node, b.CIDR, []*rate.Limiter{hour})
 	default:
-		b.Hold = expand.Hold{For: expand.WaitTurn, Until: now.Add(untilNext(hour, now))}
+		b.Delay = expand.Delay{For: expand.WaitTurn, Until: now.Add(untilNext(hour, now))}
 	}
 }
 
@@ -222,7 +222,7 @@ func (p *Pacing) move(node string, b *expand.Block, pool *crd.Pool, moves map[st
 	case b.Phase == ipalloc.Draining: // as it is idle, until its turn comes
 		b.Request = expand.None
 	default:
-		b.Hold = expand.Hold{For: expand.WaitNodes, Until: now.Add(moveWait)}
+		b.Delay = expand.Delay{For: expand.WaitNodes, Until: now.Add(moveWait)}
 	}
 }
 

@@ -57,21 +57,21 @@ type paced struct {
 
 var block = fixtures.Prefix("10.0.0.0/30")
 
-// look paces the block of a node, and returns it with the budget and the hold of reclaims.
-func (p *paced) look(node string, b expand.Block) (expand.Block, int, expand.Hold) {
+// look paces the block of a node, and returns it with the budget and the delay of reclaims.
+func (p *paced) look(node string, b expand.Block) (expand.Block, int, expand.Delay) {
 	b.CIDR = block
 	shares := []state.Share{{Pools: []*crd.Pool{p.pool}, State: expand.State{Blocks: []expand.Block{b}}}}
 	p.Pace(node, shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return p.pool }, p.now)
-	return shares[0].State.Blocks[0], shares[0].State.ReclaimBudget, shares[0].State.ReclaimHold
+	return shares[0].State.Blocks[0], shares[0].State.ReclaimBudget, shares[0].State.ReclaimDelay
 }
 
 // asks returns the wait of a node's requested drain.
 func (p *paced) asks(node string) time.Duration {
 	b, _, _ := p.look(node, expand.Block{Request: expand.CIDRDraining})
-	if b.Hold.For == "" {
+	if b.Delay.For == "" {
 		return 0
 	}
-	return b.Hold.Until.Sub(p.now)
+	return b.Delay.Until.Sub(p.now)
 }
 
 func (p *paced) reclaims(node string) bool {
@@ -98,16 +98,16 @@ func TestHour(t *testing.T) {
 		t.Errorf("the third waits %s", wait)
 	}
 	p.now = p.now.Add(25 * time.Second)
-	if _, n, hold := p.look("c", expand.Block{}); n != 0 || hold != (expand.Hold{For: expand.WaitTurn, Until: p.now.Add(turnWait)}) {
-		t.Errorf("budget %d, hold %v", n, hold)
+	if _, n, delay := p.look("c", expand.Block{}); n != 0 || delay != (expand.Delay{For: expand.WaitTurn, Until: p.now.Add(turnWait)}) {
+		t.Errorf("budget %d, delay %v", n, delay)
 	}
 	p.look("a", expand.Block{Phase: ipalloc.Draining, Request: expand.CIDRDraining})
 	if wait := p.asks("a"); wait == 0 {
 		t.Error("the ticket of a drain that has begun is there again")
 	}
 	p.pool.Maintenance.BlocksPerHour = 0
-	if _, n, hold := p.look("c", expand.Block{}); n != unlimited || hold.For != "" {
-		t.Errorf("without a rate: budget %d, hold %v", n, hold)
+	if _, n, delay := p.look("c", expand.Block{}); n != unlimited || delay.For != "" {
+		t.Errorf("without a rate: budget %d, delay %v", n, delay)
 	}
 }
 

@@ -230,8 +230,8 @@ func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 func (c *Cluster) holdAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		if is, ok := c.Ledger.Block(b.CIDR); ok && is.WaitsFor.IsHold() && state.MayWait(b) && b.Hold.For == "" && !c.Hypothetical {
-			b.Hold.For = is.WaitsFor
+		if is, ok := c.Ledger.Block(b.CIDR); ok && is.WaitsFor.IsDelay() && state.MayWait(b) && b.Delay.For == "" && !c.Hypothetical {
+			b.Delay.For = is.WaitsFor
 		}
 	}
 }

@@ -65,14 +65,14 @@ func explainWhen(s *cli.Text, d *cluster.Decision) {
 	if idleFor(d) < d.Policy.IdleFor {
 		s.Line("That is less than %s, as %d%% of its pool's blocks are taken.", cli.Duration(d.Policy.IdleFor), d.State.PoolTaken)
 	}
-	switch hold := d.State.ReclaimHold; {
-	case hold.For == expand.WaitMode:
+	switch delay := d.State.ReclaimDelay; {
+	case delay.For == expand.WaitMode:
 		s.Line("Nothing is taken back while the agent is configured for another IPAM mode than the operator's.")
-	case hold.For != expand.WaitWindow:
-	case hold.Until.IsZero():
+	case delay.For != expand.WaitWindow:
+	case delay.Until.IsZero():
 		s.Line("No maintenance window of pool %s will ever open: nothing is taken back.", d.Ruling())
 	default:
-		s.Line("Nothing is taken back before the maintenance window of pool %s opens at %s.", d.Ruling(), hold.Until.UTC().Format(time.RFC3339))
+		s.Line("Nothing is taken back before the maintenance window of pool %s opens at %s.", d.Ruling(), delay.Until.UTC().Format(time.RFC3339))
 	}
 }
 

@@ -273,8 +273,8 @@ func firstSteps(c *cluster.Cluster, name string) map[string]nodeChange {
 				Block: held.Name, Used: cluster.CountIn(b.CIDR, users), Reason: string(b.Request),
 				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR),
 			}
-			if b.Hold.For == expand.WaitWindow {
-				l.Until = b.Hold.Until.UTC()
+			if b.Delay.For == expand.WaitWindow {
+				l.Until = b.Delay.Until.UTC()
 			}
 			n.Leaves = append(n.Leaves, l)
 		}

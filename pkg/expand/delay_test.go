@@ -11,15 +11,15 @@ import (
 
 func held(why WaitReason, in time.Duration) func(*Block) {
 	return func(b *Block) {
-		b.Hold.For = why
+		b.Delay.For = why
 		if in != 0 {
-			b.Hold.Until = noon.Add(in)
+			b.Delay.Until = noon.Add(in)
 		}
 	}
 }
 
-func reclaimHeld(in time.Duration) func(*State) {
-	return func(s *State) { s.ReclaimHold = Hold{For: WaitWindow, Until: noon.Add(in)} }
+func reclaimDelayed(in time.Duration) func(*State) {
+	return func(s *State) { s.ReclaimDelay = Delay{For: WaitWindow, Until: noon.Add(in)} }
 }
 
 func TestHold(t *testing.T) {
@@ -48,7 +48,7 @@ func TestHold(t *testing.T) {
 			want:   []string{"needs 1 of 28", "10.0.0.0/28 waits for Turn until 1m0s", "again in 1m0s"},
 		},
 		"reclaims are held, and remember since when": {
-			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), reclaimHeld(2*time.Hour)),
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), reclaimDelayed(2*time.Hour)),
 			memory:   idle(longAgo),
 			want:     []string{"needs 1 of 28", "again in 2h0m0s"},
 			remember: &Memory{IdleSince: []time.Time{noon.Add(-longAgo)}},
@@ -56,9 +56,9 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// TestHeldIsAsIfNotAsked checks that as long as a request is held, it has no effect, except that no
-// block is reclaimed that could be needed when the hold ends, if that is soon.
-func TestHeldIsAsIfNotAsked(t *testing.T) {
+// TestDelayedIsAsIfNotAsked checks that as long as a request is held, it has no effect, except that no
+// block is reclaimed that could be needed when the delay ends, if that is soon.
+func TestDelayedIsAsIfNotAsked(t *testing.T) {
 	holds := 0
 	for seed := range rounds(t, 10_000) {
 		d := seeded(uint64(seed))
@@ -71,9 +71,9 @@ func TestHeldIsAsIfNotAsked(t *testing.T) {
 			if b.Phase != ipalloc.InService || b.Request == None {
 				continue
 			}
-			b.Hold = Hold{For: oneOf(d, WaitWindow, WaitTurn), Until: noon.Add(oneOf(d, holdSoon, 10*time.Hour))}
+			b.Delay = Delay{For: oneOf(d, WaitWindow, WaitTurn), Until: noon.Add(oneOf(d, delaySoon, 10*time.Hour))}
 			if soon {
-				b.Hold.Until = noon.Add(time.Minute)
+				b.Delay.Until = noon.Add(time.Minute)
 			}
 			free.Blocks[i].Request = None
 			holds++
@@ -95,6 +95,6 @@ func TestHeldIsAsIfNotAsked(t *testing.T) {
 		}
 	}
 	if holds == 0 {
-		t.Error("the random states hold nothing")
+		t.Error("the random states delay nothing")
 	}
 }
