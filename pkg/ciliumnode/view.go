@@ -62,8 +62,8 @@ type View struct {
 	written []netip.Prefix
 	// entries are the source of Allocated.
 	entries []poolCIDRs
-	// untouched: no agent has written the CiliumNode.
-	untouched bool
+	// neverRead: no agent has written the CiliumNode.
+	neverRead bool
 	// tracked: the API server tracks who writes which field, and no client needs that, as
 	// clients that apply the object do.
 	tracked bool
@@ -127,15 +127,15 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 	v.tracked = len(cn.ManagedFields) > 0 && !slices.ContainsFunc(cn.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
 		return e.Operation == metav1.ManagedFieldsOperationApply
 	})
-	v.untouched = cn.Spec.BootID == "" && len(v.Own)+len(v.Used)+len(v.NonCanonical) == 0
+	v.neverRead = cn.Spec.BootID == "" && len(v.Own)+len(v.Used)+len(v.NonCanonical) == 0
 	return v
 }
 
-// Untouched reports whether no agent in crd mode has read the CiliumNode: before it reads the pool,
+// NeverReadByAgent reports whether no agent in crd mode has read the CiliumNode: before it reads the pool,
 // an agent writes its boot ID there (pkg/ipam/crd.go, newNodeStore;
 // pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1). So a patch of this very version
 // precedes all actions of an agent on it.
-func (v *View) Untouched() bool { return v != nil && v.BlockAssignment == nil && v.untouched }
+func (v *View) NeverReadByAgent() bool { return v != nil && v.BlockAssignment == nil && v.neverRead }
 
 // HasAgent reports whether an agent has written the CiliumNode or reported in it.
 func (v *View) HasAgent() bool {
@@ -143,7 +143,7 @@ func (v *View) HasAgent() bool {
 	case v == nil:
 		return false
 	case v.BlockAssignment == nil:
-		return !v.untouched
+		return !v.neverRead
 	}
 	return v.BlockAssignment.Reported() || v.BlockAssignment.HasAgent
 }

@@ -340,7 +340,7 @@ func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 			own++
 		}
 	}
-	if l.space.Reservations(cidr)-l.withheld.Reservations(cidr) == own {
+	if l.space.Reservations(cidr)-l.reserved.Reservations(cidr) == own {
 		return nil
 	}
 	return l.namers(node)

@@ -17,8 +17,8 @@ type exclusions struct {
 	*heldBlocks
 	*ciliumNodes
 
-	// withheld are the ranges reserved for other reasons than a CiliumNode.
-	withheld *ipalloc.Space
+	// reserved are the ranges taken for other reasons than a CiliumNode.
+	reserved *ipalloc.Space
 	// excluded are the addresses of nodes and Services.
 	excluded exclude.Set
 	// offered are the ranges of CiliumLoadBalancerIPPools, by name, and shared the ranges that are
@@ -72,11 +72,11 @@ func (e *exclusions) exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, 
 	e.taken, e.freed = append(e.taken, append(added, shared...)...), append(e.freed, removed...)
 	for _, p := range added {
 		e.space.Reserve(p)
-		e.withheld.Reserve(p)
+		e.reserved.Reserve(p)
 	}
 	for _, p := range removed {
 		e.space.Unreserve(p)
-		e.withheld.Unreserve(p)
+		e.reserved.Unreserve(p)
 	}
 	return append(added, shared...), removed // held blocks keep ranges that are only offered to Services
 }
@@ -133,9 +133,9 @@ func (e *exclusions) Excluded(cidr netip.Prefix) []exclude.Range {
 	return e.withoutOwn(e.excluded.In(cidr))
 }
 
-// withheldIn returns the addresses of nodes and Services in cidr, without the ones that are only
+// excludedIn returns the addresses of nodes and Services in cidr, without the ones that are only
 // offered to Services.
-func (e *exclusions) withheldIn(cidr netip.Prefix) []netip.Prefix {
+func (e *exclusions) excludedIn(cidr netip.Prefix) []netip.Prefix {
 	return exclude.CIDRs(slices.DeleteFunc(e.Excluded(cidr), exclude.Range.Offered))
 }
 

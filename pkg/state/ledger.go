@@ -56,7 +56,7 @@ func NewLedger() *Ledger {
 			closed: map[netip.Prefix]crd.Block{}, refused: map[netip.Prefix]bool{},
 		},
 		exclusions: &exclusions{
-			core: c, heldBlocks: blocks, ciliumNodes: nodes, withheld: ipalloc.NewSpace(), offered: map[string][]netip.Prefix{},
+			core: c, heldBlocks: blocks, ciliumNodes: nodes, reserved: ipalloc.NewSpace(), offered: map[string][]netip.Prefix{},
 		},
 		ready: make(chan struct{}), inCache: map[types.UID]bool{}, gone: map[types.UID]bool{}, waiters: map[types.UID]chan struct{}{},
 	}

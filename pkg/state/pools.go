@@ -161,7 +161,7 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 			l.cuts = append(l.cuts, whole)
 			for _, prefix := range pool.Skipped(f) {
 				l.space.Reserve(prefix)
-				l.withheld.Reserve(prefix)
+				l.reserved.Reserve(prefix)
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 		for _, f := range ipalloc.Families() {
 			for _, prefix := range pool.Skipped(f) {
 				l.space.Unreserve(prefix)
-				l.withheld.Unreserve(prefix)
+				l.reserved.Unreserve(prefix)
 			}
 		}
 	}

@@ -162,7 +162,7 @@ func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd
 	case pool != nil && !pool.Frozen():
 		addrs = c.Publishable(view, pool, b.CIDR)
 	case view != nil: // without a valid pool, keep the published addresses
-		addrs = without(view, view.PublishedIn(b.CIDR), c.Ledger.withheldIn(b.CIDR))
+		addrs = without(view, view.PublishedIn(b.CIDR), c.Ledger.excludedIn(b.CIDR))
 	}
 	if listed || share.State.Uses(b.CIDR) {
 		return addrs
@@ -186,7 +186,7 @@ func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip
 	case pool.Inactive && view != nil && len(view.Used) > 0:
 		return nil
 	}
-	return without(view, pool.Usable(block), c.Ledger.withheldIn(block))
+	return without(view, pool.Usable(block), c.Ledger.excludedIn(block))
 }
 
 // without returns addresses of a block except the ones in prefixes. Of an agent that is assigned

@@ -300,7 +300,7 @@ func (r *Reconciler) forgetShares(o *observation) {
 		}
 		o.memory.runs[f] = runs
 	}
-	if o.CiliumNode != nil && !o.CiliumNode.Untouched() {
+	if o.CiliumNode != nil && !o.CiliumNode.NeverReadByAgent() {
 		o.memory.first = firstBlocks{}
 	}
 	o.memory.shares = slices.DeleteFunc(o.memory.shares, func(s shareState) bool {

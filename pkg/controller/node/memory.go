@@ -136,7 +136,7 @@ func (n *nodeState) lasts(err error, now time.Time) bool {
 
 // note records a block claimed for a CiliumNode that no agent has read.
 func (f *firstBlocks) note(cn *ciliumnode.View, block types.UID) {
-	if !cn.Untouched() {
+	if !cn.NeverReadByAgent() {
 		return
 	}
 	if f.of != cn.UID {
@@ -147,7 +147,7 @@ func (f *firstBlocks) note(cn *ciliumnode.View, block types.UID) {
 
 // has reports whether a block was claimed for this CiliumNode, which no agent has read yet.
 func (f *firstBlocks) has(cn *ciliumnode.View, block types.UID) bool {
-	return f.of == cn.UID && slices.Contains(f.blocks, block) && cn.Untouched()
+	return f.of == cn.UID && slices.Contains(f.blocks, block) && cn.NeverReadByAgent()
 }
 
 // lastOffer returns the offer of a Node, by its latest known version: the cache may lag behind our

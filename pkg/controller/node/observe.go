@@ -147,7 +147,7 @@ func (o *observation) mayReplace(fo *state.Share) bool {
 // them. If the agent was faster, its own address shows that, and the block stays.
 func (o *observation) replaceFirst(c *state.Cluster, fo *state.Share) {
 	s := &fo.State
-	s.Fresh = o.CiliumNode.Untouched() && !c.Agents.Runs(o.Name)
+	s.Fresh = o.CiliumNode.NeverReadByAgent() && !c.Agents.Runs(o.Name)
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		j := slices.IndexFunc(o.Blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })

@@ -142,7 +142,7 @@ func (r *writeRules) noteFirst(b *v1alpha1.PodIPBlock) {
 	if r.lists(b) {
 		return
 	}
-	if view := r.writer.parts.Node.Ledger.CiliumNode(b.Spec.NodeName); view.Untouched() {
+	if view := r.writer.parts.Node.Ledger.CiliumNode(b.Spec.NodeName); view.NeverReadByAgent() {
 		r.first[b.UID] = firstClaim{r.writer, r.writer.runs, view.UID}
 	}
 }
