@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -143,41 +140,6 @@ func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
 	b.Show(b.object("10.0.0.16-28"), nil)
 	b.settle()
 	b.hasPhases("once deleted", "10.0.0.0/30 InService", "10.0.0.16/28 Draining", "10.0.0.4/30 InService", "10.0.0.8/30 InService")
-}
-
-// A Node recreated under the same name gets its adopted blocks back, in any state of its migration.
-func TestAdoptedBlocksOfARecreatedNode(t *testing.T) {
-	resting := adoptedBlock("10.0.0.16/28")
-	crd.SetBlockPhase(resting, ipalloc.CoolingDown, expand.NodeGone, "x", fixtures.Noon())
-	b := newBed(t, bare(), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), resting)
-	b.settle()
-	b.Check("at the end")
-	if n := len(b.CiliumNode().Pool); n != 14 {
-		t.Errorf("%d addresses are published, want 14", n)
-	}
-}
-
-// If publishing fails or its response is lost, it is repeated; it always covers the whole node.
-func TestAdoptionInterrupted(t *testing.T) {
-	withEachWrite(t, 1, func(t *testing.T, fail func(*bed), restart bool) {
-		b := newBed(t, byMultiPool("10.0.0.16/28", "10.0.0.32/28"), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"),
-			adoptedBlock("10.0.0.16/28"), adoptedBlock("10.0.0.32/28"))
-		fail(b)
-		if _, err := b.reconcile(); !errors.Is(err, fakeapi.ErrLine) {
-			t.Fatalf("got %v", err)
-		}
-		if n := len(b.CiliumNode().Pool); n != 0 && n != 28 {
-			t.Errorf("%d addresses are published, want none or all", n)
-		}
-		if restart {
-			b.restart()
-		}
-		b.settle()
-		b.Check("at the end")
-		if n := len(b.CiliumNode().Pool); n != 28 {
-			t.Errorf("%d addresses are published at the end, want 28", n)
-		}
-	})
 }
 
 // In shadow mode the operator does not write, and reports the changes it would make.

@@ -57,27 +57,6 @@ func TestReconcileSurvivesEveryWrite(t *testing.T) {
 	survivesEveryWrite(t, ciliumnode.CRD, 4, firstTwo)
 }
 
-// A pool that cannot serve does not keep a node from another pool that selects it, at any
-// priorities.
-func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
-	good, first := fixtures.PodIPPool("good", 1, "10.0.0.0/28"), func(p *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
-		p.Spec.Priority = 10
-		return p
-	}
-	for name, bad := range map[string]*v1alpha1.PodIPPool{
-		"invalid":              first(fixtures.Invalidated(fixtures.PodIPPool("bad", 1, "10.9.0.0/29"))),
-		"closed by an overlap": first(fixtures.PodIPPool("bad", 2, "10.0.0.0/29")),
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBed(t, fixtures.Node(), good.DeepCopy(), bad)
-			b.settle()
-			b.is(firstTwo)
-			b.servesFrom("good")
-			b.settled()
-		})
-	}
-}
-
 // If no other pool selects the node, it keeps its blocks of an invalid pool, and reports its
 // shortage.
 func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {

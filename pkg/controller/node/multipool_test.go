@@ -10,14 +10,9 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/cilium/cilium/pkg/node/addressing"
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -48,16 +43,6 @@ func TestMultiPoolFirstBlocks(t *testing.T) {
 	b.Check("at the end")
 	b.settled()
 	survivesEveryWrite(t, ciliumnode.MultiPool, 4, want)
-}
-
-func TestMultiPoolGrowsAsAsked(t *testing.T) {
-	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"))
-	b.settle()
-	b.is("blocks 10.0.0.0/30; lists 10.0.0.0/30")
-	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":5}}]}}}}`)
-	b.settle()
-	b.listsOnly("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30")
-	b.Check("at the end")
 }
 
 // returned is node n after its agent returned 10.0.0.4/30.
@@ -97,43 +82,6 @@ func TestMultiPoolReturnedBlockCoolsDown(t *testing.T) {
 		b.settleAfter(time.Hour)
 		b.is(left)
 	})
-}
-
-// A leader that was paused before it sent the patch resumes after the block went to another node,
-// although the CiliumNode has not changed otherwise.
-func TestMultiPoolLateLeaderLoses(t *testing.T) {
-	b := returned(t)
-	old := b.CiliumNode()
-	b.restart()
-	b.settle()
-	b.settleAt(time.Hour)
-	if b.has("10.0.0.4/30") {
-		t.Fatal("the block is still the node's")
-	}
-	late := ciliumnode.Change{Publish: fixtures.Addrs("10.0.0.5"), Blocks: fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30")}
-	if _, err := b.r.CiliumNodes.Apply(t.Context(), old, late); !apierrors.IsConflict(err) {
-		t.Errorf("the late patch: %v, want a conflict", err)
-	}
-}
-
-// An agent that lists a cooling-down block again gets it back, also if no pool serves the node any
-// more.
-func TestMultiPoolTakenBackWhileItCoolsDown(t *testing.T) {
-	for _, served := range []bool{true, false} {
-		t.Run(fmt.Sprintf("served %t", served), func(t *testing.T) {
-			b := returned(t)
-			b.settle()
-			if !served {
-				pool := elsewherePool()
-				pool.Generation = 2
-				b.r.Pools.Set(pool)
-			}
-			b.agentWrites(allocates("10.0.0.0/30", "10.0.0.4/30"))
-			b.settle()
-			b.settleAt(time.Hour)
-			b.is("blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30")
-		})
-	}
 }
 
 func TestMultiPool(t *testing.T) {
@@ -197,10 +145,7 @@ func blueBlock(cidr string) *v1alpha1.PodIPBlock {
 	return b
 }
 
-const (
-	asksBlue    = `{"spec":{"ipam":{"pools":{"requested":[{"pool":"blue","needed":{"ipv4-addrs":3}},{"pool":"default","needed":{"ipv4-addrs":2}}]}}}}`
-	returnsBlue = `{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`
-)
+const asksBlue = `{"spec":{"ipam":{"pools":{"requested":[{"pool":"blue","needed":{"ipv4-addrs":3}},{"pool":"default","needed":{"ipv4-addrs":2}}]}}}}`
 
 // The PodIPPools that serve a Cilium pool satisfy an agent's request for it, and the blocks are
 // listed under its name. The default pool keeps its own needs and blocks.
@@ -216,6 +161,15 @@ func TestCiliumPools(t *testing.T) {
 		"an agent requests it": {
 			objects: []client.Object{blue, fixtures.Pooled(2, "10.0.0.0/30"), first}, given: asks,
 			want: "blocks 10.0.0.0/30 10.8.0.0/30 10.8.0.4/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30 10.8.0.4/30",
+		},
+		"a pod requests it, before its agent knows of it": {
+			objects: []client.Object{blue, fixtures.Pooled(2, "10.0.0.0/30"), first},
+			given: func(b *bed) {
+				pod := fixtures.Pod("web", "web", "n")
+				pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "blue"}
+				b.r.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
+			},
+			want: "blocks 10.0.0.0/30 10.8.0.0/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
 		},
 		"a full one takes from no other": {
 			objects: []client.Object{fixtures.BluePool("10.8.0.0/30"), fixtures.Pooled(2, "10.0.0.0/30"), first}, given: asks,
@@ -275,78 +229,6 @@ func TestCiliumPools(t *testing.T) {
 	for _, mode := range []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.Kubernetes} {
 		t.Run("served in "+mode.String()+" mode", func(t *testing.T) {
 			newBedIn(t, mode, fixtures.Node(), fixtures.BluePool("10.8.0.0/28")).settled()
-		})
-	}
-}
-
-// An agent gets a CIDR of a Cilium pool again that it returned when it needed the pool no more. A
-// block that is listed again, under any Cilium pool, stays.
-func TestAgentRequestsACiliumPoolAgain(t *testing.T) {
-	b := blueBed(t)
-	for range 2 {
-		b.agentWrites(asksBlue)
-		b.settle()
-		b.is("blocks 10.0.0.0/30 10.8.0.0/30 10.8.0.4/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30 10.8.0.4/30")
-		for _, k := range b.Blocks() {
-			if blue := k.Pool == "blues"; blue != strings.HasPrefix(k.Name, "10.8.") {
-				t.Errorf("block %s is of pool %s", k.Name, k.Pool)
-			}
-		}
-		b.agentWrites(returnsBlue)
-		b.settle()
-		b.is("blocks 10.0.0.0/30 10.8.0.0/30 CoolingDown 10.8.0.4/30 CoolingDown; lists 10.0.0.0/30")
-		b.settleAfter(time.Hour)
-		b.is("blocks 10.0.0.0/30; lists 10.0.0.0/30")
-	}
-	b.agentWrites(asksBlue)
-	b.settle()
-	b.agentWrites(returnsBlue)
-	b.settle()
-	b.Clock.SetTime(b.Clock.Now().Add(time.Hour))
-	b.Lag()
-	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
-	b.step()
-	b.block("10.8.0.0/30")
-}
-
-// A pod counts for the Cilium pool it requests, itself or through its namespace, before its
-// agent knows of it.
-func TestPodsRequestACiliumPool(t *testing.T) {
-	blue, web := map[string]string{"ipam.cilium.io/ip-pool": "blue"}, map[string]string{"app": "web"}
-	tests := map[string]struct {
-		pod, namespace map[string]string
-		picks          []*ciliumpool.View
-		want           int // number of additional blocks of blue
-	}{
-		"no request":                  {},
-		"the pod":                     {pod: blue, want: 2},
-		"the namespace":               {namespace: blue, want: 2},
-		"the pod goes first":          {pod: map[string]string{"ipam.cilium.io/ip-pool": "default"}, namespace: blue},
-		"for the family":              {pod: map[string]string{"ipam.cilium.io/ipv4-pool": "blue"}, want: 2},
-		"for the other family":        {pod: map[string]string{"ipam.cilium.io/ipv6-pool": "blue"}},
-		"the family's own goes first": {pod: map[string]string{"ipam.cilium.io/ip-pool": "green", "ipam.cilium.io/ipv4-pool": "blue"}, want: 2},
-		"a pool that is not served":   {pod: map[string]string{"ipam.cilium.io/ip-pool": "green"}},
-		"by labels":                   {picks: []*ciliumpool.View{fixtures.Picking("blue", web, nil)}, want: 2},
-		"by labels of two pools":      {picks: []*ciliumpool.View{fixtures.Picking("blue", web, nil), fixtures.Picking("green", web, nil)}},
-		"by labels of the default":    {picks: []*ciliumpool.View{fixtures.Picking("default", web, nil)}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			b := blueBed(t)
-			b.r.Pods.SetNamespace("default", state.PoolRequestOf(&metav1.ObjectMeta{Annotations: test.namespace}))
-			b.r.CiliumPools = state.NewCiliumPools()
-			for _, pool := range test.picks {
-				b.r.CiliumPools.Set(pool)
-			}
-			for _, pod := range []string{"a", "b", "c"} {
-				obj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID(pod), Annotations: test.pod, Labels: web}}
-				obj.Spec.NodeName = "n"
-				b.r.Pods.Set(state.ReadPodWithRequest(obj), fixtures.Noon())
-			}
-			b.step()
-			if got := len(b.CiliumNode().Of("blue").PodCIDRs); got != test.want {
-				t.Errorf("%d blocks of blue, want %d", got, test.want)
-			}
 		})
 	}
 }

@@ -64,23 +64,6 @@ func (b *bed) writesOnlyOffer() {
 	}
 }
 
-// When an address is marked, the Node no longer offers it.
-func TestOfferPrecedesMarks(t *testing.T) {
-	b := offering(t)
-	b.at(time.Hour)
-	var at []int // the Node's offer as addresses are marked
-	b.Before = func(call string) {
-		if call == writeMarks {
-			at = append(at, scheduling.OfferIn(b.node().Status.Allocatable)[ipalloc.IPv4])
-		}
-	}
-	b.settle()
-	if len(b.CiliumNode().Release) != 6 || !slices.Equal(at, []int{4}) {
-		t.Errorf("release entries %v, marked with %v addresses offered; want six, and 4 offered", b.CiliumNode().Release, at)
-	}
-	b.offersOf(4)
-}
-
 // If the lower offer cannot be written, no address is marked, and the node's other changes proceed.
 func TestNothingIsMarkedWithoutItsOffer(t *testing.T) {
 	b := offering(t)

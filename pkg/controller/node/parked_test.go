@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -92,25 +91,6 @@ func TestParks(t *testing.T) {
 	}
 }
 
-// Without the flag a draining block stays listed, and a parked one is listed again.
-func TestParksNothingByDefault(t *testing.T) {
-	for closed, parked := range map[string]bool{"": false, "c": true} {
-		b := parkBed(t)
-		for parked && len(b.parked()) == 0 {
-			b.later()
-		}
-		b.restart()
-		b.park("c")
-		b.r.ParkBlocks = false
-		for range 5 {
-			b.later()
-		}
-		if len(b.parked()) > 0 || b.closedBy() != closed {
-			t.Errorf("parked %v, closed by %q, want %q", b.parked(), b.closedBy(), closed)
-		}
-	}
-}
-
 // The agent may answer before the operator sees its own write.
 func TestAgentAnswersAtOnce(t *testing.T) {
 	b := parkBed(t)
@@ -121,29 +101,6 @@ func TestAgentAnswersAtOnce(t *testing.T) {
 	b.later()
 	if got := b.closedBy(); got != "c" || len(b.parked()) > 0 {
 		t.Errorf("closed by %q, want c; parked %v", got, b.parked())
-	}
-}
-
-// An agent that has restarted in another container, or that assigns the block to a new pod, has
-// not closed it.
-func TestParksAgain(t *testing.T) {
-	for name, happens := range map[string]func(*bed){
-		"the agent has restarted": func(b *bed) {
-			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "d", true)), b.Clock.Now().Add(-time.Hour))
-		},
-		"a new pod has an address": func(b *bed) { b.podAt("new", "10.0.0.6", time.Minute) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := parkBed(t)
-			for b.closedBy() == "" {
-				b.later()
-			}
-			happens(b)
-			b.later()
-			if len(b.parked()) == 0 {
-				t.Error("it is not parked again")
-			}
-		})
 	}
 }
 
@@ -199,18 +156,4 @@ func TestParkSurvivesEveryWrite(t *testing.T) {
 		}
 		b.Check("at the end")
 	})
-}
-
-// A leader that was paused before it sent the patch cannot list a block again that the agent
-// has dropped.
-func TestUnparkLosesAgainstTheAgent(t *testing.T) {
-	b := parkBed(t)
-	for len(b.parked()) == 0 {
-		b.later()
-	}
-	old := b.CiliumNode()
-	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
-	if _, err := b.r.CiliumNodes.Apply(t.Context(), old, ciliumnode.Change{Unpark: fixtures.Prefixes("10.0.0.4/30")}); err == nil {
-		t.Error("the late patch was taken")
-	}
 }

@@ -34,15 +34,6 @@ func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
 	b.publishes("10.0.0.1", "10.0.0.2")
 }
 
-// max-allocate can cut the last block in two.
-func TestReconcileClaimsWithinMaxAllocate(t *testing.T) {
-	cn := bare()
-	cn.Spec.IPAM.MaxAllocate = 3
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
-	b.settle()
-	b.publishes("10.0.0.1", "10.0.0.2", "10.0.0.5")
-}
-
 // If the block to claim already exists, unknown to the watch, it counts as ours only if it
 // belongs to this node, is in service, and is not about to leave.
 func TestReconcileClaimsABlockThatExists(t *testing.T) {
@@ -106,33 +97,6 @@ func TestReconcileListens(t *testing.T) {
 			t.Errorf("what comes free meanwhile wakes %v, want n once", *woken)
 		}
 	})
-}
-
-// A node with waiting pods, or without a block, precedes nodes that lack a reserve.
-func TestNodesThatStarveAreWokenFirst(t *testing.T) {
-	held, started := inService("10.0.0.0/30"), bare()
-	started.Spec.BootID = "boot"
-	for name, test := range map[string]struct {
-		block *v1alpha1.PodIPBlock
-		pods  int
-		first string
-	}{
-		"a reserve":          {held, 1, "before"},
-		"pods without any":   {held, 5, "n"},
-		"no block, no pods":  {foreignBlock("10.0.0.0/30"), 0, "n"},
-		"no block, but pods": {foreignBlock("10.0.0.0/30"), 2, "n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), started, test.block)
-			b.pods(test.pods)
-			b.r.Awaiting.Free = func(string, ipalloc.Family) uint64 { return 1 }
-			b.r.Awaiting.Set("before", true, false, [2][]*crd.Pool{{b.r.Pools.Get("p")}})
-			b.settle()
-			if got := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{test.first}) {
-				t.Errorf("woken are %v, want %s", got, test.first)
-			}
-		})
-	}
 }
 
 // A claim with a lost response that is not tried again ends as soon as the API server reports that
@@ -214,8 +178,13 @@ func namedByM(b *bed) {
 // A claim is published only once the watch has delivered it, alone. An address that overlaps, or
 // that another CiliumNode names, is published only if it is in use here.
 func TestReconcilePublishes(t *testing.T) {
-	small, first := fixtures.PodIPPool("p", 1, "10.0.0.0/30"), inService("10.0.0.0/30")
+	small, first, limited := fixtures.PodIPPool("p", 1, "10.0.0.0/30"), inService("10.0.0.0/30"), bare()
+	limited.Spec.IPAM.MaxAllocate = 3
 	runScenarios(t, map[string]scenario{
+		"a part of the last block, for max-allocate": {
+			want:    "blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5",
+			objects: []client.Object{limited},
+		},
 		"no claim that overlaps": {
 			want:  "blocks 10.0.0.0/30 10.0.0.8/30",
 			given: func(b *bed) { b.once("create PodIPBlock", func() { overlapped(b) }) },
@@ -305,25 +274,6 @@ func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 	b.settle()
 	if v := b.CiliumNode(); len(v.Pool) != 4 || len(b.Blocks()) != 2 {
 		t.Errorf("once shown: pool %v of %d blocks; want four addresses of two", v.Pool, len(b.Blocks()))
-	}
-}
-
-// A block stays with its node, and stays published, when an older pool comes to assign its
-// range. New blocks come from the older pool, beside it.
-func TestReconcileKeepsBlockOfAnOverlappedPool(t *testing.T) {
-	cn := using(publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), "10.0.0.1", "10.0.0.2")
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 2, "10.0.0.0/28"), fixtures.PodIPPool("older", 1, "10.0.0.0/28"), cn, inService("10.0.0.0/30"))
-	for range 2 {
-		b.settle()
-		for _, k := range b.Blocks() {
-			if want := k.CIDR == fixtures.Prefix("10.0.0.0/30"); (k.Pool == "p") != want || k.Phase != ipalloc.InService {
-				t.Errorf("%s of pool %s, %s", k.CIDR, k.Pool, k.Phase)
-			}
-		}
-		if len(b.Blocks()) < 2 || len(b.CiliumNode().PublishedIn(fixtures.Prefix("10.0.0.0/30"))) != 2 {
-			t.Errorf("published %v of blocks %v", b.published(), b.Blocks())
-		}
-		b.restart()
 	}
 }
 

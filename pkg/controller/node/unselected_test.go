@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -128,68 +127,6 @@ func TestUnselectedNodeThatDoesNotCount(t *testing.T) {
 				t.Errorf("series %v, conditions %v; want none", b.withoutPool(), b.node().Status.Conditions)
 			}
 		})
-	}
-}
-
-// A Node returns under its name while the block of its predecessor in zone x cools down: if
-// it is in zone y now, it gets that block back only if a pod uses it.
-func TestNodeReturnsElsewhere(t *testing.T) {
-	inZone := func(zone, cidr string) *v1alpha1.PodIPPool {
-		return fixtures.Edited(fixtures.PodIPPool(zone, 1, cidr), func(s *v1alpha1.PodIPPoolSpec) {
-			s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}
-		})
-	}
-	late := uninitialized(corev1.TaintEffectNoSchedule).Spec.Taints
-	for name, test := range map[string]struct {
-		zone   string
-		taints []corev1.Taint
-		used   bool
-		unseen bool   // that there was no Node meanwhile
-		want   string // the pool of its blocks in service
-	}{
-		"in the same zone":                               {zone: "x", want: "x"},
-		"elsewhere":                                      {zone: "y", want: "y"},
-		"elsewhere, its labels not final":                {zone: "y", taints: late},
-		"elsewhere, a pod uses it":                       {zone: "y", used: true, want: "x"},
-		"elsewhere, a pod uses it, its labels not final": {zone: "y", used: true, taints: late, want: "x"},
-		"at once, in the same zone":                      {unseen: true, zone: "x", want: "x"},
-		"at once, elsewhere":                             {unseen: true, zone: "y", want: "y"},
-		"at once, elsewhere, a pod uses it":              {unseen: true, zone: "y", used: true, want: "x"},
-	} {
-		for _, mode := range ciliumnode.Modes() {
-			if test.unseen && mode == ciliumnode.Kubernetes {
-				continue // its agent keeps the podCIDR that it runs with
-			}
-			t.Run(mode.String()+" "+name, func(t *testing.T) {
-				node := fixtures.Node()
-				node.Labels = map[string]string{"zone": "x"}
-				b := newBedIn(t, mode, node, inZone("x", "10.0.0.0/28"), inZone("y", "10.1.0.0/28"))
-				b.settle()
-				first := b.Blocks()[0]
-				b.must(b.API.Delete(t.Context(), fixtures.Node()))
-				if !test.unseen {
-					b.settle()
-				} else { // as the garbage collector does
-					b.must(b.API.Delete(t.Context(), fixtures.CiliumNode("n", "")))
-				}
-				if test.used {
-					b.r.Pods.Set(podOn("a", first.CIDR.Addr().Next().String()), fixtures.Noon())
-				}
-				again := fixtures.Node()
-				again.UID, again.Labels, again.Spec.Taints = "another-uid", map[string]string{"zone": test.zone}, test.taints
-				b.must(b.API.Create(t.Context(), again))
-				b.settle()
-				for _, k := range b.Blocks() {
-					if serves := k.Phase == ipalloc.InService; serves && k.Pool != test.want && !test.used || k.CIDR == first.CIDR && serves != (test.want == "x") {
-						t.Errorf("block %s of pool %s: %v", k.CIDR, k.Pool, k.Phase)
-					}
-				}
-				if got := len(b.Blocks()); got < 1 || test.want == "y" && got < 2 {
-					t.Errorf("blocks %+v", b.Blocks())
-				}
-				b.Check("at the end")
-			})
-		}
 	}
 }
 
