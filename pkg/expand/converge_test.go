@@ -2,6 +2,7 @@ package expand
 
 import (
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -178,28 +179,25 @@ func (w *world) isLeaving(a netip.Addr) bool {
 	})
 }
 
-// TestNodeGoneAndBack: all blocks cool down, and all come back.
-func TestNodeGoneAndBack(t *testing.T) {
-	for seed := range rounds(t, 500) {
-		d := seeded(uint64(seed))
-		p, s := d.policy(), d.state()
-		s.Gone, s.Pool, s.Used, s.Release, s.Own, s.Pods = true, nil, nil, nil, nil, nil
-		for i := range s.Blocks {
-			b := &s.Blocks[i]
-			b.Phase, b.Reason, b.Request, b.Conflict, b.Listed = oneOf(d, ipalloc.InService, ipalloc.Draining), None, None, false, false
+// thrown returns dice that throw a fuzzer's bytes, and then continue at random, seeded with
+// those bytes.
+func thrown(data []byte) dice {
+	hash := fnv.New64a()
+	_, _ = hash.Write(data)
+	bytes, after := bytesDice(data), seeded(hash.Sum64())
+	left := len(data)
+	return func(n int) int {
+		if left--; left >= 0 {
+			return bytes(n)
 		}
-		away, m := Decide(noon, p, s, Memory{})
-		if len(away.Free) != len(s.Blocks) || !reflect.DeepEqual(m, Memory{}) {
-			t.Fatalf("seed %d: %s", seed, away)
-		}
-		for i := range s.Blocks {
-			b := &s.Blocks[i]
-			b.Phase, b.Reason, b.CooldownUntil = ipalloc.CoolingDown, NodeGone, noon.Add(cooldown)
-		}
-		s.Gone, s.Pool = false, map[netip.Addr]string{}
-		back, _ := Decide(noon, p, s, m)
-		if len(back.Undrain) != len(s.Blocks) || len(back.Delete) > 0 {
-			t.Fatalf("seed %d: %s", seed, back)
-		}
+		return after(n)
 	}
+}
+
+// FuzzConverges runs TestConverges from any state.
+func FuzzConverges(f *testing.F) {
+	addTapes(f, 16)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		newWorld(t, thrown(data)).settle(len(data)%2 == 0)
+	})
 }

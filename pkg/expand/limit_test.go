@@ -1,11 +1,6 @@
 package expand
 
-import (
-	"slices"
-	"testing"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-)
+import "testing"
 
 // TestDrainAtLimit checks that a limit never keeps a block that the node does not need.
 func TestDrainAtLimit(t *testing.T) {
@@ -44,43 +39,4 @@ func TestDrainAtLimit(t *testing.T) {
 			want:   []string{"needs 0 of 1", "10.0.0.16/28 waits for Replacement"},
 		},
 	})
-}
-
-// TestDrainBegins checks that in any state a block that must leave begins to drain, unless the
-// node can still grow, or the remaining blocks could not hold its pods.
-func TestDrainBegins(t *testing.T) {
-	began, atLimit := 0, 0
-	for seed := range rounds(t, 20_000) {
-		d := seeded(uint64(seed))
-		p, s := d.policy(), d.state()
-		s.Gone = false
-		for i := range s.Blocks { // more of the subject
-			if b := &s.Blocks[i]; b.Phase == ipalloc.InService && d.percent(30) {
-				b.Request = oneOf(d, requests...)
-			}
-		}
-		plan, _ := Decide(noon, p, s, d.memory(s))
-		if len(plan.Undrain) > 0 || plan.Claim != (Claim{}) {
-			continue
-		}
-		for _, b := range s.Blocks {
-			if b.Phase != ipalloc.InService || b.Request == None || b.Conflict {
-				continue
-			}
-			begins := slices.Contains(plan.Drain, Drain{CIDR: b.CIDR, Reason: b.Request})
-			switch enough := plan.Capacity >= max(plan.Demand, agentFloor); {
-			case enough && !begins:
-				t.Fatalf("seed %d: %s does not begin to drain\npolicy %+v\nstate %+v\nplan %s", seed, b.CIDR, p, s, plan)
-			case begins:
-				began++
-				if plan.Demand*100 > p.ExpandPercent*plan.Capacity {
-					atLimit++
-				}
-			}
-		}
-	}
-	t.Logf("drains that began %d, of them at a limit %d", began, atLimit)
-	if atLimit == 0 {
-		t.Error("the random states have no drain at a limit")
-	}
 }

@@ -38,24 +38,6 @@ func TestIdleUnder(t *testing.T) {
 	}
 }
 
-// TestIdleUnderOnlyShrinks checks that the idle time shrinks as the pool fills up, never
-// exceeds IdleFor, and never falls below a tenth of it.
-func TestIdleUnderOnlyShrinks(t *testing.T) {
-	for seed := range rounds(t, 2000) {
-		d := seeded(uint64(seed))
-		p := d.policy()
-		p.PressurePercent = d(101)
-		last := p.IdleFor
-		for percent := range 101 {
-			is, away := p.IdleUnder(percent, false), p.IdleUnder(percent, true)
-			if is > last || away > is || away < p.IdleFor/10 {
-				t.Fatalf("seed %d: %d%% taken: %s, cordoned %s, after %s; IdleFor %s", seed, percent, is, away, last, p.IdleFor)
-			}
-			last = is
-		}
-	}
-}
-
 func TestPressure(t *testing.T) {
 	two := []func(*State){full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1-10.0.0.2")}
 	with := func(more ...func(*State)) State { return node(append(two[:len(two):len(two)], more...)...) }

@@ -2,7 +2,6 @@ package expand
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -86,47 +85,6 @@ func TestRoomOf(t *testing.T) {
 	}
 }
 
-// In any state, the node claims no block for pods that it has room for, and grows for all others
-// until it has room or reaches its limits.
-func TestRoomInAnyState(t *testing.T) {
-	free, grown := 0, 0
-	for seed := range rounds(t, 5000) {
-		w := newWorld(t, seeded(uint64(seed)))
-		d, s := w.d, &w.state
-		d.offer(s)
-		s.Limits.MaxAboveWatermark, s.Expected, w.policy.ReclaimDisabled = 0, 0, true
-		for i := range s.Blocks {
-			s.Blocks[i].Request = None
-		}
-		w.report()
-		room := RoomOf(w.now, w.policy, *s)
-		without := w.decide(*s)
-		s.Expected = room.Free + d(20)
-		if s.Expected <= room.Free {
-			free++
-			if with := w.decide(*s); with.Claim != without.Claim || len(with.Undrain) != len(without.Undrain) {
-				t.Errorf("seed %d: with room for %d: %s\nwithout: %s", seed, room.Free, with, without)
-			}
-			continue
-		}
-		s.Expected = max(1, s.Expected)
-		for range 10 {
-			w.carryOut(w.decide(*s))
-			w.answer()
-		}
-		now := RoomOf(w.now, w.policy, *s)
-		if grown++; now.Free < s.Expected && now.Blocks > 0 && now.Addresses > 0 {
-			t.Errorf("seed %d: room %+v, want %d free; it was %+v\n%s", seed, now, s.Expected, room, w.decide(*s))
-		}
-		if t.Failed() {
-			return
-		}
-	}
-	if free == 0 || grown < free {
-		t.Errorf("%d find room, %d make nodes grow: the cases are one-sided", free, grown)
-	}
-}
-
 // recalls makes pods elsewhere wait for these blocks.
 func recalls(cidrs ...string) func(*State) {
 	return func(s *State) {
@@ -178,31 +136,5 @@ func TestNothingIsReleasable(t *testing.T) {
 	}
 	if got := Releasable(noon, testPolicy(), idle()); len(got) != 1 {
 		t.Errorf("an idle node can spare %v, want a block", got)
-	}
-}
-
-// In any state, the blocks of Releasable leave at once when they are recalled, with any other blocks
-// about to leave.
-func TestSpareInAnyState(t *testing.T) {
-	given := 0
-	for seed := range rounds(t, 10000) {
-		d := seeded(uint64(seed))
-		s, p := d.state(), d.policy()
-		s.Recall, s.ReclaimBudget = nil, 100
-		spare := Releasable(noon, p, s)
-		s.Recall = spare
-		plan, _ := Decide(noon, p, s, Memory{})
-		if s.Gone || len(plan.Undrain) > 0 || slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.Reason != Reclaim }) {
-			continue // first the changes that must happen anyway
-		}
-		for _, c := range spare {
-			given++
-			if !slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.CIDR == c }) {
-				t.Errorf("seed %d: %s stays: %s", seed, c, plan)
-			}
-		}
-	}
-	if given == 0 {
-		t.Error("no block was spare")
 	}
 }

@@ -314,14 +314,9 @@ func rounds(t *testing.T, n int) int {
 func TestLong(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"rules in any state":         TestRulesInAnyState,
-		"drain begins":               TestDrainBegins,
 		"converges":                  TestConverges,
 		"converges under pressure":   TestConvergesUnderPressure,
 		"delayed is as if not asked": TestDelayedIsAsIfNotAsked,
-		"hostile world":              TestHostileWorld,
-		"whole blocks in a life":     TestWholeBlocksInALife,
-		"idle under only shrinks":    TestIdleUnderOnlyShrinks,
-		"node gone and back":         TestNodeGoneAndBack,
 	} {
 		t.Run(name, test)
 	}
@@ -336,8 +331,9 @@ func TestRulesInAnyState(t *testing.T) {
 	}
 }
 
-func FuzzDecide(f *testing.F) {
-	for seed := range 32 {
+// addTapes adds random bytes for a fuzzer's dice.
+func addTapes(f *testing.F, n int) {
+	for seed := range n {
 		d := seeded(uint64(seed))
 		data := make([]byte, 600)
 		for i := range data {
@@ -345,5 +341,9 @@ func FuzzDecide(f *testing.F) {
 		}
 		f.Add(data)
 	}
+}
+
+func FuzzDecide(f *testing.F) {
+	addTapes(f, 32)
 	f.Fuzz(func(t *testing.T, data []byte) { checkArbitrary(t, bytesDice(data)) })
 }

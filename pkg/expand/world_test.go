@@ -26,8 +26,6 @@ type world struct {
 
 	// live are the agent's allocations, which its report follows.
 	live map[netip.Addr]string
-	// alsoUsed reports whether an address is in use in another way than in live.
-	alsoUsed func(netip.Addr) bool
 	// stir changes, before each plan, the conditions that the node does not control. It reports
 	// whether blocks that were held may leave from now on.
 	stir func() (opened bool)
@@ -39,7 +37,7 @@ type world struct {
 // correctly.
 func newWorld(t *testing.T, d dice) *world {
 	w := &world{t: t, d: d, policy: d.policy(), now: noon, state: d.state(), slots: 10, live: map[netip.Addr]string{}}
-	w.alsoUsed, w.stir = func(netip.Addr) bool { return false }, func() bool { return false }
+	w.stir = func() bool { return false }
 	w.memory = d.memory(w.state)
 	w.state.Gone, w.state.AgentSettled = false, true
 	maps.Copy(w.live, w.state.Used)
@@ -99,7 +97,7 @@ func (w *world) carryOut(plan Plan) {
 		w.state.Pool[a] = ""
 	}
 	for _, a := range plan.Remove {
-		if owner, busy := w.live[a]; busy || w.alsoUsed(a) {
+		if owner, busy := w.live[a]; busy {
 			w.t.Errorf("%s left the pool in use by %q", a, owner)
 		}
 		delete(w.state.Pool, a)
