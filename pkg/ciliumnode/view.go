@@ -131,8 +131,8 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 	return v
 }
 
-// NeverReadByAgent reports whether no agent in crd mode has read the CiliumNode: before it reads the pool,
-// an agent writes its boot ID there (pkg/ipam/crd.go, newNodeStore;
+// NeverReadByAgent reports whether no agent in crd mode has read the CiliumNode: before it reads the
+// pool, an agent writes its boot ID there (pkg/ipam/crd.go, newNodeStore;
 // pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1). So a patch of this very version
 // precedes all actions of an agent on it.
 func (v *View) NeverReadByAgent() bool { return v != nil && v.BlockAssignment == nil && v.neverRead }
