@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -13,7 +12,7 @@ import (
 // staleLeader: blocks leave service and return, and a leader acts on old information. Nodes live
 // on pool other. A user pins a block of pool main to a node and drains that pool; the block
 // leaves without ever publishing an address.
-func (d *director) staleLeader(leader, other, node, _ string) {
+func (d *director) staleLeader(leader, _, node, _ string) {
 	reports := func() bool {
 		cn := d.w.CiliumNode(node)
 		return cn != nil && len(cn.Status.IPAM.Used) > 0 && d.w.Serves(node)
@@ -22,76 +21,16 @@ func (d *director) staleLeader(leader, other, node, _ string) {
 	if !reports() {
 		return
 	}
-	plots := []func(leader, other, node string){
-		d.takenBack, d.leftMeanwhile, d.publishedLate, d.fencedBefore, d.fencedBefore, d.claimedAgain, d.takenLeaving,
+	if d.odds(.7) {
+		d.fencedBefore(leader, node)
+	} else {
+		d.claimedAgain(leader, node)
 	}
-	plots[d.r.IntN(len(plots))](leader, other, node)
-}
-
-// takenBack: the leader believes that a block drains which the other process has returned to
-// service. Its cache has the new version, its handler does not yet.
-func (d *director) takenBack(leader, other, node string) {
-	d.drainMain(true, leader)
-	block := d.pin(node)
-	d.await(80, func() bool { return d.inPhase(block, ipalloc.Draining) }, works(leader), is(world.AgentReport, node, ""))
-	d.drive(30, never, but(works(leader), is(world.Reconcile, leader, "node/"+node)))
-	if !d.inPhase(block, ipalloc.Draining) {
-		return
-	}
-	d.one(is(world.FreezeOp, leader, ""))
-	d.hold(lives(node))
-	d.drainMain(false, other)
-	d.takeOver(other)
-	d.await(80, func() bool { return d.inPhase(block, ipalloc.InService) }, works(other))
-	d.hold(watches(leader, "PodIPPool"))
-	d.hold(is(world.Tell, leader, "PodIPBlock"))
-	d.one(is(world.Thaw, leader, ""))
-	d.drive(10, never, is(world.Watch, leader, "PodIPBlock"))
-	d.drive(15, never, is(world.Reconcile, leader, "node/"+node), is(world.Call, leader, "node/"+node))
-}
-
-// leftMeanwhile: the leader is about to read a block live in order to publish it, and the other
-// process begins to drain the block.
-func (d *director) leftMeanwhile(leader, other, node string) {
-	d.drainMain(false, leader)
-	block := d.pin(node)
-	reads := func() bool {
-		b, ok := d.known(block)
-		return ok && b.Finalized && d.w.InHand(leader, "node/"+node) == "get PodIPBlock "+block
-	}
-	d.await(80, reads, works(leader))
-	if !reads() {
-		return
-	}
-	d.one(is(world.FreezeOp, leader, ""))
-	d.hold(lives(node)) // its agent's writes make the patch lose
-	d.drainMain(true, other)
-	d.takeOver(other)
-	d.await(80, func() bool { return !d.inPhase(block, ipalloc.InService) }, works(other))
-	d.one(is(world.Thaw, leader, ""))
-	d.drive(6, func() bool { return d.w.InHand(leader, "node/"+node) == "" }, is(world.Call, leader, "node/"+node))
-}
-
-// publishedLate: the patch of a paused leader publishes a block that cools down. The other
-// leader, which is about to release the block, has not received that patch.
-func (d *director) publishedLate(leader, other, node string) {
-	d.drainMain(false, leader)
-	block := d.pin(node)
-	d.await(80, func() bool { return d.w.InHand(leader, "node/"+node) == "patch CiliumNode "+node }, works(leader))
-	d.sleep(leader, node)
-	d.hold(lives(node))
-	d.drainMain(true, other)
-	d.takeOver(other)
-	d.await(100, func() bool { return d.inPhase(block, ipalloc.CoolingDown) }, works(other))
-	d.hold(watches(other, "CiliumNode"))
-	d.one(is(world.Thaw, leader, ""))
-	d.one(is(world.Call, leader, "node/"+node))
-	d.await(100, func() bool { return !d.there(block) }, works(other))
 }
 
 // fencedBefore: the release of a block fails after its fence, and the agent has not answered
 // the fence's mark. The block is taken back; then it fills up, or leaves again.
-func (d *director) fencedBefore(leader, _, node string) {
+func (d *director) fencedBefore(leader, node string) {
 	d.drainMain(true, leader)
 	block := d.pin(node)
 	d.unanswered(node)
@@ -122,7 +61,7 @@ func (d *director) fencedBefore(leader, _, node string) {
 }
 
 // claimedAgain: a block is released and claimed again before the mark of its fence is gone.
-func (d *director) claimedAgain(leader, _, node string) {
+func (d *director) claimedAgain(leader, node string) {
 	d.drainMain(true, leader)
 	first := d.pinSome(node)
 	d.unanswered(node)
@@ -132,27 +71,6 @@ func (d *director) claimedAgain(leader, _, node string) {
 	}
 	d.drainMain(false, leader)
 	d.drive(80, never, works(leader))
-}
-
-// takenLeaving: a leader claims a block that its node already has and that cools down, which
-// its watch has not delivered.
-func (d *director) takenLeaving(leader, other, node string) {
-	d.drainMain(true, leader)
-	d.drive(40, never, watches(other, ""))
-	d.hold(watches(other, "PodIPBlock"))
-	block := d.pinSome(node)
-	d.await(120, func() bool { return d.inPhase(block, ipalloc.CoolingDown) }, works(leader), is(world.AgentReport, node, ""))
-	d.one(is(world.FreezeOp, leader, ""))
-	d.drainMain(false, other)
-	d.takeOver(other)
-	for range 2 {
-		d.pods(node, 8)
-	}
-	waits := func() bool { return strings.HasPrefix(d.w.InHand(other, "node/"+node), "wait for") }
-	d.await(60, waits, works(other))
-	d.release()
-	d.hold(lives(node))
-	d.drive(40, never, works(other))
 }
 
 // await is like drive, but lets time pass only as the last choice.
