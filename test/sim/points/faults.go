@@ -152,40 +152,20 @@ func (p point) String() string {
 	return fmt.Sprintf("%s/%s/%d", p.scenario.name, p.faultName(), p.number)
 }
 
+// parsePoint finds a point by its name.
 func parsePoint(name string) (point, error) {
-	parts := strings.Split(name, "/")
-	if len(parts) != 3 {
-		return point{}, fmt.Errorf("a run is named SCENARIO/FAULT/POINT, not %q", name)
+	of, _, _ := strings.Cut(name, "/")
+	for _, s := range scenarios() {
+		if s.name != of {
+			continue
+		}
+		for _, p := range pointsOf(s, faults(), play(point{scenario: s}, nil).met) {
+			if p.String() == name {
+				return p, nil
+			}
+		}
 	}
-	s, err := choose("scenario", parts[0], scenarios(), func(s scenario) string { return s.name })
-	if err != nil {
-		return point{}, err
-	}
-	name, ago, err := cutAgo(parts[1])
-	if err != nil {
-		return point{}, err
-	}
-	f, err := choose("fault", name, faults(), func(f fault) string { return f.name })
-	if err != nil {
-		return point{}, err
-	}
-	number, err := strconv.Atoi(parts[2])
-	if err != nil {
-		return point{}, fmt.Errorf("a point is a number, not %q", parts[2])
-	}
-	return point{s[0], f[0], number, ago}, nil
-}
-
-// cutAgo splits the name of a fault into its own name and, for an old cache, how old it is.
-func cutAgo(name string) (fault string, ago int, err error) {
-	age, isOld := strings.CutPrefix(name, fromOldCache+"-")
-	if !isOld {
-		return name, 0, nil
-	}
-	if ago, err = strconv.Atoi(age); err != nil || ago < 1 {
-		return "", 0, fmt.Errorf("an old cache is N versions old, %s-N, not %q", fromOldCache, name)
-	}
-	return fromOldCache, ago, nil
+	return point{}, fmt.Errorf("no point %q: a run is named SCENARIO/FAULT/POINT, as in a finding", name)
 }
 
 // pointsOf returns all points of a scenario, given the places it passes without a fault.

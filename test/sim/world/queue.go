@@ -1,8 +1,6 @@
 package world
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -112,11 +110,3 @@ func (q *queue) AddRateLimited(r reconcile.Request) {
 
 // Forget implements workqueue.TypedRateLimitingInterface.
 func (q *queue) Forget(r reconcile.Request) { delete(q.failed, r.Name) }
-
-func (q *queue) String() string {
-	parts := slices.Concat(q.ready(), sortedKeys(q.again))
-	for _, name := range sortedKeys(q.later) {
-		parts = append(parts, name+"@"+q.later[name].Sub(q.now()).String())
-	}
-	return strings.Join(parts, " ")
-}
