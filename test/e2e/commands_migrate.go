@@ -15,6 +15,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -96,6 +97,7 @@ func cmdRules(ctx context.Context, e *env, a *script.Arguments) error {
 	}
 	w := whole.New(whole.InPools())
 	for kind, list := range map[invariant.Kind]client.ObjectList{
+		invariant.KindNode: &corev1.NodeList{}, invariant.KindPool: &v1alpha1.PodIPPoolList{},
 		invariant.KindBlock: &v1alpha1.PodIPBlockList{}, invariant.KindCiliumNode: &ciliumv2.CiliumNodeList{},
 	} {
 		if err := e.Client.List(ctx, list); err != nil {

@@ -49,6 +49,8 @@ type Change struct {
 	Received time.Time
 	// Old and New are the versions before and after; nil: there is none.
 	Old, New client.Object
+	// Writer is the program that wrote it, if known apart from its managedFields.
+	Writer string
 	// Unshown reports whether the writer had not seen a block when the change was
 	// decided on. Nil: unknown.
 	Unshown func(cidr netip.Prefix) bool

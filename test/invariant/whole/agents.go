@@ -44,7 +44,7 @@ func (r *Rules) outside(held map[string][]netip.Addr) map[string][]netip.Addr {
 	for node, addrs := range held {
 		list, there := r.lists[node]
 		for _, addr := range addrs {
-			if there && !slices.ContainsFunc(list, func(cidr netip.Prefix) bool { return cidr.Contains(addr) }) {
+			if there && !slices.ContainsFunc(list, func(e Entry) bool { return e.CIDR.Contains(addr) }) {
 				out[node] = append(out[node], addr)
 			}
 		}

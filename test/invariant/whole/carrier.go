@@ -5,6 +5,7 @@
 package whole
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"slices"
@@ -14,6 +15,10 @@ import (
 	"github.com/cilium/cilium/pkg/node/addressing"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
 // The programs that write, as the API server names them: by the beginning of
@@ -26,11 +31,49 @@ const (
 	Unknown = "an unknown writer"
 )
 
+// Entry is a CIDR that is assigned to an agent, under one of Cilium's pools if it has several.
+type Entry struct {
+	Pool string
+	CIDR netip.Prefix
+	// Parked: it stands under the reserved pool for CIDRs of its pool that drain.
+	Parked bool
+}
+
+// parkedSuffix ends the names of the reserved pools.
+const parkedSuffix = ".draining.cilium-pool.io"
+
+// Under returns the name of the pool that it stands under.
+func (e Entry) Under() string {
+	if e.Parked {
+		return e.Pool + parkedSuffix
+	}
+	return e.Pool
+}
+
+// Compare orders entries as agents write them.
+func (e Entry) Compare(other Entry) int {
+	return cmp.Or(strings.Compare(e.Under(), other.Under()), e.CIDR.Compare(other.CIDR))
+}
+
+func (e Entry) String() string { return e.CIDR.String() + " of pool " + e.Pool }
+
+// Entries returns the list of an agent in multi-pool mode, as it stands.
+func Entries(cn *ciliumv2.CiliumNode) []Entry {
+	var out []Entry
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		pool, parked := strings.CutSuffix(entry.Pool, parkedSuffix)
+		for _, cidr := range entry.CIDRs {
+			out = append(out, Entry{pool, cidr.Masked(), parked})
+		}
+	}
+	return out
+}
+
 // Carrier is how agents are assigned whole blocks: the field of an object that lists
 // them.
 type Carrier struct {
-	// CIDRs reads the list; false: no object of that kind.
-	CIDRs func(client.Object) ([]netip.Prefix, bool)
+	// Entries reads the list; false: no object of that kind.
+	Entries func(client.Object) ([]Entry, bool)
 	// Fields are its paths in managedFields. None: the API server keeps no
 	// managedFields of such objects, so the writer is unknown.
 	Fields [][]string
@@ -46,12 +89,12 @@ func (c Carrier) KnowsWriters() bool { return len(c.Fields) > 0 }
 // agent removes.
 func InPools() Carrier {
 	return Carrier{
-		CIDRs: func(o client.Object) ([]netip.Prefix, bool) {
+		Entries: func(o client.Object) ([]Entry, bool) {
 			cn, ok := o.(*ciliumv2.CiliumNode)
 			if !ok {
 				return nil, false
 			}
-			return AssignedIn(cn, ""), true
+			return Entries(cn), true
 		},
 		Fields: [][]string{{"f:spec", "f:ipam", "f:pools", "f:allocated"}},
 		Takes:  AgentWriter,
@@ -61,34 +104,24 @@ func InPools() Carrier {
 // OnNode is kubernetes mode: the podCIDRs and annotations of a Node.
 func OnNode() Carrier {
 	return Carrier{
-		CIDRs: func(o client.Object) ([]netip.Prefix, bool) {
+		Entries: func(o client.Object) (out []Entry, ok bool) {
 			node, ok := o.(*corev1.Node)
-			if !ok {
-				return nil, false
+			if ok {
+				for _, cidr := range NodeCIDRs(node) {
+					out = append(out, Entry{CIDR: cidr})
+				}
 			}
-			return NodeCIDRs(node), true
+			return out, ok
 		},
 	}
 }
 
-// The annotations that an agent in kubernetes mode reads its CIDRs from (Cilium v1.20.1,
-// pkg/annotation/k8s.go).
-const (
-	ipv4PodCIDR = "network.cilium.io/ipv4-pod-cidr"
-	ipv6PodCIDR = "network.cilium.io/ipv6-pod-cidr"
-)
-
-// NodeCIDRs returns the CIDRs that a Node assigns to an agent in kubernetes mode, IPv4
-// first: for each family the podCIDR of its spec, else the one of its annotation
-// (pkg/k8s/node.go, ParseNode).
+// NodeCIDRs returns the CIDRs that a Node assigns to an agent in kubernetes mode, IPv4 first.
 func NodeCIDRs(node *corev1.Node) []netip.Prefix {
 	var out []netip.Prefix
-	for _, key := range []string{ipv4PodCIDR, ipv6PodCIDR} {
-		for _, said := range append(slices.Clone(node.Spec.PodCIDRs), node.Annotations[key]) {
-			if p, err := netip.ParsePrefix(said); err == nil && p.Addr().Is4() == (key == ipv4PodCIDR) {
-				out = append(out, p.Masked())
-				break
-			}
+	for _, f := range ipalloc.Families() {
+		if p, ok := hostscope.PodCIDR(node, f); ok {
+			out = append(out, p)
 		}
 	}
 	return out
@@ -134,16 +167,19 @@ func OwnAddresses(o client.Object) []netip.Addr {
 	return out
 }
 
-// writer names the managers of some fields of an object.
-func writer(o client.Object, fields [][]string) string {
+// writer returns the writer of a version, or else names the managers of some of its fields.
+func writer(c invariant.Change, fields [][]string) string {
+	if c.Writer != "" {
+		return c.Writer
+	}
 	var names []string
-	for _, m := range o.GetManagedFields() {
+	for _, m := range c.New.GetManagedFields() {
 		var owned map[string]any
 		data, err := json.Marshal(m.FieldsV1)
 		if err != nil || json.Unmarshal(data, &owned) != nil {
 			continue
 		}
-		if slices.ContainsFunc(fields, func(path []string) bool { return has(owned, path) }) {
+		if slices.ContainsFunc(fields, func(path []string) bool { return owns(owned, path) }) {
 			names = append(names, m.Manager)
 		}
 	}
@@ -154,10 +190,10 @@ func writer(o client.Object, fields [][]string) string {
 	return strings.Join(slices.Compact(names), " and ")
 }
 
-func has(tree map[string]any, path []string) bool {
+func owns(tree map[string]any, path []string) bool {
 	if len(path) == 0 {
 		return true
 	}
 	below, ok := tree[path[0]].(map[string]any)
-	return ok && has(below, path[1:])
+	return ok && owns(below, path[1:])
 }

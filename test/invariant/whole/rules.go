@@ -25,16 +25,20 @@ type Rules struct {
 	carrier Carrier
 
 	mu     sync.Mutex
-	lists  map[string][]netip.Prefix         // by node that has an object with one
-	last   map[string][]netip.Prefix         // as they were when their object was deleted
-	nodes  map[string]client.Object          // that there are
-	blocks map[string]block                  // by name
-	own    map[string][]netip.Addr           // agents' addresses, by node
-	pods   map[string]map[string]*corev1.Pod // by node and name
-	writes map[string]int                    // of lists, by writer
-	taken  int                               // CIDRs removed from lists
-	asked  int                               // the number of times that agents were asked
-	broken []invariant.Violation
+	lists  map[string][]Entry             // by node that has an object with one
+	last   map[string][]Entry             // as they were when their object was deleted under its Node
+	nodes  map[string]client.Object       // that there are
+	pools  map[string]*v1alpha1.PodIPPool // that there are
+	blocks map[string]block               // by name
+	// drained are the CIDRs that drain on a node, or once did: the operator may not have seen yet
+	// that a restored backup has made another object of the block, in service again.
+	drained map[drain]bool
+	own     map[string][]netip.Addr           // agents' addresses, by node
+	pods    map[string]map[string]*corev1.Pod // by node and name
+	writes  map[string]int                    // of lists, by writer
+	taken   int                               // CIDRs removed from lists
+	asked   int                               // the number of times that agents were asked
+	broken  []invariant.Violation
 	// moments are the events of CIDRs, in order.
 	moments []Moment
 }
@@ -42,7 +46,7 @@ type Rules struct {
 // New returns Rules without objects.
 func New(c Carrier) *Rules {
 	return &Rules{
-		carrier: c, lists: map[string][]netip.Prefix{}, last: map[string][]netip.Prefix{}, nodes: map[string]client.Object{}, blocks: map[string]block{},
+		carrier: c, lists: map[string][]Entry{}, last: map[string][]Entry{}, nodes: map[string]client.Object{}, pools: map[string]*v1alpha1.PodIPPool{}, blocks: map[string]block{}, drained: map[drain]bool{},
 		own: map[string][]netip.Addr{}, pods: map[string]map[string]*corev1.Pod{}, writes: map[string]int{},
 	}
 }
@@ -76,8 +80,12 @@ func (r *Rules) See(c invariant.Change) {
 		r.seeBlock(c)
 	case invariant.KindPod:
 		r.seePod(c)
+	case invariant.KindPool:
+		r.pools[c.Name], _ = c.New.(*v1alpha1.PodIPPool)
 	case invariant.KindNode:
-		r.nodes[c.Name] = c.New
+		if r.nodes[c.Name] = c.New; c.New == nil {
+			delete(r.last, c.Name)
+		}
 	}
 	object := c.New
 	if object == nil {
@@ -89,98 +97,12 @@ func (r *Rules) See(c invariant.Change) {
 	if c.Kind == invariant.KindCiliumNode && c.New != nil {
 		r.own[c.Name] = OwnAddresses(c.New)
 	}
-	if _, is := r.carrier.CIDRs(object); is {
+	if _, is := r.carrier.Entries(object); is {
 		r.seeList(c)
+		r.seeRequests(c)
 	}
 	if c.Kind == invariant.KindCiliumNode && c.New == nil {
 		delete(r.own, c.Name)
-	}
-}
-
-func (r *Rules) seeList(c invariant.Change) {
-	before, after, who := r.lists[c.Name], []netip.Prefix(nil), Unknown
-	delete(r.lists, c.Name)
-	if c.New != nil {
-		after, _ = r.carrier.CIDRs(c.New)
-		r.lists[c.Name] = after
-	}
-	if slices.Equal(before, after) {
-		return
-	}
-	if c.New != nil {
-		who = writer(c.New, r.carrier.Fields)
-	}
-	r.writes[who]++
-	for _, cidr := range after {
-		if !slices.Contains(before, cidr) {
-			r.note(c, cidr, IsAssigned)
-			r.came(c, cidr, who)
-		}
-	}
-	for _, cidr := range before {
-		if slices.Contains(after, cidr) {
-			continue
-		}
-		r.note(c, cidr, IsUnassigned)
-		switch {
-		case c.New != nil:
-			r.taken++
-			r.went(c, cidr, who)
-		case c.Kind == invariant.KindCiliumNode && r.nodes[c.Name] != nil && !invariant.OwnedByAnother(c.Old, r.nodes[c.Name]):
-			r.inUse(c, cidr, "deleted with its object, under its Node,")
-		}
-	}
-	if c.New == nil {
-		r.last[c.Name] = before
-	} else {
-		delete(r.last, c.Name)
-	}
-}
-
-// came checks rule 1 for a CIDR that has just been added to an agent's list. CIDRs of a new object
-// do not count: a user wrote them, or the operator restores the content of the deleted object.
-func (r *Rules) came(c invariant.Change, cidr netip.Prefix, who string) {
-	for other, list := range r.lists {
-		if other != c.Name && slices.ContainsFunc(list, cidr.Overlaps) {
-			r.find(c, 1, "assigned %s by %s, which overlaps a CIDR of %s", cidr, who, other)
-		}
-	}
-	if c.Old == nil && (who != OperatorWriter || slices.Contains(r.last[c.Name], cidr)) {
-		return
-	}
-	for _, b := range r.blocks {
-		if b.CIDR == cidr && b.Node == c.Name && (!b.Cooling || c.Old != nil && late(c, b)) {
-			return
-		}
-	}
-	r.find(c, 1, "assigned %s by %s, and it has no such block in service", cidr, who)
-}
-
-// late reports whether a write may have been decided on before a block began to cool
-// down: its object had not changed since.
-func late(c invariant.Change, b block) bool { return versionOf(c.Old) < b.from }
-
-// went is rule 2 for a CIDR that is no longer assigned.
-func (r *Rules) went(c invariant.Change, cidr netip.Prefix, who string) {
-	if who != r.carrier.Takes {
-		r.find(c, 2, "%s removed by %s", cidr, who)
-	}
-	r.inUse(c, cidr, "removed by "+who)
-}
-
-// inUse is rule 2 for a CIDR that went somehow, while anything says that it is used.
-func (r *Rules) inUse(c invariant.Change, cidr netip.Prefix, how string) {
-	for _, addr := range r.own[c.Name] {
-		if cidr.Contains(addr) {
-			r.find(c, 2, "%s %s while the agent itself has %s", cidr, how, addr)
-		}
-	}
-	for name, pod := range r.pods[c.Name] {
-		for _, ip := range pod.Status.PodIPs {
-			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) && pod.DeletionTimestamp == nil {
-				r.find(c, 2, "%s %s while pod %s has %s", cidr, how, name, addr)
-			}
-		}
 	}
 }
 
@@ -189,6 +111,9 @@ func (r *Rules) seeBlock(c invariant.Change) {
 	was, known := r.blocks[c.Name]
 	delete(r.blocks, c.Name)
 	if b, ok := BlockOf(c.New); ok {
+		if meta.IsStatusConditionTrue(c.New.(*v1alpha1.PodIPBlock).Status.Conditions, v1alpha1.BlockDraining) {
+			r.drained[drain{b.Node, b.CIDR}] = true
+		}
 		from := c.Version
 		if was.Cooling {
 			from = was.from
@@ -203,15 +128,30 @@ func (r *Rules) seeBlock(c invariant.Change) {
 	old, ok := BlockOf(c.Old)
 	r.note(c, old.CIDR, IsDeleted)
 	for node, list := range r.lists {
-		if ok && slices.ContainsFunc(list, old.CIDR.Overlaps) {
+		if ok && r.overlaps(node, list, old.CIDR) {
 			r.find(c, 1, "%s of %s deleted while assigned to %s", old.CIDR, old.Node, node)
 		}
 	}
 }
 
+// overlaps reports whether a CIDR of a node's list that is no block of the node overlaps another: of
+// two blocks that overlap, the later one may exist while it is not assigned.
+func (r *Rules) overlaps(node string, list []Entry, cidr netip.Prefix) bool {
+	return overlaps(slices.DeleteFunc(slices.Clone(list), func(e Entry) bool { return e.CIDR != cidr && r.isBlock(node, e.CIDR) }), cidr)
+}
+
+func (r *Rules) isBlock(node string, cidr netip.Prefix) bool {
+	for _, b := range r.blocks {
+		if b.Node == node && b.CIDR == cidr {
+			return true
+		}
+	}
+	return false
+}
+
 func (r *Rules) made(c invariant.Change, b Block) {
 	for node, list := range r.lists {
-		if node != b.Node && slices.ContainsFunc(list, b.CIDR.Overlaps) {
+		if node != b.Node && r.overlaps(node, list, b.CIDR) {
 			r.find(c, 1, "%s created for %s while %s is assigned a part of it", b.CIDR, b.Node, node)
 		}
 	}
@@ -262,10 +202,30 @@ func BlockOf(o client.Object) (Block, bool) {
 	return Block{cidr, b.Spec.NodeName, meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)}, err == nil
 }
 
+// drain is a CIDR that drained on a node.
+type drain struct {
+	node string
+	cidr netip.Prefix
+}
+
 // block is an existing one. Where it cools down, from is the version since when.
 type block struct {
 	Block
 	from uint64
+}
+
+// Step judges a version like See, and returns the violations that it found.
+func (r *Rules) Step(c invariant.Change) []invariant.Violation {
+	before := len(r.broken)
+	r.See(c)
+	return slices.Clone(r.broken[before:])
+}
+
+// Take makes a version the state without judging it, for writers to whom the rules do not apply.
+func (r *Rules) Take(c invariant.Change) {
+	before := len(r.broken)
+	r.See(c)
+	r.broken = r.broken[:before]
 }
 
 func versionOf(o client.Object) uint64 {

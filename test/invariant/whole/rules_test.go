@@ -40,6 +40,27 @@ func listed(node, by, router string, cidrs ...string) *ciliumv2.CiliumNode {
 	return cn
 }
 
+// asking lets a manager request addresses of the pool default for an agent.
+func asking(cn *ciliumv2.CiliumNode, by string, addresses int) *ciliumv2.CiliumNode {
+	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: addresses}}}
+	for i := range cn.ManagedFields {
+		if cn.ManagedFields[i].Manager == "another" {
+			cn.ManagedFields[i].Manager = by
+		}
+	}
+	return cn
+}
+
+// parked returns a CiliumNode with a list that the operator wrote, and with some CIDRs parked.
+func parked(node, some string, cidrs ...string) *ciliumv2.CiliumNode {
+	cn, list := listed(node, OperatorWriter, "", strings.Fields(some)...), listed(node, OperatorWriter, "", cidrs...)
+	cn.Spec.IPAM.Pools.Allocated[0].Pool += parkedSuffix
+	if len(cidrs) > 0 {
+		cn.Spec.IPAM.Pools.Allocated = append(list.Spec.IPAM.Pools.Allocated, cn.Spec.IPAM.Pools.Allocated...)
+	}
+	return cn
+}
+
 func podIPBlock(cidr, node string, conditions ...metav1.Condition) *v1alpha1.PodIPBlock {
 	b := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(cidr, "/", "-")}}
 	b.Spec.CIDR, b.Spec.NodeName, b.Status.Conditions = cidr, node, conditions
@@ -55,6 +76,7 @@ func podAt(node, address string) *corev1.Pod {
 func TestRulesOfPools(t *testing.T) {
 	const a, b = "10.0.0.0/27", "10.0.0.32/27"
 	cooling := metav1.Condition{Type: v1alpha1.BlockCoolingDown, Status: metav1.ConditionTrue}
+	draining := metav1.Condition{Type: v1alpha1.BlockDraining, Status: metav1.ConditionTrue}
 	going := podAt("n1", "10.0.0.33")
 	now := metav1.Now()
 	going.DeletionTimestamp = &now
@@ -76,8 +98,12 @@ func TestRulesOfPools(t *testing.T) {
 			listed("n1", OperatorWriter, ""), podIPBlock(a, "n1"), podIPBlock(a, "n1", cooling), listed("n1", OperatorWriter, "", a),
 		}},
 		"created over what is assigned to another": {
-			versions: []client.Object{podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a), podIPBlock("10.0.0.0/26", "n2")},
+			versions: []client.Object{listed("n1", AgentWriter, "", a), podIPBlock("10.0.0.0/26", "n2")},
 			want:     []string{"rule 1, PodIPBlock 10.0.0.0-26: 10.0.0.0/26 created for n2 while n1 is assigned a part of it"},
+		},
+		"created over a block of another, and assigned": {
+			versions: []client.Object{podIPBlock(a, "n1"), listed("n2", OperatorWriter, ""), listed("n1", AgentWriter, "", a), podIPBlock("10.0.0.0/26", "n2"), listed("n2", OperatorWriter, "", "10.0.0.0/26")},
+			want:     []string{"rule 1, CiliumNode n2: assigned 10.0.0.0/26 by cilium-pool-operator, which overlaps a CIDR of n1"},
 		},
 		"two nodes are assigned the same": {
 			versions: []client.Object{
@@ -100,6 +126,32 @@ func TestRulesOfPools(t *testing.T) {
 		"returned with the router in it": {
 			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "10.0.0.40", a, b), listed("n1", AgentWriter, "10.0.0.40", a)},
 			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-agent while the agent itself has 10.0.0.40"},
+		},
+		"a part of its own is assigned beside it": {
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock("10.0.0.0/28", "n1"), listed("n1", OperatorWriter, "", a), listed("n1", OperatorWriter, "", a, "10.0.0.0/28")},
+			want:     []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/28 by cilium-pool-operator beside a CIDR that it overlaps"},
+		},
+		"written in another order": {
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", AgentWriter, "", a), listed("n1", OperatorWriter, "", b, a)},
+			want:     []string{"rule 3, CiliumNode n1: the list was in order"},
+		},
+		"requests are changed": {
+			versions: []client.Object{listed("n1", AgentWriter, ""), asking(listed("n1", AgentWriter, ""), AgentWriter, 1), asking(listed("n1", OperatorWriter, ""), OperatorWriter, 2)},
+			want:     []string{"rule 7, CiliumNode n1: requests of the agent were changed by cilium-pool-operator"},
+		},
+		"parked as it drains": {versions: []client.Object{
+			podIPBlock(a, "n1", draining), podIPBlock(b, "n1"), listed("n1", AgentWriter, "", a, b), parked("n1", a, b),
+		}},
+		"parked in service": {
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", AgentWriter, "", a, b), parked("n1", a, b)},
+			want:     []string{"rule 2, CiliumNode n1: 10.0.0.0/27 of pool default was parked, and does not drain"},
+		},
+		"all are parked": {
+			versions: []client.Object{podIPBlock(a, "n1", draining), podIPBlock(b, "n1", draining), listed("n1", AgentWriter, "", a, b), parked("n1", a), parked("n1", a+" "+b)},
+			want: []string{
+				"rule 2, CiliumNode n1: 10.0.0.32/27 removed by", "rule 2, CiliumNode n1: 10.0.0.0/27 of pool default was parked, and no entry",
+				"rule 2, CiliumNode n1: [10.0.0.0/27 of pool default 10.0.0.32/27 of pool default] are parked at once", "rule 2, CiliumNode n1: 10.0.0.32/27 of pool default was parked, and no entry",
+			},
 		},
 		"a block is deleted while it is assigned": {
 			versions: []client.Object{podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a)},
@@ -146,18 +198,39 @@ func finds(t *testing.T, w *Rules, want []string) {
 // operator makes an object with its former content, or a block.
 func TestDeletedAndMadeAgain(t *testing.T) {
 	const a, b = "10.0.0.0/27", "10.0.0.32/27"
+	cooling := metav1.Condition{Type: v1alpha1.BlockCoolingDown, Status: metav1.ConditionTrue}
+	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 27, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/24"}}}
 	older := listed("n1", AgentWriter, "", a)
 	older.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n1", UID: "older"}}
 	for name, test := range map[string]struct {
 		was   *ciliumv2.CiliumNode
 		pod   string // its address
+		then  []client.Object
 		again *ciliumv2.CiliumNode
 		want  []string
 	}{
-		"put back":                  {was: listed("n1", AgentWriter, "", a), again: listed("n1", OperatorWriter, "", a)},
-		"put back, with its blocks": {was: listed("n1", AgentWriter, ""), again: listed("n1", OperatorWriter, "", a)},
+		"put back":                          {was: listed("n1", AgentWriter, "", a), again: listed("n1", OperatorWriter, "", a)},
+		"put back, with its blocks":         {was: listed("n1", AgentWriter, ""), again: listed("n1", OperatorWriter, "", a)},
+		"put back, with an entry of a user": {was: listed("n1", AgentWriter, "", a, b), again: listed("n1", OperatorWriter, "", a, b)},
 		"put back, with more": {
 			was: listed("n1", AgentWriter, "", a), again: listed("n1", OperatorWriter, "", a, b),
+			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
+		},
+		"put back before its block": {
+			was: listed("n1", AgentWriter, "", a, b), then: []client.Object{pool}, again: listed("n1", OperatorWriter, "", a, b),
+			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
+		},
+		"put back for another's block": {
+			was: listed("n1", AgentWriter, "", a, b), then: []client.Object{podIPBlock(b, "n2")}, again: listed("n1", OperatorWriter, "", a, b),
+			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
+		},
+		"put back as its block cools down": {
+			was: listed("n1", AgentWriter, "", a), then: []client.Object{podIPBlock(a, "n1", cooling)}, again: listed("n1", OperatorWriter, "", a),
+			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/27 by cilium-pool-operator, and it has no such block"},
+		},
+		"put back under another Node": {
+			was: listed("n1", AgentWriter, "", b), then: []client.Object{nil, node("n1")}, again: listed("n1", OperatorWriter, "", b),
 			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
 		},
 		"made by hand": {was: listed("n1", AgentWriter, "", a), again: listed("n1", "kubectl", "", b)},
@@ -184,6 +257,13 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 				see(invariant.KindPod, nil, podAt("n1", test.pod))
 			}
 			see(invariant.KindCiliumNode, test.was, nil)
+			for _, o := range test.then {
+				if o == nil {
+					see(invariant.KindNode, node("n1"), nil)
+				} else {
+					see(kindOfObject(o), nil, o)
+				}
+			}
 			if test.again != nil {
 				see(invariant.KindCiliumNode, nil, test.again)
 			}
@@ -212,6 +292,8 @@ func kindOfObject(o client.Object) invariant.Kind {
 	switch o.(type) {
 	case *v1alpha1.PodIPBlock:
 		return invariant.KindBlock
+	case *v1alpha1.PodIPPool:
+		return invariant.KindPool
 	case *corev1.Pod:
 		return invariant.KindPod
 	case *corev1.Node:
@@ -235,26 +317,11 @@ func TestWritersAreCounted(t *testing.T) {
 	}
 }
 
-func TestNodeCIDRs(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{ipv4PodCIDR: "10.0.0.0/27", ipv6PodCIDR: "fd00::/122"}}}
-	if got := NodeCIDRs(node); len(got) != 2 {
-		t.Errorf("annotations say %v", got)
-	}
-	node.Spec.PodCIDRs = []string{"10.1.0.0/24"}
-	if got := NodeCIDRs(node); len(got) != 2 || got[0].String() != "10.1.0.0/24" || got[1].String() != "fd00::/122" {
-		t.Errorf("spec and annotation say %v", got)
-	}
-	node.Spec.PodCIDRs = []string{"fd01::/122", "10.1.0.0/24"}
-	if got := NodeCIDRs(node); len(got) != 2 || got[0].String() != "10.1.0.0/24" || got[1].String() != "fd01::/122" {
-		t.Errorf("the spec says %v", got)
-	}
-}
-
 // node returns a Node that assigns CIDRs to its agent.
 func node(name string, cidrs ...string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, c := range cidrs {
-		n.Annotations[ipv4PodCIDR] = c
+		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, c)
 	}
 	return n
 }

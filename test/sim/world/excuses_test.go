@@ -21,6 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // small is a new world of one operator and two nodes.
@@ -180,7 +181,7 @@ func TestIsLeftWith(t *testing.T) {
 	holds("with nothing listed", false)
 	for _, cidr := range []netip.Prefix{first, second} {
 		cn := w.api.Get(KindCiliumNode, "n1").DeepCopyObject().(*ciliumv2.CiliumNode)
-		cn.Spec.IPAM.Pools.Allocated = allocatedOf([]listed{{crd.DefaultCiliumPool, cidr}})
+		cn.Spec.IPAM.Pools.Allocated = allocatedOf([]whole.Entry{{Pool: crd.DefaultCiliumPool, CIDR: cidr}})
 		w.must(w.api.Update(cn, false))
 		holds("before it has seen its list", true)
 		m.observe()
@@ -294,7 +295,9 @@ func TestReturnsUnseen(t *testing.T) {
 		test.change(&g)
 		w := small(t, func(c *Config) { c.Settings.Mode = g.mode })
 		w.operators[0].current, w.rules.writer = &g.f, w.operators[0]
-		if got := w.rules.returnsUnseen(blockIn(first, g.whose, ""), g.why); got != test.want {
+		b := blockIn(first, g.whose, "")
+		b.Status.Conditions = []metav1.Condition{{Type: v1alpha1.BlockCoolingDown, Status: metav1.ConditionTrue, Reason: g.why}}
+		if got := w.rules.returnsUnseen(Version{Kind: KindBlock, Old: b}); got != test.want {
 			t.Errorf("%s: got %t, want %t", name, got, test.want)
 		}
 	}

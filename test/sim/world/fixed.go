@@ -14,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // podCIDROf returns the podCIDR of a family that a Node assigns to its agent.
@@ -70,20 +71,14 @@ func (m *machine) hasPodCIDRs() bool {
 	})
 }
 
-// checkFixed checks an operator's write to a Node: one of its own blocks per family, which no other
-// node has, and only once.
+// checkFixed checks the podCIDRs that an operator assigns to a Node.
 func (r *modeRules) checkFixed(v Version) {
 	if !r.fixed() || v.New == nil {
 		return
 	}
-	for _, f := range ipalloc.Families() {
-		before, had := podCIDROf(v.Old, f)
-		after, has := podCIDROf(v.New, f)
-		switch {
-		case had && before != after:
-			r.violate(2, "the podCIDR of Node %s was %s, and now is %s: its agent takes another when it starts again", v.Key, before, after)
-		case has && !had:
-			r.checkPodCIDR(v.New, r.machine(v.Key), after)
+	for _, cidr := range podCIDRsOf(v.New) {
+		if !slices.Contains(podCIDRsOf(v.Old), cidr) {
+			r.checkPodCIDR(v.New, r.machine(v.Key), cidr)
 		}
 	}
 }
@@ -178,44 +173,24 @@ func (m *machine) leavePods() {
 	m.evicted = false
 }
 
-// checkAssigned checks that a CIDR assigned to a node is a block of it, and not another node's, and
-// that no pod elsewhere has an address in it.
+// checkAssigned checks that no pod elsewhere has an address in a CIDR assigned to a node.
 func (r *modeRules) checkAssigned(m *machine, cidr netip.Prefix) {
-	if b := r.Block(crd.BlockName(cidr)); b == nil || b.Spec.NodeName != m.name {
-		r.violate(1, "node %s was assigned %s, which is no block of it", m.name, cidr)
-	}
 	for _, other := range r.machines {
-		if other == m {
-			continue
-		}
-		if assigned := r.Assigned(other.name); slices.ContainsFunc(assigned, cidr.Overlaps) {
-			r.violate(1, "%s is for node %s, and node %s is assigned %v", cidr, m.name, other.name, assigned)
-		}
 		for slot, e := range other.endpoints {
-			if slices.ContainsFunc(e.addrs(), cidr.Contains) && !e.forfeited {
+			if other != m && slices.ContainsFunc(e.addrs(), cidr.Contains) && !e.forfeited {
 				r.violate(1, "%s is for node %s, and pod %s on node %s has %v", cidr, m.name, slot, other.name, e.addrs())
 			}
 		}
 	}
 }
 
-// checkUnassigned checks that a block that is deleted, or that another node gets, is not
-// assigned to any Node, and that no pod elsewhere has an address in it. Of two overlapping
-// blocks, the later one may be created before its claimer can know of the other.
+// checkUnassigned checks that no pod elsewhere has an address in a block that is deleted, or that
+// another node gets.
 func (r *modeRules) checkUnassigned(b *v1alpha1.PodIPBlock, how string) {
-	cidr := cidrOf(b)
 	for _, m := range r.machines {
-		if !r.fixed() || how == "claimed" && m.name == b.Spec.NodeName {
-			continue
-		}
-		for _, assigned := range podCIDRsOf(r.api.Get(KindNode, m.name)) {
-			if assigned.Overlaps(cidr) && !r.isBeside(b, m.name, assigned) {
-				r.violate(1, "block %s was %s, and Node %s is assigned %s", b.Name, how, m.name, assigned)
-			}
-		}
 		for slot, e := range m.endpoints {
 			for _, addr := range e.addrs() {
-				if cidr.Contains(addr) && !e.forfeited && m.name != b.Spec.NodeName && !r.inBlockOf(m.name, addr) {
+				if r.fixed() && cidrOf(b).Contains(addr) && !e.forfeited && m.name != b.Spec.NodeName && !r.inBlockOf(m.name, addr) {
 					r.violate(1, "block %s was %s, and pod %s on node %s has %s", b.Name, how, slot, m.name, addr)
 				}
 			}
@@ -244,7 +219,7 @@ func (r *settledRules) checkFixedRest(when string, m *machine) {
 		case has && m.old != nil && !slices.Contains(m.old.CIDRs, assigned):
 			r.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.CIDRs, assigned)
 		case has:
-			r.checkAssignedRest(when, m, listed{crd.DefaultCiliumPool, assigned})
+			r.checkAssignedRest(when, m, whole.Entry{Pool: crd.DefaultCiliumPool, CIDR: assigned})
 		}
 	}
 	r.checkCooledRest(when, m)

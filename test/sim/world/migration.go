@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // migration moves nodes into crd mode, or back, by kubectl cilium-pool migrate.
@@ -49,9 +50,9 @@ func (mg *migration) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 			}
 		}
 	case adopt.MultiPool:
-		var list []listed
+		var list []whole.Entry
 		for _, p := range cidrs {
-			list = append(list, listed{cmp.Or(mg.cfg.Move.Pools[p], crd.DefaultCiliumPool), p})
+			list = append(list, whole.Entry{Pool: cmp.Or(mg.cfg.Move.Pools[p], crd.DefaultCiliumPool), CIDR: p})
 		}
 		cn.Spec.IPAM.Pools.Allocated = allocatedOf(list)
 	case adopt.Kubernetes:
@@ -75,8 +76,8 @@ func (mg *migration) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 // isOfAnotherPool reports whether a pod that was created in crd mode has an address of a CIDR
 // that the node's old list has for a Cilium pool other than the default one (docs/migration.md).
 func (m *machine) isOfAnotherPool(e *endpoint, addr netip.Addr) bool {
-	return m.w.cfg.Move != nil && m.whole != nil && slices.ContainsFunc(listedIn(m.seen), func(l listed) bool {
-		return l.cidr.Contains(addr) && l.pool == m.w.cfg.Move.Pools[l.cidr] && e.pools[ipalloc.FamilyOf(addr)] == crd.DefaultCiliumPool
+	return m.w.cfg.Move != nil && m.whole != nil && slices.ContainsFunc(listedIn(m.seen), func(l whole.Entry) bool {
+		return l.CIDR.Contains(addr) && l.Pool == m.w.cfg.Move.Pools[l.CIDR] && e.pools[ipalloc.FamilyOf(addr)] == crd.DefaultCiliumPool
 	})
 }
 
@@ -84,10 +85,10 @@ func (m *machine) isOfAnotherPool(e *endpoint, addr netip.Addr) bool {
 // cilium-operator does: all that the node has may be of one pool, or in use.
 func (mg *migration) refill(m *machine) {
 	cn, ok := mg.api.Get(KindCiliumNode, m.name).DeepCopyObject().(*ciliumv2.CiliumNode)
-	list := entriesOf(cn)
+	list := whole.Entries(cn)
 	for i, pool := range sortedKeys(mg.cfg.Reserve) {
 		for _, text := range []string{"10.9.%s.%d/29", "fd09::%s0%d/125"}[:len(m.families)] {
-			if l := (listed{pool, netip.MustParsePrefix(fmt.Sprintf(text, m.name[1:], 8*i))}); !slices.Contains(list, l) {
+			if l := (whole.Entry{Pool: pool, CIDR: netip.MustParsePrefix(fmt.Sprintf(text, m.name[1:], 8*i))}); !slices.Contains(list, l) {
 				list = append(list, l)
 			}
 		}
@@ -183,7 +184,7 @@ func (mg *migration) checkElsewhere(v Version) {
 			mg.violate(7, "%s was marked for release on node %s, which another IPAM serves", key, v.Key)
 		}
 	}
-	if before, after := given(old, mg.cfg.Move.From), given(now, mg.cfg.Move.From); !slices.Equal(before, after) || !slices.Equal(entriesOf(old), entriesOf(now)) {
+	if before, after := given(old, mg.cfg.Move.From), given(now, mg.cfg.Move.From); !slices.Equal(before, after) || !slices.Equal(whole.Entries(old), whole.Entries(now)) {
 		mg.violate(7, "node %s was given %v by another IPAM, and now %v", v.Key, before, after)
 	}
 }

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
-	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
-	"github.com/cilium/cilium/pkg/node/addressing"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -20,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // modeRules judge writes in multi-pool and kubernetes mode.
@@ -47,38 +45,22 @@ func (r *modeRules) checkCiliumPool(v Version) {
 // checkServed checks that a CIDR that an operator lists on a node is listed under the pool that
 // its PodIPPool serves, if that exists. An operator may not have seen yet that people made one
 // of the same name for another pool (docs/reliability.md).
-func (r *modeRules) checkServed(node string, l listed) {
-	b, ok := r.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
+func (r *modeRules) checkServed(node string, l whole.Entry) {
+	b, ok := r.api.Get(KindBlock, crd.BlockName(l.CIDR)).(*v1alpha1.PodIPBlock)
 	if !ok {
 		return
 	}
-	if pool, ok := r.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok && crd.CiliumPoolOf(pool) != l.pool && r.rules.writer.current.serves[pool.Name] != l.pool {
+	if pool, ok := r.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok && crd.CiliumPoolOf(pool) != l.Pool && r.rules.writer.current.serves[pool.Name] != l.Pool {
 		r.violate(10, "%s was listed on node %s, and PodIPPool %s serves another pool", l, node, pool.Name)
 	}
 }
 
-// checkOnce checks that no address of a CIDR that an operator lists on a node is listed twice.
-func (r *modeRules) checkOnce(node string, l listed, others []listed) {
-	for _, other := range others {
-		if other.cidr.Overlaps(l.cidr) {
-			r.violate(1, "%s was listed on node %s beside %s", l, node, other)
-		}
-	}
-}
-
-// checkParked checks the CIDRs that an operator parks or lists again.
+// checkParked checks the CIDRs that an operator parks, while their agent is settled, or lists again.
 func (r *modeRules) checkParked(node string, old, now *ciliumv2.CiliumNode) {
-	before, after := parkedIn(old), parkedIn(now)
+	before, after, f := parkedIn(old), parkedIn(now), r.rules.writer.current
 	for _, cidr := range after {
-		if slices.Contains(before, cidr) {
-			continue
-		}
-		if len(after) > 1 {
-			r.violate(2, "%v of node %s are parked at once", after, node)
-		}
-		r.checkPark(node, cidr)
-		if !keepsEntry(old, now, cidr) {
-			r.violate(2, "%s of node %s was parked, and no entry of its pool is left: its agent will not see that", cidr, node)
+		if !slices.Contains(before, cidr) && f != nil && !f.settled {
+			r.violate(2, "%s of node %s was parked while its agent may restart", cidr, node)
 		}
 	}
 	for _, cidr := range before {
@@ -89,25 +71,6 @@ func (r *modeRules) checkParked(node string, old, now *ciliumv2.CiliumNode) {
 			r.violate(2, "%s of node %s was listed again, and nothing is known to use it: its agent will allocate from it", cidr, node)
 		}
 	}
-}
-
-// checkPark checks that a parked block drains, and that its agent is settled.
-func (r *modeRules) checkPark(node string, cidr netip.Prefix) {
-	if f := r.rules.writer.current; f != nil && !f.settled {
-		r.violate(2, "%s of node %s was parked while its agent may restart", cidr, node)
-	}
-	if b, ok := r.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock); ok && !r.hasDrained(b) {
-		r.violate(2, "%s of node %s was parked, and does not drain", cidr, node)
-	}
-}
-
-// hasDrained reports whether a block of a node drains, or once did. After a backup is restored
-// the block is another object, in service again, which an operator may not have seen yet.
-func (r *modeRules) hasDrained(b *v1alpha1.PodIPBlock) bool {
-	return slices.ContainsFunc(r.api.history[KindBlock], func(v Version) bool {
-		was, ok := v.New.(*v1alpha1.PodIPBlock)
-		return ok && was.Name == b.Name && was.Spec.NodeName == b.Spec.NodeName && phaseOf(was) == v1alpha1.BlockDraining
-	})
 }
 
 // keepMaskSizes is the validation in the CustomResourceDefinition of CiliumPodIPPools.
@@ -195,40 +158,19 @@ func (r *settledRules) checkCiliumPoolsRest(when string) {
 	}
 }
 
-// parkedSuffix ends the names of the reserved pools under which blocks are parked.
-const parkedSuffix = ".draining.cilium-pool.io"
-
 // parkedIn returns the parked CIDRs of an agent's list.
 func parkedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	var out []netip.Prefix
-	for _, l := range entriesOf(cn) {
-		if strings.HasSuffix(l.pool, parkedSuffix) {
-			out = append(out, l.cidr)
+	for _, l := range whole.Entries(cn) {
+		if l.Parked {
+			out = append(out, l.CIDR)
 		}
 	}
 	return out
-}
-
-// keepsEntry reports whether the pool from which a CIDR was parked still has an entry.
-func keepsEntry(old, now *ciliumv2.CiliumNode, cidr netip.Prefix) bool {
-	for _, l := range entriesOf(old) {
-		if l.cidr == cidr {
-			return slices.ContainsFunc(now.Spec.IPAM.Pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == l.pool })
-		}
-	}
-	return false
 }
 
 // ownIn returns the agent's own addresses.
-func ownIn(cn *ciliumv2.CiliumNode) []netip.Addr {
-	var out []netip.Addr
-	for _, a := range cn.Spec.Addresses {
-		if addr, err := netip.ParseAddr(a.IP); err == nil && a.Type == addressing.NodeCiliumInternalIP {
-			out = append(out, addr)
-		}
-	}
-	return out
-}
+func ownIn(cn *ciliumv2.CiliumNode) []netip.Addr { return whole.OwnAddresses(cn) }
 
 // lostParked reports that an agent saw the CIDR of an address parked when it
 // started: it cannot restore the pod (docs/modes.md).
@@ -246,15 +188,15 @@ func (r *settledRules) checkParkedRest(when string, m *machine, cn *ciliumv2.Cil
 		return
 	}
 	for _, l := range listedIn(cn) {
-		b, ok := r.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
-		if !ok || phaseOf(b) != v1alpha1.BlockDraining || r.modeRules.isLost(m, l.cidr) {
+		b, ok := r.api.Get(KindBlock, crd.BlockName(l.CIDR)).(*v1alpha1.PodIPBlock)
+		if !ok || phaseOf(b) != v1alpha1.BlockDraining || r.modeRules.isLost(m, l.CIDR) {
 			continue
 		}
 		switch {
-		case r.space.freeBlocks(m.name, l.cidr.Addr().Is4(), l.pool) <= r.closedTo(m, ipalloc.FamilyOf(l.cidr.Addr())): // no block could take its place
-		case !m.whole.Uses(l.cidr):
+		case r.space.freeBlocks(m.name, l.CIDR.Addr().Is4(), l.Pool) <= r.closedTo(m, ipalloc.FamilyOf(l.CIDR.Addr())): // no block could take its place
+		case !m.whole.Uses(l.CIDR):
 			r.violate(9, "%s: block %s of node %s drains, is empty, and is still listed", when, b.Name, m.name)
-		case !slices.Contains(m.whole.Closed(), l.cidr) && (b.Status.Closed == nil || r.hasNewer(m, l.cidr, b.Status.Closed.Since.Time)):
+		case !slices.Contains(m.whole.Closed(), l.CIDR) && (b.Status.Closed == nil || r.hasNewer(m, l.CIDR, b.Status.Closed.Since.Time)):
 			r.violate(9, "%s: block %s of node %s drains, and its agent gives addresses of it to new pods", when, b.Name, m.name)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // queries read the API server's objects. They know neither processes nor agents.
@@ -44,11 +45,11 @@ func (q *queries) ciliumPool(name string) *ciliumv2alpha1.CiliumPodIPPool {
 
 // isListed reports whether a node lists a CIDR of a Cilium pool.
 func (q *queries) isListed(pool string) bool {
-	return slices.ContainsFunc(q.allListed(), func(l listed) bool { return l.pool == pool })
+	return slices.ContainsFunc(q.allListed(), func(l whole.Entry) bool { return l.Pool == pool })
 }
 
 // allListed returns the lists of all agents.
-func (q *queries) allListed() (out []listed) {
+func (q *queries) allListed() (out []whole.Entry) {
 	for _, cn := range list[ciliumv2.CiliumNode](q.api, KindCiliumNode) {
 		out = append(out, listedIn(cn)...)
 	}
@@ -68,7 +69,7 @@ func (q *queries) servesFamily(ciliumPool string, f ipalloc.Family) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(q.allListed(), func(l listed) bool { return l.pool == ciliumPool && ipalloc.FamilyOf(l.cidr.Addr()) == f })
+	return slices.ContainsFunc(q.allListed(), func(l whole.Entry) bool { return l.Pool == ciliumPool && ipalloc.FamilyOf(l.CIDR.Addr()) == f })
 }
 
 // clusterHas returns the cluster's own addresses, as far as operators read them.
@@ -160,11 +161,11 @@ func (q *queries) families() []ipalloc.Family {
 }
 
 // onAnyGrid reports whether a pool that is not being deleted could have cut a CIDR for a node.
-func (q *queries) onAnyGrid(node string, l listed) bool {
-	c := l.cidr
+func (q *queries) onAnyGrid(node string, l whole.Entry) bool {
+	c := l.CIDR
 	for _, pool := range q.pools() {
 		cidrs, bits := ranges(pool, c.Addr().Is4())
-		if pool.DeletionTimestamp == nil && q.selects(pool, node) && crd.CiliumPoolOf(pool) == l.pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
+		if pool.DeletionTimestamp == nil && q.selects(pool, node) && crd.CiliumPoolOf(pool) == l.Pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
 			return netip.MustParsePrefix(r.CIDR).Contains(c.Addr())
 		}) {
 			return true

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // settledRules judge a world at rest.
@@ -53,9 +54,9 @@ func (r *settledRules) checkRest(when string) {
 // checkAssignedRest checks at rest that a CIDR assigned to an agent is a block of its node. A
 // block that was removed by force is recreated if a pool could have cut it, and is foreign from
 // then on otherwise (docs/reliability.md).
-func (r *settledRules) checkAssignedRest(when string, m *machine, l listed) {
-	if b := r.Block(crd.BlockName(l.cidr)); b != nil && b.Spec.NodeName != m.name || b == nil && r.onAnyGrid(m.name, l) {
-		r.violate(9, "%s: node %s is assigned %s, which is no block of it", when, m.name, l.cidr)
+func (r *settledRules) checkAssignedRest(when string, m *machine, l whole.Entry) {
+	if b := r.Block(crd.BlockName(l.CIDR)); b != nil && b.Spec.NodeName != m.name || b == nil && r.onAnyGrid(m.name, l) {
+		r.violate(9, "%s: node %s is assigned %s, which is no block of it", when, m.name, l.CIDR)
 	}
 }
 

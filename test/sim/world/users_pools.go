@@ -18,6 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // poolUsers edit PodIPPools, CiliumPodIPPools and namespaces.
@@ -184,7 +185,7 @@ func (m *machine) listForeign(cn *ciliumv2.CiliumNode, pool string) {
 		(*lists)[i].CIDRs = append((*lists)[i].CIDRs, iputil.PrefixFrom(foreign))
 		return
 	}
-	*lists = slices.Insert(*lists, i, allocatedOf([]listed{{pool, foreign}})[0])
+	*lists = slices.Insert(*lists, i, allocatedOf([]whole.Entry{{Pool: pool, CIDR: foreign}})[0])
 }
 
 func (u *poolUsers) editPool(what string) {

@@ -1,10 +1,8 @@
 package world
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
@@ -14,41 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// listed is a CIDR on an agent's list, for a Cilium pool.
-type listed struct {
-	pool string
-	cidr netip.Prefix
-}
-
-// compare orders CIDRs as agents write their list.
-func (l listed) compare(other listed) int {
-	return cmp.Or(strings.Compare(l.pool, other.pool), l.cidr.Compare(other.cidr))
-}
-
-func (l listed) String() string { return l.cidr.String() + " of pool " + l.pool }
-
 // listedIn returns an agent's list. A parked CIDR is listed for its own pool.
-func listedIn(cn *ciliumv2.CiliumNode) []listed {
-	out := entriesOf(cn)
+func listedIn(cn *ciliumv2.CiliumNode) []whole.Entry {
+	out := whole.Entries(cn)
 	for i := range out {
-		out[i].pool, _ = strings.CutSuffix(out[i].pool, parkedSuffix)
-	}
-	return out
-}
-
-// entriesOf returns an agent's list as it stands.
-func entriesOf(cn *ciliumv2.CiliumNode) []listed {
-	var out []listed
-	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		for _, p := range entry.CIDRs {
-			out = append(out, listed{entry.Pool, p.Prefix})
-		}
+		out[i].Parked = false
 	}
 	return out
 }
@@ -57,20 +31,20 @@ func entriesOf(cn *ciliumv2.CiliumNode) []listed {
 func allocatedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	var out []netip.Prefix
 	for _, l := range listedIn(cn) {
-		out = append(out, l.cidr)
+		out = append(out, l.CIDR)
 	}
 	return out
 }
 
 // allocatedOf returns pools.allocated with these CIDRs, in the agents' order.
-func allocatedOf(list []listed) []ipamtypes.IPAMPoolAllocation {
+func allocatedOf(list []whole.Entry) []ipamtypes.IPAMPoolAllocation {
 	var out []ipamtypes.IPAMPoolAllocation
-	for _, l := range slices.SortedFunc(slices.Values(list), listed.compare) {
-		if len(out) == 0 || out[len(out)-1].Pool != l.pool {
-			out = append(out, ipamtypes.IPAMPoolAllocation{Pool: l.pool})
+	for _, l := range slices.SortedFunc(slices.Values(list), whole.Entry.Compare) {
+		if len(out) == 0 || out[len(out)-1].Pool != l.Under() {
+			out = append(out, ipamtypes.IPAMPoolAllocation{Pool: l.Under()})
 		}
 		last := &out[len(out)-1]
-		last.CIDRs = append(last.CIDRs, iputil.PrefixFrom(l.cidr))
+		last.CIDRs = append(last.CIDRs, iputil.PrefixFrom(l.CIDR))
 	}
 	return out
 }
@@ -115,7 +89,7 @@ func (m *machine) update() {
 	}
 	cn := m.seen.DeepCopy()
 	cn.Spec.IPAM.Pools = multipool.Spec(m.whole.Update())
-	before, after := entriesOf(m.seen), entriesOf(cn)
+	before, after := whole.Entries(m.seen), whole.Entries(cn)
 	if !slices.Equal(before, after) || !equality.Semantic.DeepEqual(cn.Spec.IPAM.Pools.Requested, m.seen.Spec.IPAM.Pools.Requested) {
 		stored, err := m.w.api.Update(cn, false)
 		if err != nil {
@@ -131,8 +105,7 @@ func (m *machine) update() {
 	}
 }
 
-// checkWhole checks an operator's write of a list: only blocks of the node, without removals, and
-// in the agents' own order.
+// checkWhole checks the CIDRs that an operator adds to a list.
 func (r *modeRules) checkWhole(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -142,36 +115,21 @@ func (r *modeRules) checkWhole(v Version) {
 	if old == nil {
 		old = &ciliumv2.CiliumNode{}
 	}
-	before, after := listedIn(old), listedIn(now)
-	for _, l := range before {
-		if !slices.Contains(after, l) {
-			r.violate(2, "%s was taken off the list of node %s, whose agent may just have given an address of it to a pod", l, v.Key)
-		}
-	}
-	back := r.listedBefore(v.Key)
-	for i, l := range after {
-		again := slices.Contains(back, l)
-		if slices.Contains(before, l) || again && v.Old == nil && r.isForeign(v.Key, l) {
+	before, back := listedIn(old), r.listedBefore(v.Key)
+	for _, l := range listedIn(now) {
+		if slices.Contains(before, l) {
 			continue
 		}
-		r.checkAssigned(r.machine(v.Key), l.cidr)
-		r.checkOnce(v.Key, l, slices.Delete(slices.Clone(after), i, i+1))
-		if !again {
+		r.checkAssigned(r.machine(v.Key), l.CIDR)
+		if !slices.Contains(back, l) {
 			r.checkServed(v.Key, l)
 		}
 	}
 	r.checkParked(v.Key, old, now)
-	was, is := entriesOf(old), entriesOf(now)
-	if sorted := listed.compare; slices.IsSortedFunc(was, sorted) && !slices.IsSortedFunc(is, sorted) {
-		r.violate(3, "the list of node %s was in order, and now is %v: its agent will write it again", v.Key, is)
-	}
-	if !equality.Semantic.DeepEqual(old.Spec.IPAM.Pools.Requested, now.Spec.IPAM.Pools.Requested) {
-		r.violate(7, "what the agent of node %s asks for was changed", v.Key)
-	}
 }
 
 // listedBefore returns a CiliumNode's list before its last deletion; it is restored like that.
-func (r *modeRules) listedBefore(node string) []listed {
+func (r *modeRules) listedBefore(node string) []whole.Entry {
 	var last *ciliumv2.CiliumNode
 	for _, v := range r.api.history[KindCiliumNode] {
 		if v.Key == node && v.New == nil {
@@ -182,11 +140,6 @@ func (r *modeRules) listedBefore(node string) []listed {
 		return nil
 	}
 	return listedIn(last)
-}
-
-// isForeign reports whether a CIDR is neither a block nor one that a pool could create.
-func (r *modeRules) isForeign(node string, l listed) bool {
-	return r.api.Get(KindBlock, crd.BlockName(l.cidr)) == nil && !r.onAnyGrid(node, l)
 }
 
 // checkUnknown checks that no agent can still allocate an address of a block that is deleted, or
@@ -247,7 +200,7 @@ func (r *settledRules) checkWholeRest(when string, m *machine, cn *ciliumv2.Cili
 			// It was assigned again and returned.
 		case r.modeRules.isPartOfListed(b, entries):
 			// It leaves with the block that it overlaps.
-		case !slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
+		case !slices.ContainsFunc(entries, func(l whole.Entry) bool { return l.CIDR.String() == b.Spec.CIDR }):
 			r.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, b.Name, m.name)
 		}
 	}
@@ -260,9 +213,9 @@ func (r *settledRules) checkWholeRest(when string, m *machine, cn *ciliumv2.Cili
 }
 
 // isPartOfListed reports whether a block overlaps another that is assigned to its node.
-func (r *modeRules) isPartOfListed(b *v1alpha1.PodIPBlock, entries []listed) bool {
+func (r *modeRules) isPartOfListed(b *v1alpha1.PodIPBlock, entries []whole.Entry) bool {
 	cidr := cidrOf(b)
-	return slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.Overlaps(cidr) && r.isBeside(b, b.Spec.NodeName, l.cidr) })
+	return slices.ContainsFunc(entries, func(l whole.Entry) bool { return l.CIDR.Overlaps(cidr) && r.isBeside(b, b.Spec.NodeName, l.CIDR) })
 }
 
 // checkRequestedRest checks at rest that a node has the addresses of a pool and a family that
@@ -271,8 +224,8 @@ func (r *modeRules) isPartOfListed(b *v1alpha1.PodIPBlock, entries []listed) boo
 func (r *settledRules) checkRequestedRest(when string, m *machine, request ipamtypes.IPAMPoolRequest, f ipalloc.Family) {
 	has, needed := 0, [2]int{ipalloc.IPv4: request.Needed.IPv4Addrs, ipalloc.IPv6: request.Needed.IPv6Addrs}[f]
 	for _, l := range listedIn(r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)) {
-		if l.pool == request.Pool && ipalloc.FamilyOf(l.cidr.Addr()) == f {
-			has += len(multipool.Inner(l.cidr))
+		if l.Pool == request.Pool && ipalloc.FamilyOf(l.CIDR.Addr()) == f {
+			has += len(multipool.Inner(l.CIDR))
 		}
 	}
 	if r.cfg.Settings.ParkBlocks && len(r.cfg.Families) > 1 && r.space.room(m.name) == 0 {

@@ -11,14 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // writeRules judge each write, and each address that an agent assigns or loses.
 type writeRules struct {
 	*World
-	judge *invariant.Judge
+	judge      *invariant.Judge
+	wholeJudge *whole.Rules // nil: agents are assigned single addresses
 	// writer is the operator of the write in progress, or nil; byMover: it is a write of kubectl
 	// cilium-pool.
 	writer  *Operator
@@ -34,7 +37,7 @@ type writeRules struct {
 
 func newWriteRules(w *World) *writeRules {
 	return &writeRules{
-		World: w, judge: invariant.NewJudge(w.cfg.Settings.Defaults.Cooldown - 2*w.cfg.Skew),
+		World: w, wholeJudge: newWholeJudge(w.cfg.Settings.Mode), judge: invariant.NewJudge(w.cfg.Settings.Defaults.Cooldown - 2*w.cfg.Skew),
 		excused: map[netip.Addr]excuse{}, left: map[netip.Addr]string{},
 		torn: map[string]tornBlock{}, first: map[types.UID]firstClaim{}, hours: map[hourKey]hour{},
 	}
@@ -67,7 +70,7 @@ func (r *writeRules) stored(v Version) {
 
 // judged checks a version of a kind that the rules are about.
 func (r *writeRules) judged(v Version) {
-	change := invariant.Change{Kind: invariant.Kind(v.Kind.String()), Name: v.Key, Version: v.Version, Received: r.clock.now, New: v.New}
+	change := invariant.Change{Kind: invariant.Kind(v.Kind.String()), Name: v.Key, Version: v.Version, Received: r.clock.now, Old: v.Old, New: v.New}
 	switch v.Kind {
 	case KindCiliumNode:
 		r.dropLeft(v)
@@ -93,15 +96,34 @@ func (r *writeRules) judged(v Version) {
 	if !r.writer.begun {
 		r.violate(5, "%s %s was written before everything had been read", v.Kind, v.Key)
 	}
+	change.Writer = whole.OperatorWriter
+	var found []invariant.Violation
+	if r.wholeJudge != nil && r.returnsUnseen(v) {
+		r.wholeJudge.Take(change)
+	} else if r.wholeJudge != nil {
+		found = r.wholeJudge.Step(change)
+	}
 	if r.besides(v) {
 		r.judge.Take(change)
 	} else {
 		change.Unshown = r.writer.current.unshown
-		for _, found := range r.judge.Step(change) {
-			r.violate(found.Rule, "%s: %s", found.Subject, found.Text)
-		}
+		found = append(found, r.judge.Step(change)...)
+	}
+	for _, f := range found {
+		r.violate(f.Rule, "%s: %s", f.Subject, f.Text)
 	}
 	r.checkByKind(v)
+}
+
+// newWholeJudge returns the rules for agents that are assigned whole blocks; nil: they are not.
+func newWholeJudge(mode ciliumnode.Mode) *whole.Rules {
+	switch mode {
+	case ciliumnode.MultiPool:
+		return whole.New(whole.InPools())
+	case ciliumnode.Kubernetes:
+		return whole.New(whole.OnNode())
+	}
+	return nil
 }
 
 // checkByKind checks a write of an operator against the rules for its kind.
@@ -137,6 +159,9 @@ func (r *writeRules) besides(v Version) bool {
 // as long as it is assigned to it: an operator's writes before it sees the removal are no
 // violation, unless another node gets the block.
 func (r *writeRules) takeIn(v Version, change invariant.Change) {
+	if r.wholeJudge != nil {
+		r.wholeJudge.Take(change)
+	}
 	if b, ok := v.Old.(*v1alpha1.PodIPBlock); ok && v.New == nil && r.lists(b) && !r.byMover {
 		r.torn[v.Key] = tornBlock{b, change}
 		return
@@ -258,7 +283,7 @@ func (r *writeRules) checkGivenUp(v Version) {
 	if rested := r.clock.now.Sub(cooling.LastTransitionTime.Time); rested < must-2*r.cfg.Skew {
 		r.violate(1, "block %s was given up %s after it cooled down as %s, which must be %s", v.Key, rested, cooling.Reason, must)
 	}
-	if !r.returnsUnseen(b, cooling.Reason) {
+	if !r.returnsUnseen(v) {
 		r.checkUnpublished(v.Key, b, "given up")
 	}
 	r.checkFenced(v, b)
@@ -268,9 +293,13 @@ func (r *writeRules) checkGivenUp(v Version) {
 // returnsUnseen reports whether a block's cooldown after its Node was gone is over, and its
 // agent has returned with the block since the operator last looked: two objects cannot be read
 // and deleted atomically (docs/reliability.md).
-func (r *writeRules) returnsUnseen(b *v1alpha1.PodIPBlock, why string) bool {
-	f := r.writer.current
-	return r.whole() && why == v1alpha1.ReasonNodeGone && f != nil && f.name == b.Spec.NodeName && f.foundNone
+func (r *writeRules) returnsUnseen(v Version) bool {
+	b, ok := v.Old.(*v1alpha1.PodIPBlock)
+	if !ok || v.New != nil || !r.whole() {
+		return false
+	}
+	cooling, f := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockCoolingDown), r.writer.current
+	return cooling != nil && cooling.Reason == v1alpha1.ReasonNodeGone && f != nil && f.name == b.Spec.NodeName && f.foundNone
 }
 
 // checkFenced checks that the object that assigns blocks to an agent has changed since a block
