@@ -9,6 +9,7 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -64,6 +65,30 @@ func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 				t.Error("another node may be given what this one has")
 			}
 		})
+	}
+}
+
+// The shortage of a node ends when another IPAM serves it again, as at the end of a move back: no
+// pod could start there while the taint stands.
+func TestShortageEndsWithAnotherIPAM(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), foreignBlock("10.0.0.0/30"), bare())
+	b.r.ShortageTaint, b.r.Reporter.NodeCondition = "short", true
+	b.settleAgent()
+	b.pods(1)
+	b.settle()
+	short := func() (taint, condition bool) {
+		n := b.node()
+		return len(n.Spec.Taints) == 1, slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == v1alpha1.NodeAddressShortage && c.Status == corev1.ConditionTrue
+		})
+	}
+	if taint, condition := short(); !taint || !condition {
+		t.Fatalf("without an address the Node has taint %t and condition %t", taint, condition)
+	}
+	b.agentIs(func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.PodCIDRs = byClusterPool("10.9.0.0/24").Spec.IPAM.PodCIDRs })
+	b.settle()
+	if taint, condition := short(); taint || condition {
+		t.Errorf("under another IPAM the Node has taint %t and condition %t", taint, condition)
 	}
 }
 

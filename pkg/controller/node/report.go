@@ -57,6 +57,9 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent() && !u.AtRestart }))
 	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
 		r.Awaiting.Forget(o.Name)
+		if o.Node != nil && o.OtherIPAM { // it answers for the shortage now
+			return r.setShortage(ctx, o, nil, true)
+		}
 		return nil
 	}
 	plans = append(plans, o.pausedPlans(r.Clock.Now())...)
@@ -70,16 +73,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	lack = withUnserved(lack, o.Unserved)
 	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Ledger, plans) })
 	err := r.Reporter.sendUnservedPods(ctx, o)
-	if r.Paused { // a pause promises no write about nodes
-		return err
-	}
-	if r.Reporter.NodeCondition {
-		err = errors.Join(err, r.Reporter.setNodeCondition(ctx, o.Node, lack))
-	}
-	if r.ShortageTaint != "" {
-		err = errors.Join(err, r.setTaint(ctx, o, plans, lack))
-	}
-	return err
+	return errors.Join(err, r.setShortage(ctx, o, lack, o.servesPods(r.OfferFamilies, plans)))
 }
 
 // reportPlans reports the shortages and waits of the plans, and has the node woken once a pool has
