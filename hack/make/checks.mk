@@ -6,10 +6,6 @@
 house: controlplane ## Measure the repository beside its targets: lines, words, files on the way of a join.
 	go run ./hack/house
 
-.PHONY: baseline
-baseline: controlplane # Compare what the code does with the record in hack/baseline, or record it. PART='plans seeds' RECORD=1 SEEDS=2000
-	RECORD=$(RECORD) SEEDS=$(call given,SEEDS,2000) PLANS=$(PLANS) hack/baseline/run.sh $(PART)
-
 SEEDS ?= 1000
 STEPS ?= 500
 
