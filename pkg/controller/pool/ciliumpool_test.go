@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
@@ -57,15 +58,19 @@ func TestCiliumPoolCondition(t *testing.T) {
 
 // A pool is reported once if BGP does not advertise its blocks.
 func TestUnfitCiliumPoolIsReported(t *testing.T) {
-	b := newBedIn(t, ciliumnode.MultiPool, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")), fixtures.HandMade(fixtures.CiliumPodIPPool("default", 27)))
-	r := b.r
-	r.CiliumPools = b.CiliumPools()
-	for range 2 {
-		if _, err := r.Reconcile(t.Context(), fakeapi.RequestOf("p")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := len(b.EventsOf(event.ReasonCiliumPodIPPoolUnfit)); n != 1 {
-		t.Errorf("reported %d times", n)
+	six := ciliumpool.New("default", [2]int{ipalloc.IPv6: 122})
+	for name, is := range map[string]client.Object{"another size": fixtures.HandMade(fixtures.CiliumPodIPPool("default", 27)), "another family": fixtures.HandMade(six)} {
+		t.Run(name, func(t *testing.T) {
+			b := newBedIn(t, ciliumnode.MultiPool, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")), is)
+			b.r.CiliumPools = b.CiliumPools()
+			for range 2 {
+				if _, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("p")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := len(b.EventsOf(event.ReasonCiliumPodIPPoolUnfit)); n != 1 {
+				t.Errorf("reported %d times", n)
+			}
+		})
 	}
 }

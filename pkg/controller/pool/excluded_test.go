@@ -29,7 +29,7 @@ func TestPoolReportsClusterAddresses(t *testing.T) {
 	}
 	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(false, excluded, nil, ledger.HolderOf), fixtures.Noon())
 	message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster)
-	if !strings.Contains(message, "10.0.0.1 of Node a (in block 10.0.0.0/30 of node n), 10.0.0.9 of Node a.") {
+	if !strings.Contains(message, "10.0.0.1 of Node a (in block 10.0.0.0/30 of node n), 10.0.0.9 of Node a. No pod") || strings.Contains(message, "Services both") {
 		t.Errorf("the message is %q", message)
 	}
 	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(true, excluded, nil, ledger.HolderOf), fixtures.Noon())
@@ -40,6 +40,9 @@ func TestPoolReportsClusterAddresses(t *testing.T) {
 	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(false, nil, shared, ledger.HolderOf), fixtures.Noon())
 	if message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster); !strings.HasPrefix(message, "Pods and Services both get addresses of 10.0.0.0/28 of CiliumLoadBalancerIPPool lb, and can get the same one. Use ") {
 		t.Errorf("the message is %q", message)
+	}
+	if c := excludedIs(false, excluded[:1], shared, ledger.HolderOf); c == nil || !strings.Contains(c.message, "10.0.0.1 of Node a") || !strings.Contains(c.message, "get addresses of 10.0.0.0/28") {
+		t.Errorf("of addresses of both kinds it says %+v", c)
 	}
 	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(false, nil, nil, ledger.HolderOf), fixtures.Noon())
 	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolCoversCluster); c != nil {

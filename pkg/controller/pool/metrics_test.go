@@ -31,10 +31,14 @@ func TestPoolSeries(t *testing.T) {
 		all = append(all, g)
 	}
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/27")
-	m.setRoom(pool, fixtures.PoolOf(t, pool), poolUsage{PoolUsage: state.PoolUsage{Families: []state.FamilyUsage{{Family: ipalloc.IPv4, Status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Free: 7}}}}}})
-	want := map[string]float64{"cilium_pool_pool_room_nodes ipv4 p": 2}
-	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	pool.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
+	free := func(f ipalloc.Family, n int64) state.FamilyUsage {
+		return state.FamilyUsage{Family: f, Status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Free: n}}}
+	}
+	m.setRoom(pool, fixtures.PoolOf(t, pool), poolUsage{PoolUsage: state.PoolUsage{Families: []state.FamilyUsage{free(ipalloc.IPv4, 7), free(ipalloc.IPv6, 4)}}})
+	want := map[string]float64{"cilium_pool_pool_room_nodes ipv4 p": 2, "cilium_pool_pool_room_nodes ipv6 p": 1}
+	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" || *pool.Status.RoomNodes != 1 {
+		t.Errorf("room for %d nodes (-want +got):\n%s", *pool.Status.RoomNodes, diff)
 	}
 	shared.Claimed("p", ipalloc.IPv4, common.ClaimTaken)
 	shared.Released(crd.Block{Pool: "p", CIDR: fixtures.Prefix("10.0.0.0/30"), Reason: v1alpha1.ReasonReturned})

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -39,6 +40,8 @@ func statusOf(t *testing.T, obj *v1alpha1.PodIPPool, blocks ...crd.Block) v1alph
 func TestPoolCounts(t *testing.T) {
 	dual := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	dual.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/48"}}}
+	narrow := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	narrow.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/125"}}}
 	reserving := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	reserving.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/30"}, {CIDR: "10.0.0.5/32"}}
 	draining := fixtures.PodIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29")
@@ -122,6 +125,17 @@ func TestPoolCounts(t *testing.T) {
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(25)), IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 4, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 6},
 			}},
+		},
+		"dual stack, its second family fuller": {
+			pool:   narrow,
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), fixtures.Block("fd00::/126", "p", "a", 2)},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(50)), Nodes: 1,
+				IPv4: &v1alpha1.FamilyStatus{
+					Blocks: v1alpha1.StateCounts{Total: 4, InService: 1, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Free: 6},
+				},
+				IPv6: &v1alpha1.FamilyStatus{
+					Blocks: v1alpha1.StateCounts{Total: 2, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 4, InService: 2, Free: 2},
+				}},
 		},
 		"dual stack, and more than can be counted": {
 			pool: dual,
@@ -301,6 +315,20 @@ func TestCiliumPoolInOtherModes(t *testing.T) {
 				t.Errorf("Ready is %+v", ready)
 			}
 		})
+	}
+}
+
+func TestMasqueradedCondition(t *testing.T) {
+	cilium := &ciliumconfig.Config{Known: true, Data: map[string]string{"routing-mode": "native", "enable-ipv4-masquerade": "true", "ipv4-native-routing-cidr": "10.0.0.0/16"}}
+	inside, outside := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28")), fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.1.0.0/28"))
+	if c := masqueradedIs(inside, cilium); c != nil {
+		t.Errorf("of a pool inside the native-routing CIDR it says %+v", c)
+	}
+	if c := masqueradedIs(nil, cilium); c != nil {
+		t.Errorf("of a pool that cannot be read it says %+v", c)
+	}
+	if c := masqueradedIs(outside, cilium); c == nil || !strings.Contains(c.message, "10.1.0.0/28") {
+		t.Errorf("of a pool outside it says %+v", c)
 	}
 }
 
