@@ -161,7 +161,7 @@ func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
 // Assigns reports whether nodes can get block: it lies in a range of Cut, no reservation keeps it
 // back, and the pool is not being deleted.
 func (p *Pool) Assigns(block netip.Prefix) bool {
-	r, ok := p.rangeOf(block)
+	r, ok := p.RangeOf(block)
 	return ok && r.Allocates() && r.ClosedBy == "" && !p.Skips(block) && !p.Deleting
 }
 
@@ -192,21 +192,21 @@ func (p *Pool) cut(f ipalloc.Family, want func(Range) bool) (ipalloc.Cut, bool) 
 // OnGrid reports whether this pool could have allocated block: it has the right length
 // and lies in one of the pool's CIDRs, including cordoned, draining and closed ones.
 func (p *Pool) OnGrid(block netip.Prefix) bool {
-	_, ok := p.rangeOf(block)
+	_, ok := p.RangeOf(block)
 	return ok && block.Masked() == block && block.Bits() == p.rangesFor(block).Bits
 }
 
 // Drains reports whether the node must return block: its range drains, or it no longer
 // lies in any of the pool's CIDRs.
 func (p *Pool) Drains(block netip.Prefix) bool {
-	r, ok := p.rangeOf(block)
+	r, ok := p.RangeOf(block)
 	return !p.frozen && (!ok || r.Drains())
 }
 
 // Holds reports whether one of the pool's CIDRs contains all of block, including
 // cordoned, draining and closed ones.
 func (p *Pool) Holds(block netip.Prefix) bool {
-	_, ok := p.rangeOf(block)
+	_, ok := p.RangeOf(block)
 	return ok
 }
 
@@ -218,12 +218,12 @@ func (p *Pool) Touches(block netip.Prefix) bool {
 // ClosedTo reports whether another pool assigns the addresses of block, which one of
 // the pool's CIDRs contains.
 func (p *Pool) ClosedTo(block netip.Prefix) bool {
-	r, _ := p.rangeOf(block)
+	r, _ := p.RangeOf(block)
 	return r.ClosedBy != ""
 }
 
-// rangeOf returns the range that contains the whole block.
-func (p *Pool) rangeOf(block netip.Prefix) (Range, bool) {
+// RangeOf returns the range that contains the whole block.
+func (p *Pool) RangeOf(block netip.Prefix) (Range, bool) {
 	if !block.IsValid() {
 		return Range{}, false
 	}

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -61,6 +62,7 @@ func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 	readable := pool != nil && !pool.Frozen()
 	nodes := map[string]bool{}
 	var held [2]v1alpha1.FamilyStatus
+	byCIDR := map[netip.Prefix]int64{}
 	tally, unassignable := crd.NewTally(pool), crd.NewTally(pool)
 	for b := range blocks {
 		nodes[b.Node] = true
@@ -70,6 +72,9 @@ func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 		}
 		if readable {
 			tally.Add(b)
+			if r, ok := pool.RangeOf(b.CIDR); ok {
+				byCIDR[r.CIDR]++
+			}
 			addresses, n := &held[ipalloc.FamilyOf(b.CIDR.Addr())].Addresses, int64(pool.UsableCount(b.CIDR))
 			addTo(addresses, b.Phase, n)
 			if !pool.Assigns(b.CIDR) {
@@ -93,7 +98,12 @@ func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 		}
 	}
 	for _, f := range ipalloc.Families() {
-		if _, has := pool.Ranges(f); has {
+		if ranges, has := pool.Ranges(f); has {
+			for _, r := range ranges.CIDRs {
+				if n := byCIDR[r.CIDR]; n > 0 {
+					held[f].CIDRs = append(held[f].CIDRs, v1alpha1.HeldCIDR{CIDR: r.CIDR.String(), Blocks: n})
+				}
+			}
 			u.Families = append(u.Families, familyUsageOf(pool, f, held[f], free))
 		}
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -224,6 +225,34 @@ func TestPoolOfLargestSize(t *testing.T) {
 			expect(t, err, tc.want)
 		})
 	}
+	t.Run("all CIDRs replaced while nodes hold them", func(t *testing.T) {
+		client := resource(t, "podippools")
+		pool := create(t, client, object(t, "PodIPPool", "pool", fmt.Sprintf("{ipv4: %s, ipv6: %s}", ranges(ipv4, 27), ranges(ipv6, 122))))
+		pool.Object["status"] = map[string]any{"ipv4": heldStatus(ipv4), "ipv6": heldStatus(ipv6)}
+		pool, err := client.UpdateStatus(t.Context(), pool, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := ipv4[0]
+		for i := range ipv4 {
+			ipv4[i] = strings.Replace(ipv4[i], "10.20", "10.30", 1)
+		}
+		o := object(t, "PodIPPool", "pool", fmt.Sprintf("{ipv4: %s, ipv6: %s}", ranges(ipv4, 27), ranges(ipv6[1:], 122)))
+		o.SetResourceVersion(pool.GetResourceVersion())
+		_, err = client.Update(t.Context(), o, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		expect(t, err, first+" cannot be taken out of the pool")
+		expect(t, err, ipv6[0]+" cannot be taken out of the pool")
+	})
+}
+
+// heldStatus is the status of a family whose CIDRs all have blocks that nodes hold.
+func heldStatus(cidrs []string) map[string]any {
+	counts := map[string]any{"total": int64(0), "inService": int64(0), "draining": int64(0), "coolingDown": int64(0), "free": int64(0)}
+	held := make([]any, len(cidrs))
+	for i, c := range cidrs {
+		held[i] = map[string]any{"cidr": c, "blocks": int64(9)}
+	}
+	return map[string]any{"blocks": counts, "addresses": counts, "cidrs": held}
 }
 
 func TestPoolUpdate(t *testing.T) {
@@ -251,6 +280,43 @@ func TestPoolUpdate(t *testing.T) {
 			updated := object(t, "PodIPPool", "updated", tc.updated)
 			updated.SetResourceVersion(old.GetResourceVersion())
 			_, err := client.Update(t.Context(), updated, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			expect(t, err, tc.want)
+		})
+	}
+}
+
+// A CIDR that nodes hold blocks of leaves a pool only after it drained, or as a part of what takes
+// its place: a typo must not drain a pool.
+func TestHeldCIDRStaysInThePool(t *testing.T) {
+	const held = "cannot be taken out of the pool, as nodes hold blocks of it: write it back, or set its allocationPolicy to Drain first"
+	tests := map[string]struct {
+		policy  string // of the held CIDR, before
+		updated []string
+		want    string
+	}{
+		"replaced by a typo":                 {"", []string{"10.2.0.0/16", "10.30.0.0/16"}, "10.20.0.0/16 " + held},
+		"removed":                            {"", []string{"10.30.0.0/16"}, "10.20.0.0/16 " + held},
+		"removed while cordoned":             {"Cordon", []string{"10.30.0.0/16"}, "10.20.0.0/16 " + held},
+		"removed while it drains":            {"Drain", []string{"10.30.0.0/16"}, ""},
+		"another one removed":                {"", []string{"10.20.0.0/16"}, ""},
+		"widened":                            {"", []string{"10.20.0.0/15"}, ""},
+		"cut in halves":                      {"", []string{"10.20.0.0/17", "10.20.128.0/17"}, ""},
+		"cut in halves, part of one missing": {"", []string{"10.20.0.0/17", "10.20.192.0/18"}, "10.20.0.0/16 " + held},
+		"narrowed":                           {"", []string{"10.20.0.0/17"}, "10.20.0.0/16 " + held},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			client := resource(t, "podippools")
+			spec := fmt.Sprintf("{ipv4: {blockSize: 27, cidrs: [{cidr: 10.20.0.0/16, allocationPolicy: %s}, {cidr: 10.30.0.0/16}]}}", cmp.Or(tc.policy, "Allocate"))
+			pool := create(t, client, object(t, "PodIPPool", "held", spec))
+			pool.Object["status"] = map[string]any{"ipv4": heldStatus([]string{"10.20.0.0/16"})}
+			pool, err := client.UpdateStatus(t.Context(), pool, metav1.UpdateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			updated := object(t, "PodIPPool", "held", fmt.Sprintf("{ipv4: %s}", ranges(tc.updated, 27)))
+			updated.SetResourceVersion(pool.GetResourceVersion())
+			_, err = client.Update(t.Context(), updated, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 			expect(t, err, tc.want)
 		})
 	}

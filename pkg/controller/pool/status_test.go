@@ -66,6 +66,7 @@ func TestPoolCounts(t *testing.T) {
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(75)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
 				Blocks:    v1alpha1.StateCounts{Total: 4, InService: 1, Draining: 1, CoolingDown: 1, Free: 1},
 				Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Draining: 2, CoolingDown: 2, Free: 2},
+				CIDRs:     []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/28", Blocks: 3}},
 			}},
 		},
 		"a block that overlaps a reserved range is none": {
@@ -79,6 +80,7 @@ func TestPoolCounts(t *testing.T) {
 			blocks: []crd.Block{fixtures.Block("10.0.0.4/30", "p", "a", 1)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(33)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 3, InService: 1, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 5, InService: 1, Free: 4},
+				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/28", Blocks: 1}},
 			}},
 		},
 		"the remainder of a block": {
@@ -92,6 +94,7 @@ func TestPoolCounts(t *testing.T) {
 			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(50)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 2, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 4, InService: 2, Free: 2},
+				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.8/29", Blocks: 1}},
 			}},
 		},
 		"what drains counts while a node holds it": {
@@ -99,6 +102,7 @@ func TestPoolCounts(t *testing.T) {
 			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1), leaving},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(66)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 3, InService: 1, Draining: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 6, InService: 2, Draining: 2, Free: 2},
+				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/29", Blocks: 1}, {CIDR: "10.0.0.8/29", Blocks: 1}},
 			}},
 		},
 		"all is cordoned, and a block is held": {
@@ -106,6 +110,7 @@ func TestPoolCounts(t *testing.T) {
 			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(100)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 1, InService: 1}, Addresses: v1alpha1.StateCounts{Total: 2, InService: 2},
+				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/24", Blocks: 1}},
 			}},
 		},
 		"all is cordoned, and no block is held": {
@@ -117,6 +122,7 @@ func TestPoolCounts(t *testing.T) {
 			blocks: []crd.Block{leaving},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(100)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 1, Draining: 1}, Addresses: v1alpha1.StateCounts{Total: 2, Draining: 2},
+				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/24", Blocks: 1}},
 			}},
 		},
 		"another pool holds a block of the range": {
@@ -132,9 +138,11 @@ func TestPoolCounts(t *testing.T) {
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(50)), Nodes: 1,
 				IPv4: &v1alpha1.FamilyStatus{
 					Blocks: v1alpha1.StateCounts{Total: 4, InService: 1, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Free: 6},
+					CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/28", Blocks: 1}},
 				},
 				IPv6: &v1alpha1.FamilyStatus{
 					Blocks: v1alpha1.StateCounts{Total: 2, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 4, InService: 2, Free: 2},
+					CIDRs: []v1alpha1.HeldCIDR{{CIDR: "fd00::/125", Blocks: 1}},
 				}},
 		},
 		"dual stack, and more than can be counted": {

@@ -50,6 +50,26 @@ type FamilyStatus struct {
 	// addresses by the state of their block; those reserved or at an edge of
 	// their block are not counted.
 	Addresses StateCounts `json:"addresses"`
+	// cidrs are those of the spec that nodes hold blocks of. None can be taken out of the spec
+	// before it drains; it can be widened, or replaced by both its halves.
+	// +kubebuilder:validation:MaxItems=128
+	// +listType=map
+	// +listMapKey=cidr
+	// +optional
+	CIDRs []HeldCIDR `json:"cidrs,omitempty"`
+}
+
+// HeldCIDR is a CIDR of a pool that nodes hold blocks of.
+type HeldCIDR struct {
+	// cidr is the CIDR as the spec has it.
+	// +kubebuilder:validation:MaxLength=43
+	// +required
+	CIDR string `json:"cidr"`
+	// blocks is the number of blocks that nodes hold of it, be they in service, draining or
+	// cooling down.
+	// +kubebuilder:validation:Minimum=1
+	// +required
+	Blocks int64 `json:"blocks"`
 }
 
 // StateCounts counts things by the state they are in.
