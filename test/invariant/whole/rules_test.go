@@ -320,9 +320,7 @@ func TestWritersAreCounted(t *testing.T) {
 // node returns a Node that assigns CIDRs to its agent.
 func node(name string, cidrs ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	for _, c := range cidrs {
-		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, c)
-	}
+	n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, cidrs...)
 	return n
 }
 
