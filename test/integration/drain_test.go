@@ -11,6 +11,7 @@ import (
 	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,19 +44,33 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	})
 }
 
-// A range is taken out of a pool outside of the pool's window: the drain waits for it, and nothing is
-// claimed for it until then.
+// A range that nodes hold is not taken out of a pool by a slip. Outside of the pool's window it drains
+// and is then taken out: the drain waits for the window, and nothing is claimed for it until then.
 func TestRangeTakenOutOutsideOfTheWindow(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
 	e.node("n1", nil)
 	e.load("n1", "load", 10)
+	takeOut := func(p *v1alpha1.PodIPPool) error {
+		p.Spec.IPv4.CIDRs = p.Spec.IPv4.CIDRs[1:]
+		return e.Client.Update(e.Ctx, p)
+	}
+	e.eventuallyPool("the pool counts the block, and its range stays", "all", func(p *v1alpha1.PodIPPool) error {
+		if p.Status.IPv4 == nil || len(p.Status.IPv4.CIDRs) != 1 {
+			return fmt.Errorf("blocks are held of %v", p.Status.IPv4)
+		}
+		if err := takeOut(p); !apierrors.IsInvalid(err) {
+			t.Errorf("a range that a node holds is taken out: %v", err)
+		}
+		return nil
+	})
 	away := time.Now().UTC().Add(12 * time.Hour)
 	e.change("all", func(p *v1alpha1.PodIPPool) {
 		p.Spec.Maintenance.Windows = []v1alpha1.MaintenanceWindow{{Schedule: fmt.Sprintf("%d %d * * *", away.Minute(), away.Hour()), Duration: "1h"}}
-		p.Spec.IPv4.CIDRs = p.Spec.IPv4.CIDRs[1:]
+		p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 	})
+	e.eventuallyPool("a range that drains is taken out", "all", takeOut)
 	e.condition("all", v1alpha1.PoolWindow, metav1.ConditionFalse, poolcontroller.ReasonWindowClosed)
 	e.awaitBlocks("the drain waits", "n1", 1, 1, func(b v1alpha1.PodIPBlock) bool {
 		c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
