@@ -245,3 +245,48 @@ func TestUnservedPods(t *testing.T) {
 		})
 	}
 }
+
+// Pods are looked at again only if a CiliumPodIPPool came to select others.
+func TestChangeOfSelectedPods(t *testing.T) {
+	web, db := map[string]string{"app": "web"}, map[string]string{"app": "db"}
+	unpicked := func(name string) *ciliumpool.View {
+		return &ciliumpool.View{Name: name, MaskSize: [2]int{ipalloc.IPv4: 27}}
+	}
+	changed := func(change func(*ciliumpool.View)) *ciliumpool.View {
+		v := fixtures.Picking("blue", web, nil)
+		change(v)
+		return v
+	}
+	for name, test := range map[string]struct {
+		was, is *ciliumpool.View
+		want    bool
+	}{
+		"new, without a selector":   {nil, unpicked("blue"), false},
+		"new":                       {nil, fixtures.Picking("blue", web, nil), true},
+		"the same":                  {fixtures.Picking("blue", web, nil), fixtures.Picking("blue", web, nil), false},
+		"other pods":                {fixtures.Picking("blue", web, nil), fixtures.Picking("blue", db, nil), true},
+		"no longer any":             {fixtures.Picking("blue", web, nil), unpicked("blue"), true},
+		"now some":                  {unpicked("blue"), fixtures.Picking("blue", web, nil), true},
+		"another size":              {fixtures.Picking("blue", web, nil), changed(func(v *ciliumpool.View) { v.MaskSize[ipalloc.IPv4] = 28 }), false},
+		"without IPv4":              {fixtures.Picking("blue", web, nil), changed(func(v *ciliumpool.View) { v.MaskSize[ipalloc.IPv4] = 0 }), true},
+		"with IPv6":                 {fixtures.Picking("blue", web, nil), changed(func(v *ciliumpool.View) { v.MaskSize[ipalloc.IPv6] = 122 }), true},
+		"never any, another family": {unpicked("blue"), &ciliumpool.View{Name: "blue"}, false},
+	} {
+		c := NewCiliumPools()
+		if test.was != nil {
+			c.Set(test.was)
+		}
+		if got := c.Set(test.is); got != test.want {
+			t.Errorf("%s: selects others: %t", name, got)
+		}
+		if c.Delete(&ciliumpool.View{Name: "blue", UID: "another"}) || c.Get("blue") == nil {
+			t.Errorf("%s: deleted with one of the same name", name)
+		}
+		if got, want := c.Delete(test.is), test.is.Selector != nil; got != want || c.Get("blue") != nil {
+			t.Errorf("%s: deleted: selected pods: %t", name, got)
+		}
+		if c.Delete(test.is) {
+			t.Errorf("%s: deleted twice", name)
+		}
+	}
+}

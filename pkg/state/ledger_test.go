@@ -273,3 +273,38 @@ func TestLedgerBlockGoneAndNamed(t *testing.T) {
 		})
 	}
 }
+
+// The ledger forgets which CIDRs the API server refused once it remembers maxRefused of them: a
+// policy may be gone since. Each claim and each block that is free again counts as a move.
+func TestLedgerForgetsRefusals(t *testing.T) {
+	l := ReadyLedger()
+	pools := NewPools(fixtures.Defaults(), l)
+	pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/20"))
+	claim := func() netip.Prefix {
+		cidr, _, err := l.Claim(ipalloc.IPv4, "n", "", []*crd.Pool{pools.Get("p")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cidr
+	}
+	first := claim()
+	l.Refuse("n", first)
+	for range maxRefused - 1 {
+		cidr := claim()
+		if cidr == first {
+			t.Fatal("a refused CIDR is claimed while the pool has others")
+		}
+		l.Refuse("n", cidr)
+	}
+	last := claim()
+	if last == first {
+		t.Fatal("refusals are forgotten too early")
+	}
+	l.Refuse("n", last)
+	if again := claim(); again != first {
+		t.Errorf("refusals are remembered for ever: %s is claimed", again)
+	}
+	if got, want := l.Turnover()["p"], uint64(2*(maxRefused+1)+1); got != want {
+		t.Errorf("%d blocks came or went, want %d", got, want)
+	}
+}
