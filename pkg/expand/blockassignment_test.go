@@ -134,6 +134,14 @@ func TestDecideLostByAgent(t *testing.T) {
 func TestDecideWhole(t *testing.T) {
 	const first, second, third = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"
 	runDecide(t, map[string]decideCase{
+		"a replacement comes before the drain": {
+			state: node(lone(first, request(CIDRDraining)), pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), pod("a/c", ""), listing(4, first)),
+			want:  []string{"needs 3 of 2", "claim 2 in 4 blocks, room 2147483645", "10.0.0.0/30 waits for Replacement"},
+		},
+		"with the replacement there the block drains": {
+			state: node(lone(first, request(CIDRDraining)), lone(second), listing(2, first, second)),
+			want:  []string{"needs 0 of 4", "drain 10.0.0.0/30 CIDRDraining", "10.0.0.0/30 waits for Return"},
+		},
 		"a new node requests what its policy keeps free": {
 			state: node(listing(-1)),
 			want:  []string{"needs 0 of 0", "claim 2 in 4 blocks, room 2147483647"},
