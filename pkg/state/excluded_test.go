@@ -117,10 +117,18 @@ func TestRangesOfferedToServices(t *testing.T) {
 	usable := func() int {
 		return len(o.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Usable)
 	}
+	offer := func(changes bool, cidrs ...string) { // changes: ranges that are only reported do
+		t.Helper()
+		if got := ledger.OfferToServices("lb", fixtures.Prefixes(cidrs...)); got != changes {
+			t.Errorf("offering %v changes what is only reported: %t", cidrs, got)
+		}
+	}
 	is("none", 0, 0, 3)
-	ledger.OfferToServices("lb", fixtures.Prefixes("10.0.0.2/32", "10.0.0.6/32"))
+	offer(true, "10.0.0.2/32", "10.0.0.6/32")
+	offer(false, "10.0.0.2/32", "10.0.0.6/32")
 	is("addresses of half of the blocks", 0, 2, 3)
-	ledger.OfferToServices("lb", fixtures.Prefixes("10.0.0.1/32", "10.0.0.2/31"))
+	offer(true, "10.0.0.1/32", "10.0.0.2/31")
+	offer(false, "10.0.0.1/32", "10.0.0.2/31")
 	is("a quarter, though it is three addresses", 2, 0, 3)
 	if n := usable(); n != 2 {
 		t.Errorf("a held block of an offered range has %d usable addresses", n)
@@ -130,7 +138,7 @@ func TestRangesOfferedToServices(t *testing.T) {
 		t.Errorf("with an address of a Service the block has %d usable addresses", n)
 	}
 	is("an address of a Service", 2, 0, 3)
-	ledger.OfferToServices("lb", fixtures.Prefixes("10.0.0.0/29"))
+	offer(true, "10.0.0.0/29")
 	is("half", 1, 1, 3)
 	set("10.0.0.0/27")
 	is("a quarter, once the pool has grown", 2, 0, 6)
@@ -138,7 +146,7 @@ func TestRangesOfferedToServices(t *testing.T) {
 	is("half again", 1, 1, 3)
 	set("10.0.0.0/28", v1alpha1.ReservedCIDR{CIDR: "10.0.0.0/29"})
 	is("what the pool reserves is no news", 0, 0, 2)
-	ledger.OfferToServices("lb", nil)
+	offer(true)
 	ledger.Exclude(exclude.Claimant{Kind: exclude.Service, Name: "default/web"}, nil)
 	set("10.0.0.0/28")
 	is("gone", 0, 0, 3)
