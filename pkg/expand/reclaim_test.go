@@ -36,6 +36,12 @@ func TestReclaim(t *testing.T) {
 			memory: idle(longAgo),
 			want:   []string{"needs 1 of 23"},
 		},
+		"when the rest would be in use as far as allowed": {
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1-10.0.0.7")),
+			memory:   idle(longAgo),
+			want:     []string{"needs 7 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake"},
+			remember: &Memory{},
+		},
 		"not when the rest would be too full": {
 			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1-10.0.0.8")),
 			memory:   idle(longAgo),

@@ -308,3 +308,29 @@ func TestLedgerForgetsRefusals(t *testing.T) {
 		t.Errorf("%d blocks came or went, want %d", got, want)
 	}
 }
+
+func TestHeldElsewhere(t *testing.T) {
+	l := ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1), fixtures.Block("10.0.0.8/30", "p", "m", 2))
+	for named, want := range map[string][]netip.Prefix{
+		"10.0.0.0/30": nil, "10.0.0.4/30": nil, "10.0.0.1/32": nil,
+		"10.0.0.8/30": fixtures.Prefixes("10.0.0.8/30"), "10.0.0.9/32": fixtures.Prefixes("10.0.0.8/30"), "10.0.0.0/28": fixtures.Prefixes("10.0.0.8/30"),
+	} {
+		if diff := cmp.Diff(want, l.HeldElsewhere("n", fixtures.Prefixes(named)), fixtures.CompareNetip()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", named, diff)
+		}
+	}
+}
+
+// A claim under way is lost if another leader's block of the CIDR arrives.
+func TestClaimLostToAnotherWriter(t *testing.T) {
+	l := ReadyLedger()
+	cidr, _, err := l.Claim(ipalloc.IPv4, "n", "", []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Upsert(fixtures.Block(cidr.String(), "p", "m", 1))
+	held := l.HeldIn(cidr)
+	if len(held) != 1 || held[0].Owner.Node != "m" {
+		t.Errorf("the ledger has %+v", held)
+	}
+}

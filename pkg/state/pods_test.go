@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -154,5 +155,26 @@ func TestAddressRequests(t *testing.T) {
 				t.Errorf("requests %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+func TestMaxPods(t *testing.T) {
+	pods := func(n string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourcePods: resource.MustParse(n)}
+	}
+	for name, test := range map[string]struct {
+		node *corev1.Node
+		want int
+	}{
+		"no Node":                     {nil, 0},
+		"none specified":              {&corev1.Node{}, 0},
+		"allocatable":                 {&corev1.Node{Status: corev1.NodeStatus{Allocatable: pods("60"), Capacity: pods("110")}}, 60},
+		"capacity alone":              {&corev1.Node{Status: corev1.NodeStatus{Capacity: pods("110")}}, 110},
+		"allocatable not yet set":     {&corev1.Node{Status: corev1.NodeStatus{Allocatable: pods("0"), Capacity: pods("110")}}, 110},
+		"more than a number can have": {&corev1.Node{Status: corev1.NodeStatus{Capacity: pods("9000000000")}}, 1<<31 - 1},
+	} {
+		if got := MaxPods(test.node); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
 	}
 }
