@@ -90,6 +90,9 @@ func TestShortageEndsWithAnotherIPAM(t *testing.T) {
 	if taint, condition := short(); taint || condition {
 		t.Errorf("under another IPAM the Node has taint %t and condition %t", taint, condition)
 	}
+	if left := fakeapi.Series(t, b.r.Metrics.shortages); len(left) > 0 {
+		t.Errorf("under another IPAM the metrics say %v", left)
+	}
 }
 
 // Blocks of any size and position behave like any other: they are published in one patch, including

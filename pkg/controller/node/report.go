@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
@@ -57,10 +58,13 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent() && !u.AtRestart }))
 	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
 		r.Awaiting.Forget(o.Name)
-		if o.Node != nil && o.OtherIPAM { // it answers for the shortage now
-			return r.setShortage(ctx, o, nil, true)
+		if o.Node == nil || !o.OtherIPAM {
+			return nil
 		}
-		return nil
+		// The other IPAM answers for the shortage now.
+		r.Metrics.shortages.DeletePartialMatch(prometheus.Labels{"node": o.Name})
+		r.Reporter.sendShortage(o.Node, nil, nil)
+		return r.setShortage(ctx, o, nil, nil)
 	}
 	plans = append(plans, o.pausedPlans(r.Clock.Now())...)
 	lack := lacking(plans)
@@ -73,7 +77,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	lack = withUnserved(lack, o.Unserved)
 	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Ledger, plans) })
 	err := r.Reporter.sendUnservedPods(ctx, o)
-	return errors.Join(err, r.setShortage(ctx, o, lack, o.servesPods(r.OfferFamilies, plans)))
+	return errors.Join(err, r.setShortage(ctx, o, plans, lack))
 }
 
 // reportPlans reports the shortages and waits of the plans, and has the node woken once a pool has

@@ -16,7 +16,7 @@ import (
 // setShortage writes the condition of the Node, puts the shortage taint on it while its pods cannot
 // get an address, and takes it off afterwards. A Node that registered with the taint keeps it until
 // it is served: autoscalers take a node without its startup taint for a complete one.
-func (r *Reconciler) setShortage(ctx context.Context, o *observation, lack *shortage, served bool) (err error) {
+func (r *Reconciler) setShortage(ctx context.Context, o *observation, plans []familyPlan, lack *shortage) (err error) {
 	if r.Paused { // a pause promises no write about nodes
 		return nil
 	}
@@ -24,15 +24,19 @@ func (r *Reconciler) setShortage(ctx context.Context, o *observation, lack *shor
 		err = r.Reporter.setNodeCondition(ctx, o.Node, lack)
 	}
 	short := lack != nil && lack.unmet && !lack.someOnly
-	if r.ShortageTaint == "" || !short && !served && !r.OptedOut(o.Node) {
+	if r.ShortageTaint == "" || !short && !r.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, plans) {
 		return err
 	}
 	return errors.Join(err, r.Reporter.setNodeTaint(ctx, o.Node, r.ShortageTaint, short && !r.SetsNoTaint))
 }
 
 // servesPods reports whether the node has all addresses that it gets for now: of its first block,
-// and for unscheduled pods. Where Nodes offer addresses, they count once they are offered.
+// and for unscheduled pods. Where Nodes offer addresses, they count once they are offered. Another
+// IPAM serves its nodes by itself.
 func (o *observation) servesPods(families []ipalloc.Family, plans []familyPlan) bool {
+	if o.OtherIPAM {
+		return true
+	}
 	if o.CiliumNode == nil || len(o.Shares) == 0 {
 		return false
 	}
