@@ -129,15 +129,15 @@ func (r *Report) Text(w io.Writer) error {
 		looked += ", in " + r.Mode + " mode,"
 	}
 	fmt.Fprintf(&b, "%s, %s. Looked %s at %s, %s with %s, %s, %s, %s and %s.\n",
-		count(r.Errors, "error"), count(r.Warnings, "warning"), looked, count(l.Nodes, "Node"),
-		count(l.CiliumNodes, "CiliumNode"), plural(l.Addresses, "address", "addresses"), count(l.Pods, "pod"),
-		count(l.Pools, "PodIPPool"), count(l.Blocks, "PodIPBlock"), count(l.Agents, "agent"))
+		suggest.Count(r.Errors, "error"), suggest.Count(r.Warnings, "warning"), looked, suggest.Count(l.Nodes, "Node"),
+		suggest.Count(l.CiliumNodes, "CiliumNode"), suggest.Plural(l.Addresses, "address", "addresses"), suggest.Count(l.Pods, "pod"),
+		suggest.Count(l.Pools, "PodIPPool"), suggest.Count(l.Blocks, "PodIPBlock"), suggest.Count(l.Agents, "agent"))
 	for _, source := range l.Unread {
 		fmt.Fprintf(&b, "%s may not be read: how Cilium is configured was not checked.\n", source)
 	}
 	if l.Undated > 0 {
 		fmt.Fprintf(&b, "%s since when. To find those that make no progress, look for longer: --watch-for 6m.\n",
-			plural(l.Undated, "CiliumNode with a drain or a release entry does not say", "CiliumNodes with a drain or a release entry do not say"))
+			suggest.Plural(l.Undated, "CiliumNode with a drain or a release entry does not say", "CiliumNodes with a drain or a release entry do not say"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -157,15 +157,6 @@ func (t *Problem) line() string {
 		about = suggest.Few(subjects) + ": "
 	}
 	return fmt.Sprintf("%s  %s  %s%s", t.Reason, t.Object, about, t.Message)
-}
-
-func count(n int, what string) string { return plural(n, what, what+"s") }
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 func times(n int) string {

@@ -1,4 +1,4 @@
-// Package suggest names objects: a few of many, or those that somebody may have meant. It does not know the named objects.
+// Package suggest names and counts objects: a few of many, or those that somebody may have meant. It does not know the named objects.
 package suggest
 
 import (
@@ -25,6 +25,17 @@ func First(n int, names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
 	}
 	return strings.Join(names, ", ")
+}
+
+// Count returns "1 block" or "2 blocks".
+func Count(n int, one string) string { return Plural(n, one, one+"s") }
+
+// Plural returns "1 address" or "2 addresses".
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // DidYouMean returns the names most similar to an unknown one, as the end of a message; "": none is

@@ -104,17 +104,6 @@ func Age(now, t time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(t)))
 }
 
-// Count returns "1 block" or "2 blocks".
-func Count(n int, one string) string { return Plural(n, one, one+"s") }
-
-// Plural returns "1 address" or "2 addresses".
-func Plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
 // Dash returns "-" in place of an empty cell.
 func Dash(s string) string {
 	if s == "" {

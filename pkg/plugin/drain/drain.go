@@ -17,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 type flags struct {
@@ -163,7 +164,7 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 	case f.undo && t.block != nil:
 		return fmt.Errorf("%s is deleted or being deleted: that cannot be undone", t.what)
 	case f.dryRun:
-		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, cli.Count(len(rows), "block"))
+		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, suggest.Count(len(rows), "block"))
 		for _, r := range rows {
 			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 		}
@@ -182,7 +183,7 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 	if err := start(ctx, e, c, t, rows, f); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.Out, "%s drains: %s\n", t.what, cli.Count(len(rows), "block"))
+	fmt.Fprintf(e.Out, "%s drains: %s\n", t.what, suggest.Count(len(rows), "block"))
 	if !f.wait {
 		return nil
 	}
@@ -197,7 +198,7 @@ func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows [
 		blocks = append(blocks, *t.block)
 	} else {
 		if f.now && !f.yes && len(rows) > 0 {
-			err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", cli.Count(len(rows), "PodIPBlock"), t.what))
+			err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", suggest.Count(len(rows), "PodIPBlock"), t.what))
 			if err != nil {
 				return err
 			}

@@ -250,12 +250,12 @@ func (v *evicter) plan(ctx context.Context, pods []placed) (evicts []*corev1.Pod
 			evicted, evicts = append(evicted, line), append(evicts, pod)
 		}
 	}
-	fmt.Fprintf(v.out, "would evict %s, %d at a time\n", cli.Count(len(evicted), "pod"), v.limit)
+	fmt.Fprintf(v.out, "would evict %s, %d at a time\n", suggest.Count(len(evicted), "pod"), v.limit)
 	for _, line := range evicted {
 		fmt.Fprintln(v.out, line)
 	}
 	if len(alone) > 0 {
-		fmt.Fprintf(v.out, "would leave %s alone\n", cli.Count(len(alone), "pod"))
+		fmt.Fprintf(v.out, "would leave %s alone\n", suggest.Count(len(alone), "pod"))
 	}
 	for _, line := range alone {
 		fmt.Fprintln(v.out, line)

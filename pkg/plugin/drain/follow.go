@@ -50,7 +50,7 @@ func (w *follower) follow(ctx context.Context, look func(context.Context, *clust
 			}
 		}
 		if w.env.Sleep(ctx, 2*time.Second) != nil {
-			return stopped(cli.Count(len(w.printed), "block"))
+			return stopped(suggest.Count(len(w.printed), "block"))
 		}
 	}
 }
@@ -135,7 +135,7 @@ func printAdvice(e *cli.Env, t target, left []list.BlockRow) (done bool, err err
 			nodes[r.NeedsAction] = append(nodes[r.NeedsAction], r.Node)
 		}
 	}
-	fmt.Fprintf(e.ErrOut, "%s still drains: %s left, and waiting longer does not help.\n", t.what, cli.Count(len(left), "block"))
+	fmt.Fprintf(e.ErrOut, "%s still drains: %s left, and waiting longer does not help.\n", t.what, suggest.Count(len(left), "block"))
 	for _, action := range slices.Sorted(maps.Keys(nodes)) {
 		fmt.Fprintf(e.ErrOut, "  %s: %s\n", suggest.Few(slices.Sorted(slices.Values(nodes[action]))), action)
 	}

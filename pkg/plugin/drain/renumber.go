@@ -113,7 +113,7 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error 
 	}
 	fmt.Fprintf(e.Out, "%s %s. What nodes have of %s stays theirs", m.from, outcome, m.to)
 	if held := len(m.heldOfNew(c)); held > 0 {
-		fmt.Fprintf(e.Out, ": %s. To leave that: drain %s --to %s", cli.Count(held, "block"), m.to, m.from)
+		fmt.Fprintf(e.Out, ": %s. To leave that: drain %s --to %s", suggest.Count(held, "block"), m.to, m.from)
 	}
 	fmt.Fprintln(e.Out)
 	return nil
@@ -134,7 +134,7 @@ func (m *move) ending(c *cluster.Cluster) string {
 	m.takeOut(was)
 	with := ""
 	if n := len(m.pool(c).Spec.Reserved) - len(was.Spec.Reserved); n > 0 {
-		with = fmt.Sprintf(", with %s in it", cli.Count(n, "reserved CIDR"))
+		with = fmt.Sprintf(", with %s in it", suggest.Count(n, "reserved CIDR"))
 	}
 	return fmt.Sprintf("PodIPPool %s: %s is taken out%s", m.old.pool, m.from, with)
 }
@@ -153,7 +153,7 @@ func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f fl
 	rows := m.rows(c)
 	fmt.Fprintf(e.Out, "from %s to %s:\n", m.from, m.to)
 	fmt.Fprintf(e.Out, "1. %s\n", m.beginning())
-	fmt.Fprintf(e.Out, "2. %s on %s to drain; each node first gets a replacement%s\n", cli.Count(len(rows), "block"), cli.Count(len(nodesOf(rows)), "node"), m.room(c, rows))
+	fmt.Fprintf(e.Out, "2. %s on %s to drain; each node first gets a replacement%s\n", suggest.Count(len(rows), "block"), suggest.Count(len(nodesOf(rows)), "node"), m.room(c, rows))
 	for _, r := range rows {
 		fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 	}
@@ -167,14 +167,14 @@ func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f fl
 			return err
 		}
 	} else {
-		fmt.Fprintf(e.Out, "3. %s leave by themselves\n", cli.Count(len(podsIn(c, rows)), "pod"))
+		fmt.Fprintf(e.Out, "3. %s leave by themselves\n", suggest.Count(len(podsIn(c, rows)), "pod"))
 	}
 	agents := m.agentsIn(c)
 	who := "by you, when they are named"
 	if f.restartAgents {
 		who = fmt.Sprintf("by this command, %d at a time, one of a zone", f.maxRestarts)
 	}
-	fmt.Fprintf(e.Out, "4. %s to restart, %s: %s\n", cli.Count(len(agents), "agent"), who, suggest.Few(agents))
+	fmt.Fprintf(e.Out, "4. %s to restart, %s: %s\n", suggest.Count(len(agents), "agent"), who, suggest.Few(agents))
 	fmt.Fprintf(e.Out, "5. %s\n", m.ending(c))
 	return nil
 }
@@ -197,7 +197,7 @@ func (m *move) room(c *cluster.Cluster, rows []list.BlockRow) string {
 			continue
 		}
 		free := m.freeBlocks(c, f)
-		text := fmt.Sprintf("%s free in %s", cli.Count(free, f.String()+" block"), m.newPool)
+		text := fmt.Sprintf("%s free in %s", suggest.Count(free, f.String()+" block"), m.newPool)
 		if free < leave {
 			text += fmt.Sprintf(", which is fewer than the %d that leave", leave)
 		}
@@ -250,7 +250,7 @@ func printBudgets(ctx context.Context, e *cli.Env, c *cluster.Cluster, pods []*c
 			}
 		}
 		if n > 0 {
-			fmt.Fprintf(e.Out, "  PodDisruptionBudget %s/%s allows no eviction at present: %s\n", b.Namespace, b.Name, cli.Count(n, "pod"))
+			fmt.Fprintf(e.Out, "  PodDisruptionBudget %s/%s allows no eviction at present: %s\n", b.Namespace, b.Name, suggest.Count(n, "pod"))
 		}
 	}
 	return nil
@@ -273,7 +273,7 @@ func printStatus(e *cli.Env, c *cluster.Cluster, m move) error {
 	rows := m.rows(c)
 	switch m.stage(c) {
 	case toBegin:
-		fmt.Fprintf(e.Out, "not begun: %s of %s in service\n", cli.Count(len(rows), "block"), m.from)
+		fmt.Fprintf(e.Out, "not begun: %s of %s in service\n", suggest.Count(len(rows), "block"), m.from)
 		return cli.Failed
 	case toVerify:
 		if named := m.named(c); len(named) > 0 {
@@ -286,8 +286,8 @@ func printStatus(e *cli.Env, c *cluster.Cluster, m move) error {
 		fmt.Fprintf(e.Out, "no block is left; to do: %s\n", m.ending(c))
 		return cli.Failed
 	}
-	fmt.Fprintf(e.Out, "under way: %s of %s left on %s, %s to move, %s held of %s\n", cli.Count(len(rows), "block"), m.from,
-		cli.Count(len(nodesOf(rows)), "node"), cli.Count(len(podsIn(c, rows)), "pod"), cli.Count(len(m.heldOfNew(c)), "block"), m.to)
+	fmt.Fprintf(e.Out, "under way: %s of %s left on %s, %s to move, %s held of %s\n", suggest.Count(len(rows), "block"), m.from,
+		suggest.Count(len(nodesOf(rows)), "node"), suggest.Count(len(podsIn(c, rows)), "pod"), suggest.Count(len(m.heldOfNew(c)), "block"), m.to)
 	printChanges(e, map[string]string{}, rows)
 	if needsUsers, err := printAdvice(e, m.old, rows); needsUsers {
 		return err

@@ -20,7 +20,7 @@ func explainGrowth(c *cluster.Cluster, s *cli.Text, d *cluster.Decision) {
 	if grows(d.Plan) {
 		s.Line("Now: %s.", growth(d, c, d.Plan))
 	} else if n, plan, ok := morePods(d, mostPods(d)); ok {
-		s.Line("It grows with %s: %s.", cli.Plural(n, "more pod", "more pods"), growth(d, c, plan))
+		s.Line("It grows with %s: %s.", suggest.Plural(n, "more pod", "more pods"), growth(d, c, plan))
 	}
 }
 
@@ -39,11 +39,11 @@ func explainShrinking(s *cli.Text, d *cluster.Decision) {
 	case !d.State.AgentSettled || len(d.State.Used) == 0:
 		s.Line("It gives no block back as long as its agent is not trusted.")
 	case ok && n == 0:
-		s.Line("It can do without %s now: that is taken back once it has held for %s without interruption.", cli.Count(len(d.Memory.IdleSince), "block"), cli.Duration(idleFor(d)))
+		s.Line("It can do without %s now: that is taken back once it has held for %s without interruption.", suggest.Count(len(d.Memory.IdleSince), "block"), cli.Duration(idleFor(d)))
 		explainWhen(s, d)
 	case ok:
 		s.Line("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s without interruption.",
-			cli.Plural(n, "pod fewer", "pods fewer"), d.Policy.ReclaimPercent, cli.Duration(idleFor(d)))
+			suggest.Plural(n, "pod fewer", "pods fewer"), d.Policy.ReclaimPercent, cli.Duration(idleFor(d)))
 		explainWhen(s, d)
 	case inService(d.State.Blocks) <= 1:
 		s.Line("It gives no block back by itself: a node keeps its last one.")
@@ -96,7 +96,7 @@ func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
 		if free == 0 {
 			blocks = "but its pools have no free block"
 		}
-		parts = append(parts, fmt.Sprintf("it wants %s more, %s", cli.Plural(p.Claim.Addresses, "address", "addresses"), blocks))
+		parts = append(parts, fmt.Sprintf("it wants %s more, %s", suggest.Plural(p.Claim.Addresses, "address", "addresses"), blocks))
 	}
 	if p.Shortage > 0 {
 		parts = append(parts, fmt.Sprintf("%s %d short", limitsKeep(d), p.Shortage))

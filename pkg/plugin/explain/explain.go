@@ -102,7 +102,7 @@ func explainUnserved(s *cli.Text, u *state.Unserved, apart bool) {
 	}
 	s.Line("%s.", strings.ToUpper(u.Says[:1])+u.Says[1:])
 	if u.Requested > 0 {
-		s.Line("Its agent asks for %s of it.", cli.Plural(u.Requested, "address", "addresses"))
+		s.Line("Its agent asks for %s of it.", suggest.Plural(u.Requested, "address", "addresses"))
 	}
 	if len(u.Pods) > 0 {
 		s.Line("Pods that ask for it and wait: %s.", suggest.Few(u.Pods))
@@ -116,12 +116,12 @@ func explainFamily(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Deci
 		s.Line("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.Family, d.CiliumPool)
 	}
 	explainNode(c, s, name, d)
-	s.Line("It needs %s and has %d.", cli.Plural(d.Plan.Demand, "address", "addresses"), d.Plan.Capacity)
+	s.Line("It needs %s and has %d.", suggest.Plural(d.Plan.Demand, "address", "addresses"), d.Plan.Capacity)
 	if n := d.Plan.ServedElsewhere; n > 0 {
 		s.Line("%d of those it needs are met by blocks that leave, or by addresses in no block.", n)
 	}
 	if d.Plan.Shortage > 0 {
-		s.Line("I%s %s short.", limitsKeep(d)[1:], cli.Plural(d.Plan.Shortage, "address", "addresses"))
+		s.Line("I%s %s short.", limitsKeep(d)[1:], suggest.Plural(d.Plan.Shortage, "address", "addresses"))
 	}
 	s.Line("")
 	explainBlocks(c, s, name, d)
@@ -188,7 +188,7 @@ func explainPools(c *cluster.Cluster, s *cli.Text, d *cluster.Decision) {
 }
 
 func freeBlocks(n uint64) string {
-	return cli.Plural(int(min(n, 1<<40)), "free block", "free blocks")
+	return suggest.Plural(int(min(n, 1<<40)), "free block", "free blocks")
 }
 
 // explainHeard describes the report of an agent that is assigned whole blocks.
@@ -207,7 +207,7 @@ func explainHeard(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decis
 	case !w.Reported:
 		s.Line("Its agent has not said yet how many addresses it asks for.")
 	default:
-		s.Line("Its agent asks for %s: those in use, those pods wait for, and its reserve.", cli.Plural(w.Requested, "address", "addresses"))
+		s.Line("Its agent asks for %s: those in use, those pods wait for, and its reserve.", suggest.Plural(w.Requested, "address", "addresses"))
 	}
 }
 
@@ -216,7 +216,7 @@ func explainBlocks(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Deci
 		s.Line("It holds no block.")
 		return
 	}
-	s.Line("It holds %s:", cli.Count(len(d.State.Blocks), "block"))
+	s.Line("It holds %s:", suggest.Count(len(d.State.Blocks), "block"))
 	users := c.Users(name)
 	for _, state := range d.State.Blocks {
 		b, _ := c.Ledger.Block(state.CIDR)
@@ -274,15 +274,15 @@ func explainLimits(s *cli.Text, d *cluster.Decision) {
 		s.Line("It gets one block, before its agent starts.")
 		return
 	case w != nil && w.NoPreallocation:
-		s.Line("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", cli.Count(p.MaxBlocks, "block"))
+		s.Line("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", suggest.Count(p.MaxBlocks, "block"))
 	case w != nil && w.Reported:
-		s.Line("It gets what its agent asks for, up to %s.", cli.Count(p.MaxBlocks, "block"))
+		s.Line("It gets what its agent asks for, up to %s.", suggest.Count(p.MaxBlocks, "block"))
 	case w != nil:
 		s.Line("Until then its pool asks for another block above %d%% in use or below %d free, up to %s.",
-			p.ExpandPercent, p.MinFree, cli.Count(p.MaxBlocks, "block"))
+			p.ExpandPercent, p.MinFree, suggest.Count(p.MaxBlocks, "block"))
 	default:
 		s.Line("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
-			p.ExpandPercent, p.MinFree, cli.Count(p.MaxBlocks, "block"), p.MaxAddresses)
+			p.ExpandPercent, p.MinFree, suggest.Count(p.MaxBlocks, "block"), p.MaxAddresses)
 	}
 	explainKnobs(s, l, d.State.BlockAssignment != nil)
 }

@@ -96,7 +96,7 @@ func explainPending(s *cli.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []
 
 func (p *pending) explain(s *cli.Text) {
 	s.Line("It requests %s. Pods that wait for addresses: %d.",
-		cli.Plural(p.pod.Addresses()[p.family], p.family.String()+" address", p.family.String()+" addresses"), p.a.Pods)
+		suggest.Plural(p.pod.Addresses()[p.family], p.family.String()+" address", p.family.String()+" addresses"), p.a.Pods)
 	var pools []string
 	suits := 0
 	for i := range p.a.Candidates {
@@ -114,7 +114,7 @@ func (p *pending) explain(s *cli.Text) {
 	}
 	if rest := len(p.c.Nodes) - suits; rest > 0 {
 		s.Line("%s not suit it by labels, taints or a cordon, or %s no addresses.",
-			cli.Plural(rest, "node does", "nodes do"), map[bool]string{true: "offers", false: "offer"}[rest == 1])
+			suggest.Plural(rest, "node does", "nodes do"), map[bool]string{true: "offers", false: "offer"}[rest == 1])
 	}
 	for _, pool := range pools {
 		p.pool(s, pool)
@@ -127,7 +127,7 @@ func (p *pending) node(i int) string {
 	room, d := n.Room[f], p.decision(n.Node)
 	switch {
 	case room.Free >= p.pod.Addresses()[f]:
-		return cli.Plural(room.Free, "address", "addresses") + " free: it waits for the scheduler, or for something else there"
+		return suggest.Plural(room.Free, "address", "addresses") + " free: it waits for the scheduler, or for something else there"
 	case p.a.Missing[i][f] > 0:
 		return "no address free; it waits for a block, and its pools have none"
 	case p.a.Expected[i][f] > 0:
@@ -139,7 +139,7 @@ func (p *pending) node(i int) string {
 	case len(n.Pools[f]) == 0:
 		return "no address free, and no pool assigns it blocks"
 	case room.Blocks == 0 && d != nil:
-		return fmt.Sprintf("no address free, and it may hold no more than %s (maxBlocksPerNode)", cli.Count(d.Policy.MaxBlocks, "block"))
+		return fmt.Sprintf("no address free, and it may hold no more than %s (maxBlocksPerNode)", suggest.Count(d.Policy.MaxBlocks, "block"))
 	case room.Addresses == 0:
 		return "no address free, and it may have no more (max-allocate or --max-addresses-per-node)"
 	}

@@ -136,7 +136,7 @@ func writeResult(e *cli.Env, from string, objects []importer.Object, result *imp
 	}
 	lost := result.Lost()
 	fmt.Fprintf(e.ErrOut, "%s made, %s not carried over. Nothing was applied.\n",
-		cli.Count(len(result.Pools), "PodIPPool"), cli.Plural(lost, "thing", "things"))
+		suggest.Count(len(result.Pools), "PodIPPool"), suggest.Plural(lost, "thing", "things"))
 	if strict && lost > 0 {
 		return cli.NotReached
 	}

@@ -232,7 +232,7 @@ func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow)
 	closed := slices.IndexFunc(ranges.CIDRs, func(r crd.Range) bool { return r.ClosedBy != "" })
 	switch _, open := pool.Cut(f); {
 	case pool.Deleting:
-		return "Deleting", fmt.Sprintf("it waits for %s", cli.Count(r.Blocks.Held(), "block"))
+		return "Deleting", fmt.Sprintf("it waits for %s", suggest.Count(r.Blocks.Held(), "block"))
 	case pool.Inactive:
 		return "Idle", "spec.ciliumPoolName is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves no node"
 	case pool.Paused:

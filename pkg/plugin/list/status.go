@@ -21,6 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // Overview is the page that users look at first.
@@ -222,7 +223,7 @@ func addRefused(ctx context.Context, e *cli.Env, c *cluster.Cluster, v *Overview
 	}
 	if more := len(refused) - most; more > 0 {
 		v.attend("the API server refuses writes about %s more: kubectl get events -n default --field-selector reason=%s",
-			cli.Plural(more, "object", "objects"), config.ReasonWriteRefused)
+			suggest.Plural(more, "object", "objects"), config.ReasonWriteRefused)
 	}
 }
 
@@ -244,19 +245,19 @@ func addNodes(c *cluster.Cluster, v *Overview) {
 			case r.State == "OtherIPAM": // check counts them
 			case r.Demand > r.Capacity:
 				v.Nodes.Short += r.Demand - r.Capacity
-				v.attend("node %s is short by %s: kubectl cilium-pool explain %s", name, cli.Plural(r.Demand-r.Capacity, "address", "addresses"), name)
+				v.attend("node %s is short by %s: kubectl cilium-pool explain %s", name, suggest.Plural(r.Demand-r.Capacity, "address", "addresses"), name)
 			case r.State == "NoPool":
 				v.attend("node %s has no pool that serves it", name)
 			case r.State == "NoCiliumNode":
 				v.attend("node %s has no CiliumNode", name)
 			case r.State == "NodeGone" && r.Blocks.Held() > r.Blocks.CoolingDown:
-				v.attend("node %s is gone and holds %s", name, cli.Count(r.Blocks.Held(), "block"))
+				v.attend("node %s is gone and holds %s", name, suggest.Count(r.Blocks.Held(), "block"))
 			}
 		}
 	}
 	v.Agents.All = len(c.Objects.Agents)
 	if unsettled := v.Agents.All - v.Agents.Settled; unsettled > 0 {
-		v.attend("%s not Ready for %s yet: no address is taken from their nodes", cli.Plural(unsettled, "agent is", "agents are"), cli.Duration(c.Operator.Settings.AgentSettle))
+		v.attend("%s not Ready for %s yet: no address is taken from their nodes", suggest.Plural(unsettled, "agent is", "agents are"), cli.Duration(c.Operator.Settings.AgentSettle))
 	}
 }
 
@@ -278,9 +279,9 @@ func (v *Overview) Describe(s *cli.Text, o *cli.Flags, now time.Time) {
 	if v.Nodes.Short > 0 {
 		short = fmt.Sprintf("; short by %d", v.Nodes.Short)
 	}
-	s.Line("Nodes     %d, with %d of %s in use (%s)%s", v.Nodes.All, v.Nodes.InUse, cli.Plural(v.Nodes.Has, "address", "addresses"), cli.Percent(v.Nodes.InUse, v.Nodes.Has), short)
+	s.Line("Nodes     %d, with %d of %s in use (%s)%s", v.Nodes.All, v.Nodes.InUse, suggest.Plural(v.Nodes.Has, "address", "addresses"), cli.Percent(v.Nodes.InUse, v.Nodes.Has), short)
 	s.Line("Blocks    %d in service, %d draining, %d cooling down", v.Blocks.InService, v.Blocks.Draining, v.Blocks.CoolingDown)
-	s.Line("Check     %s, %s at a first look", cli.Count(v.Errors, "error"), cli.Count(v.Warnings, "warning"))
+	s.Line("Check     %s, %s at a first look", suggest.Count(v.Errors, "error"), suggest.Count(v.Warnings, "warning"))
 	s.Line("")
 	if len(v.Pools) > 0 {
 		s.Table(o, poolTable(v.Pools, now))

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 func newAbort(e *cli.Env) *cobra.Command {
@@ -89,7 +90,7 @@ func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error 
 	}
 	if dryRun {
 		for _, r := range all {
-			fmt.Fprintf(a.Out, "node/%s would go back to %s (%s)\n", r.name, r.to, cli.Count(len(r.blocks), "block"))
+			fmt.Fprintf(a.Out, "node/%s would go back to %s (%s)\n", r.name, r.to, suggest.Count(len(r.blocks), "block"))
 		}
 		return nil
 	}
@@ -129,7 +130,7 @@ func (a *aborting) report(r *returning) bool {
 	case r.ready:
 		fmt.Fprintf(a.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.to)
 	default:
-		fmt.Fprintf(a.Out, "node/%s is back (%s deleted)\n", r.name, cli.Count(len(r.blocks), "block"))
+		fmt.Fprintf(a.Out, "node/%s is back (%s deleted)\n", r.name, suggest.Count(len(r.blocks), "block"))
 		return true
 	}
 	return false

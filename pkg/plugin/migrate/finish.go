@@ -17,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 func newFinish(e *cli.Env) *cobra.Command {
@@ -110,7 +111,7 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 		}
 		var parts []string
 		if len(f.adopted) > 0 {
-			parts = append(parts, cli.Count(len(f.adopted), "block"))
+			parts = append(parts, suggest.Count(len(f.adopted), "block"))
 		}
 		if left != "" {
 			parts = append(parts, "removed: "+left)
@@ -193,7 +194,7 @@ func (f *finishing) left(view *ciliumnode.View) string {
 	case len(view.Allocated) == 0:
 		return ""
 	}
-	return cli.Count(len(view.Allocated), "CIDR") + " in spec.ipam.pools"
+	return suggest.Count(len(view.Allocated), "CIDR") + " in spec.ipam.pools"
 }
 
 // unsure returns why it is uncertain that the agent runs in its mode with all addresses of its
@@ -246,10 +247,10 @@ func (f *finishing) addressesLeft(live *ciliumnode.View) string {
 		}
 	}
 	if addresses > 0 {
-		parts = append(parts, cli.Plural(addresses, "address", "addresses")+" in spec.ipam.pool")
+		parts = append(parts, suggest.Plural(addresses, "address", "addresses")+" in spec.ipam.pool")
 	}
 	if listed > 0 {
-		parts = append(parts, cli.Count(listed, "podCIDR"))
+		parts = append(parts, suggest.Count(listed, "podCIDR"))
 	}
 	if len(live.Used)+len(live.Release) > 0 {
 		parts = append(parts, "an old report")
@@ -266,7 +267,7 @@ func (f *finishing) notInCRD(live *ciliumnode.View) string {
 	case len(live.Used) == 0:
 		return "its agent reports nothing, so it does not run in crd mode: restart it"
 	case f.settled.Unreported > 0:
-		return fmt.Sprintf("its agent does not report %s of pods yet", cli.Plural(f.settled.Unreported, "address", "addresses"))
+		return fmt.Sprintf("its agent does not report %s of pods yet", suggest.Plural(f.settled.Unreported, "address", "addresses"))
 	}
 	return ""
 }

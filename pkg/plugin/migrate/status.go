@@ -12,6 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 type migrateRow struct {
@@ -153,7 +154,7 @@ func waitsToSettle(s *adopt.Standing) []string {
 		waits = append(waits, "its agent to be Ready for a while")
 	}
 	if s.Unreported > 0 {
-		waits = append(waits, fmt.Sprintf("its agent to report %s of pods", cli.Plural(s.Unreported, "address", "addresses")))
+		waits = append(waits, fmt.Sprintf("its agent to report %s of pods", suggest.Plural(s.Unreported, "address", "addresses")))
 	}
 	return waits
 }

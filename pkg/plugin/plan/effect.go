@@ -190,7 +190,7 @@ func (x *effect) compare(name string, was, is nodeChange) {
 
 func (x *effect) describe(s *cli.Text) {
 	for _, p := range x.Pools {
-		line := fmt.Sprintf("pool %s %s: %s -> %s (%s free): %s", p.Pool, p.Family, p.Before, p.After, cli.Count(int(min(p.Free, 1<<40)), "block"), p.Message)
+		line := fmt.Sprintf("pool %s %s: %s -> %s (%s free): %s", p.Pool, p.Family, p.Before, p.After, suggest.Count(int(min(p.Free, 1<<40)), "block"), p.Message)
 		s.Line("%s", strings.TrimSuffix(line, ": "))
 	}
 	for _, note := range x.Notes {
@@ -218,10 +218,10 @@ func (x *effect) describe(s *cli.Text) {
 		s.Line("")
 	}
 	s.Line("%s hit: %s claimed, %s to go (%d in no CIDR of their pool any more) with %s in use.",
-		cli.Count(len(x.Nodes), "node"), cli.Count(claimed, "block"), cli.Count(leaving, "block"), orphaned, cli.Plural(x.InUse, "address", "addresses"))
+		suggest.Count(len(x.Nodes), "node"), suggest.Count(claimed, "block"), suggest.Count(leaving, "block"), orphaned, suggest.Plural(x.InUse, "address", "addresses"))
 	s.Line("Routes: %d come, %d go once their pods have.", x.RoutesAdded, x.RoutesRemoved)
 	if missing > 0 {
-		s.Line("Not all get what they want: %s.", cli.Count(missing, "node"))
+		s.Line("Not all get what they want: %s.", suggest.Count(missing, "node"))
 	}
 	s.Line("Nothing was written.")
 }
@@ -245,7 +245,7 @@ func (n *nodeChange) words() string {
 		parts = append(parts, words)
 	}
 	if n.Missing > 0 {
-		parts = append(parts, fmt.Sprintf("misses %s: no free block", cli.Plural(n.Missing, "address", "addresses")))
+		parts = append(parts, fmt.Sprintf("misses %s: no free block", suggest.Plural(n.Missing, "address", "addresses")))
 	}
 	if n.Paused != "" {
 		parts = append(parts, "but nothing happens: "+n.Paused)

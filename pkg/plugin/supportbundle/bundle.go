@@ -27,6 +27,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/explain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -72,7 +73,7 @@ be read.`,
 			if err := os.WriteFile(file, packed.Bytes(), 0o600); err != nil {
 				return err
 			}
-			fmt.Fprintf(e.Out, "wrote %s: %s\n", file, cli.Count(b.files, "file"))
+			fmt.Fprintf(e.Out, "wrote %s: %s\n", file, suggest.Count(b.files, "file"))
 			for _, p := range b.problems {
 				fmt.Fprintf(e.ErrOut, "not in it: %v\n", p)
 			}
