@@ -137,9 +137,9 @@ func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	return n
 }
 
-// drain checks whether the drain of a block, of which the agent still has left, is stuck: neither
-// block nor CiliumNode has changed for long, although no address of the block is in use any more.
-// If the time of a change is unknown, so is this.
+// drain checks whether the drain of a block is stuck: neither the block nor the CiliumNode has changed
+// for long, although no address of the block is in use any more. The drain of a block is not checked
+// if the time of a change is unknown. left describes what the agent still has of the block.
 func (n *nodeCheck) drain(b *crd.Block, left string) {
 	changed := cmp.Or(n.view.Changed, n.view.SeenSince) // no earlier than the last change
 	if n.isPaused(b) || changed.IsZero() || !n.isOld(b.Since) || !n.isOld(changed) {

@@ -50,8 +50,9 @@ type FamilyStatus struct {
 	// addresses by the state of their block; those reserved or at an edge of
 	// their block are not counted.
 	Addresses StateCounts `json:"addresses"`
-	// cidrs are those of the spec that nodes hold blocks of. None can be taken out of the spec
-	// before it drains; it can be widened, or replaced by both its halves.
+	// cidrs lists the CIDRs of the spec with blocks that nodes hold. The API server refuses to
+	// remove such a CIDR from the spec until its allocationPolicy is Drain. A wider CIDR, or both
+	// halves, may replace it.
 	// +kubebuilder:validation:MaxItems=128
 	// +listType=map
 	// +listMapKey=cidr
@@ -59,7 +60,7 @@ type FamilyStatus struct {
 	CIDRs []HeldCIDR `json:"cidrs,omitempty"`
 }
 
-// HeldCIDR is a CIDR of a pool that nodes hold blocks of.
+// HeldCIDR is a CIDR of a pool with blocks that nodes hold.
 type HeldCIDR struct {
 	// cidr is the CIDR as the spec has it.
 	// +kubebuilder:validation:MaxLength=43
