@@ -14,9 +14,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -115,8 +118,10 @@ func markFailures(cmd *cobra.Command) {
 	}
 }
 
-// Run runs the command and returns the exit code.
+// Run runs the command and returns the exit code. It keeps the process's libraries from logging.
 func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
 	named, err := cmd.ExecuteC()
 	var code cli.Code
 	switch {

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/labels"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
@@ -36,8 +33,6 @@ func (e *Env) Client() (client.Client, error) {
 	if e.client != nil {
 		return e.client, nil
 	}
-	ctrl.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard())
 	config, err := e.Config()
 	if err != nil {
 		return nil, err
