@@ -6,6 +6,7 @@
 FROM --platform=$BUILDPLATFORM golang:1.26.5@sha256:705e964a93a2fd2e75c7d59bb7d781b57e30f12293ffde5175c69229e18fb678 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
+COPY api api
 RUN go mod download
 COPY cmd cmd
 COPY pkg pkg

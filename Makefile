@@ -9,7 +9,7 @@ SHELL := /bin/bash
 
 BIN := .cache/bin
 CHART := charts/cilium-pool-operator
-GO_DIRS := $(wildcard cmd pkg hack test)
+GO_DIRS := $(wildcard api cmd pkg hack test)
 PKG ?= ./...
 FUZZTIME ?= 20s
 BENCHTIME ?= 1s
@@ -84,6 +84,7 @@ test-long: test-needs ## Run the long tests (TestLong...), under the race detect
 .PHONY: lint
 lint: $(golangci-lint) ## Run golangci-lint, and go vet on test/map, which imports this module: no other test builds it.
 	GOMAXPROCS=2 $(golangci-lint) run --concurrency 2 ./...
+	cd api && $(golangci-lint) run ./...
 	cd test/map && go vet ./...
 
 .PHONY: fmt

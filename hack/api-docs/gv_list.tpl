@@ -1,7 +1,7 @@
 {{- define "gvList" -}}
 # API reference
 
-Generated from `pkg/crd/v1alpha1` by `make generate`. `kubectl explain podippool.spec`
+Generated from `api/v1alpha1` by `make generate`. `kubectl explain podippool.spec`
 shows the same on a cluster.
 {{ range . }}
 {{ template "gvDetails" . }}

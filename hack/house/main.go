@@ -92,7 +92,7 @@ func (r *repository) add(name string, text []byte) error {
 		return r.addGo(&r.tests, "tests of "+path.Dir(name), name, text)
 	case isGo && !generated.Match(text):
 		p := &r.product
-		if top != "pkg" && top != "cmd" {
+		if top != "api" && top != "pkg" && top != "cmd" {
 			p = &r.tools
 		}
 		return r.addGo(p, path.Dir(name), name, text)
@@ -126,7 +126,7 @@ func table() error {
 	}
 	for _, row := range [][3]any{
 		{"measure", "now", "target"},
-		{"product lines (pkg, cmd; generated files aside)", r.product.lines, 36500},
+		{"product lines (api, pkg, cmd; generated files aside)", r.product.lines, 36500},
 		{"Go lines of tests, everywhere", r.tests.lines, 90000},
 		{"other files under test/, lines", r.others.lines, 15000},
 		{"words of documentation", r.docs.size, 50000},

@@ -26,18 +26,18 @@ helm: $(helm) $(helm3) # Build Helm 4 and 3, by which the chart is tested.
 
 .PHONY: deepcopy
 deepcopy: $(controller-gen)
-	$(controller-gen) object paths=./pkg/crd/v1alpha1
+	cd api && $(controller-gen) object paths=./v1alpha1
 
 .PHONY: crds
 crds: $(controller-gen)
-	$(controller-gen) crd paths=./pkg/crd/v1alpha1 output:crd:dir=pkg/crd/crds
+	cd api && $(controller-gen) crd paths=./v1alpha1 output:crd:dir=$(CURDIR)/pkg/crd/crds
 	go run ./hack/crdbounds pkg/crd/crds/cilium-pool.io_podippools.yaml
 	go run ./hack/crdschema pkg/crd/crds/*.yaml
 	cp pkg/crd/crds/*.yaml $(CHART)/files/crds/
 
 .PHONY: docs/reference/api.md
 docs/reference/api.md: $(crd-ref-docs)
-	$(crd-ref-docs) --log-level ERROR --source-path pkg/crd/v1alpha1 --config hack/api-docs/config.yaml \
+	$(crd-ref-docs) --log-level ERROR --source-path api/v1alpha1 --config hack/api-docs/config.yaml \
 		--templates-dir hack/api-docs --renderer markdown --output-path $@
 
 .PHONY: chart-docs

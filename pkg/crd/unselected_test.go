@@ -3,7 +3,7 @@ package crd_test
 import (
 	"testing"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 )
 
 func TestUnselectedNodes(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer/selector"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )

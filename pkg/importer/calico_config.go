@@ -10,7 +10,7 @@ import (
 	"go4.org/netipx"
 	"k8s.io/utils/ptr"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 )
 
 // maxReserved is the maximum in a PodIPPool.

@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // maxCIDRs is the maximum of a family in a PodIPPool.

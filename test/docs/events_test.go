@@ -143,15 +143,15 @@ func TestEventsPage(t *testing.T) {
 		documented = append(documented, code(row[0])+" "+row[1]+" "+code(row[2]))
 	}
 	sameSet(t, "conditions of pools with status and reason", documented, poolConditions(t))
-	sameSet(t, "conditions of pools", unique(column(page, "Conditions of a PodIPPool", 0)), constants(t, "pkg/crd/v1alpha1", "Pool"))
+	sameSet(t, "conditions of pools", unique(column(page, "Conditions of a PodIPPool", 0)), constants(t, "api/v1alpha1", "Pool"))
 	sameSet(t, "reasons of pools", unique(column(page, "Conditions of a PodIPPool", 2)), constants(t, "pkg/controller/pool", "Reason"))
-	sameSet(t, "conditions of blocks", unique(column(page, "Conditions of a PodIPBlock", 0)), constants(t, "pkg/crd/v1alpha1", "Block"))
-	reasons := append(constants(t, "pkg/crd/v1alpha1", "Reason"), literalReasons(t, "pkg/controller/block")...)
+	sameSet(t, "conditions of blocks", unique(column(page, "Conditions of a PodIPBlock", 0)), constants(t, "api/v1alpha1", "Block"))
+	reasons := append(constants(t, "api/v1alpha1", "Reason"), literalReasons(t, "pkg/controller/block")...)
 	sameSet(t, "reasons of blocks", column(page, "Conditions of a PodIPBlock", 1), reasons)
-	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "pkg/crd/v1alpha1", "Reason"))
-	sameSet(t, "conditions of Nodes", unique(column(page, "Condition of a Node", 0)), constants(t, "pkg/crd/v1alpha1", "NodeAddressShortage"))
+	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "api/v1alpha1", "Reason"))
+	sameSet(t, "conditions of Nodes", unique(column(page, "Condition of a Node", 0)), constants(t, "api/v1alpha1", "NodeAddressShortage"))
 	sameSet(t, "reasons of Nodes", column(page, "Condition of a Node", 2),
-		append(constants(t, "pkg/controller/node", "reason"), constants(t, "pkg/crd/v1alpha1", "NodePoolsExhausted")...))
+		append(constants(t, "pkg/controller/node", "reason"), constants(t, "api/v1alpha1", "NodePoolsExhausted")...))
 	sameSet(t, "what a drain waits for", column(page, "Reasons of DrainWaits", 0), constants(t, "pkg/expand", "WaitReason"))
 }
 
@@ -159,7 +159,7 @@ func TestEventsPage(t *testing.T) {
 // reason": the calls of isTrue and isFalse, by the function they are in.
 func poolConditions(t *testing.T) []string {
 	t.Helper()
-	values := named(t, "pkg/crd/v1alpha1")
+	values := named(t, "api/v1alpha1")
 	maps.Copy(values, named(t, "pkg/controller/pool"))
 	kinds := map[string]string{
 		"setConditions": "PoolOverlapping", "exhaustedIs": "PoolExhausted", "readyIs": "PoolReady", "windowIs": "PoolWindow",

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
