@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -201,6 +202,25 @@ func TestShadowWritesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// In shadow mode, time passes and limits hold as they will later, and a node that is gone is forgotten.
+func TestShadowFollowsANode(t *testing.T) {
+	b := reclaimable(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b.r.Shadow = true
+	look := func(when string, again time.Duration, want map[string]float64) {
+		t.Helper()
+		b.Watch()
+		result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
+		got := fakeapi.Series(t, b.r.Metrics.shadow)
+		maps.DeleteFunc(got, func(_ string, n float64) bool { return n == 0 })
+		if diff := cmp.Diff(want, got); err != nil || result.RequeueAfter != again || diff != "" {
+			t.Errorf("%s: again after %s, %v, differs by:\n%s", when, result.RequeueAfter, err, diff)
+		}
+	}
+	look("at noon", 10*time.Minute, map[string]float64{})
+	b.at(10 * time.Minute)
+	look("once a block has been idle", 0, map[string]float64{"cilium_pool_shadow_difference n drain": 1})
 }
 
 // If the watch has not delivered an adopted block yet, and another process has published it, the

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -93,6 +94,28 @@ func TestUnansweredMarks(t *testing.T) {
 		if diff := cmp.Diff(want, fakeapi.Series(t, w)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
+	}
+}
+
+// What did not happen has no series, and a gauge without a value none either.
+func TestOnlyWhatHappensIsCounted(t *testing.T) {
+	m, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.decided(ipalloc.IPv4, expand.Plan{Drain: make([]expand.Drain, 2), Free: make([]expand.Free, 1)})
+	m.handshake("mark", 3)
+	m.handshake("clear", 0)
+	for _, n := range []int{0, 2, 0, 3} {
+		setUnless(0, m.shortages, n, "n", "ipv4")
+	}
+	setUnless(0, m.shortages, 0, "m", "ipv4")
+	want := map[string]float64{
+		"cilium_pool_decisions_total drain ipv4": 2, "cilium_pool_decisions_total free ipv4": 1,
+		"cilium_pool_address_steps_total mark": 3, "cilium_pool_node_shortage_addresses ipv4 n": 3,
+	}
+	if diff := cmp.Diff(want, fakeapi.Series(t, m.decisions, m.steps, m.shortages)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
 	}
 }
 

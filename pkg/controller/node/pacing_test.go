@@ -101,6 +101,11 @@ func TestDrainsTakeTurns(t *testing.T) {
 		if begun, held := strings.Count(all, "Draining"), strings.Count(all, "held"); begun != hour+1 || held != 2-hour {
 			t.Fatalf("hour %d: %d begun, %d held: %s", hour, begun, held, all)
 		}
+		for _, is := range b.Blocks() {
+			if is.WaitsFor == expand.WaitTurn && is.WaitNote != "its turn: 1 blocks of pool p may begin in an hour, and as many have" {
+				t.Errorf("block %s waits for %q", is.CIDR, is.WaitNote)
+			}
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -50,6 +51,7 @@ func TestLacking(t *testing.T) {
 		"the one block of a Node":                {[]familyPlan{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has"},
 		"no pool at all":                         {[]familyPlan{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)"},
 		"a pool of Cilium's":                     {[]familyPlan{blue}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted"},
+		"full pools before a limit":              {[]familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: 2 more addresses needed"},
 		"each family for itself":                 {[]familyPlan{v4(limited), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow; ipv6: 1 more addresses wanted"},
 	}
 	for name, test := range tests {
@@ -144,6 +146,22 @@ func TestWaitsAreReportedOnce(t *testing.T) {
 	b.settle()
 	if is := b.block("10.0.0.0/30"); is.Phase != ipalloc.Draining || is.WaitsFor != expand.WaitUnsettled {
 		t.Errorf("without pods the block is %s and waits for %q", is.Phase, is.WaitsFor)
+	}
+	b.r.Pods.Set(pod, fixtures.Noon())
+	b.settle()
+	if got := slices.DeleteFunc(b.EventsOf(event.ReasonDrainWaits), func(e string) bool { return !of(e) }); len(got) != 1 {
+		t.Errorf("with the pod again, reported %q", got)
+	}
+	const waits = "cilium_pool_drain_wait_blocks ipv4 p Pods"
+	if got := fakeapi.Series(t, b.r.Metrics.drains); got[waits] != 1 {
+		t.Errorf("counted %v", got)
+	}
+	b.must(b.API.Delete(t.Context(), fixtures.Node()))
+	b.Watch()
+	b.r.Pods.Delete(pod.PodKey, fixtures.Noon())
+	b.settle()
+	if got := fakeapi.Series(t, b.r.Metrics.drains); len(got) > 0 {
+		t.Errorf("of a Node that is gone, counted %v", got)
 	}
 }
 

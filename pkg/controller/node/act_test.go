@@ -1,0 +1,261 @@
+package node
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// carriesOut runs one step of act for a plan of the node's default pool.
+func (b *bed) carriesOut(plan expand.Plan, step func(*observation, *familyPlan, *outcome) error) (*familyPlan, *outcome) {
+	b.T.Helper()
+	b.Watch()
+	o, done := b.observe(), &outcome{}
+	p := &familyPlan{Share: &o.Shares[0], plan: plan}
+	b.must(step(o, p, done))
+	b.must(done.failed)
+	return p, done
+}
+
+// One step changes all blocks that the plan names, and what succeeds keeps no address back.
+func TestActsOnEveryBlock(t *testing.T) {
+	cidrs := fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30")
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare(), inService("10.0.0.0/30"), inService("10.0.0.4/30"),
+		fixtures.BlockObject("10.0.0.8/30", ipalloc.Draining), fixtures.BlockObject("10.0.0.12/30", ipalloc.Draining))
+	phases := func(o *observation, p *familyPlan, done *outcome) error { return b.r.actOnPhases(t.Context(), o, p, done) }
+	blocks := func(o *observation, p *familyPlan, done *outcome) error {
+		return b.r.actOnBlocks(t.Context(), o, []familyPlan{*p}, done)
+	}
+	because := expand.CIDRDraining
+	p, _ := b.carriesOut(expand.Plan{
+		Drain: []expand.Drain{{CIDR: cidrs[0], Reason: because}, {CIDR: cidrs[1], Reason: because}}, Undrain: cidrs[2:], Mark: fixtures.Addrs("10.0.0.1"),
+	}, phases)
+	b.hasPhases("drained and put back", "10.0.0.0/30 Draining", "10.0.0.12/30 InService", "10.0.0.4/30 Draining", "10.0.0.8/30 InService")
+	if len(p.plan.Mark) != 1 || p.failed != nil || p.kept != 0 {
+		t.Errorf("marks %v, failed %v, %d addresses kept back; want the mark alone", p.plan.Mark, p.failed, p.kept)
+	}
+	b.carriesOut(expand.Plan{Free: []expand.Free{{CIDR: cidrs[0], Reason: because}, {CIDR: cidrs[1], Reason: because}}}, blocks)
+	b.hasPhases("returned", "10.0.0.0/30 CoolingDown", "10.0.0.12/30 InService", "10.0.0.4/30 CoolingDown", "10.0.0.8/30 InService")
+	b.carriesOut(expand.Plan{Free: []expand.Free{{CIDR: cidrs[2], Reason: because}}, Delete: cidrs[:2]}, blocks)
+	b.hasPhases("freed, and another one returned", "10.0.0.12/30 InService", "10.0.0.8/30 CoolingDown")
+
+	agent := expand.Closed{Agent: "c", Since: fixtures.Noon()}
+	b.carriesOut(expand.Plan{Close: []expand.Close{{CIDR: cidrs[2], Closed: agent}, {CIDR: cidrs[3], Closed: agent}}}, phases)
+	for _, cidr := range cidrs[2:] {
+		if is := b.block(cidr.String()).Closed; is.Agent != "c" {
+			t.Errorf("block %s is closed by %q", cidr, is.Agent)
+		}
+	}
+}
+
+// A mark and a withdrawal are one write, and what stands already is none. Steps that were carried
+// out are counted.
+func TestHandshakeIsCounted(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), inService("10.0.0.0/30"))
+	b.agentWrites(`{"status":{"ipam":{"release-ips":{"10.0.0.2":"marked-for-release"}}}}`)
+	for _, write := range []string{"first", "again"} {
+		b.carriesOut(expand.Plan{Mark: fixtures.Addrs("10.0.0.1"), Clear: fixtures.Addrs("10.0.0.2")}, func(o *observation, p *familyPlan, _ *outcome) error {
+			_, err := b.r.actOnHandshake(t.Context(), o, []familyPlan{*p})
+			return err
+		})
+		want := map[string]float64{"cilium_pool_address_steps_total mark": 1, "cilium_pool_address_steps_total clear": 1}
+		if diff := cmp.Diff(want, fakeapi.Series(t, b.r.Metrics.steps)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", write, diff)
+		}
+	}
+	if is := b.CiliumNode().Release; len(is) != 1 || is[fixtures.Addrs("10.0.0.1")[0]] != expand.Marked {
+		t.Errorf("release entries are %v", is)
+	}
+}
+
+// A claim creates the blocks that its addresses need, and says how many it fell short.
+func TestClaimsWhatIsWanted(t *testing.T) {
+	for name, test := range map[string]struct {
+		addresses, short int
+		want             []string
+	}{
+		"as many as one block has": {4, 0, []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService"}},
+		"more than the pool has":   {9, 5, []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService"}},
+		"one address":              {1, 0, []string{"10.0.0.0/30 InService"}},
+		"one block's, less one":    {2, 0, []string{"10.0.0.0/30 InService"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare())
+			p, _ := b.carriesOut(expand.Plan{Claim: expand.Claim{Addresses: test.addresses, Blocks: 9, Room: 99}}, func(o *observation, p *familyPlan, done *outcome) error {
+				_, err := b.r.claim(t.Context(), o, p, done)
+				return err
+			})
+			b.hasPhases("claimed", test.want...)
+			if p.short != test.short {
+				t.Errorf("it fell short of %d addresses, want %d", p.short, test.short)
+			}
+		})
+	}
+}
+
+// Addresses that all may be published leave nothing to wait for.
+func TestPublishesAll(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare(), inService("10.0.0.0/30"))
+	_, done := b.carriesOut(expand.Plan{Publish: fixtures.Addrs("10.0.0.1", "10.0.0.2")}, func(o *observation, p *familyPlan, done *outcome) error {
+		ready, err := b.r.publishable(t.Context(), o, p, done)
+		if len(ready) != 2 {
+			t.Errorf("ready are %v", ready)
+		}
+		return err
+	})
+	if done.pollFor != "" {
+		t.Errorf("it polls, as %s", done.pollFor)
+	}
+}
+
+func TestKeepBack(t *testing.T) {
+	p, err := familyPlan{kept: 1, plan: expand.Plan{Capacity: 8}}, errors.New("refused")
+	p.keepBack(err, 2, 4)
+	if p.kept != 7 || p.plan.Capacity != 6 || !errors.Is(p.failed, err) {
+		t.Errorf("%d addresses kept back, capacity %d, failed %v", p.kept, p.plan.Capacity, p.failed)
+	}
+}
+
+// Addresses of pods are neither marked nor removed, and their marks are withdrawn. While a pod is
+// not shown yet, no address is marked.
+func TestKeepsAddressesOfPods(t *testing.T) {
+	addrs := fixtures.Addrs("10.0.0.1", "10.0.0.2", "10.0.0.3")
+	for name, test := range map[string]struct {
+		used                string
+		unseen, any         bool
+		mark, remove, clear int
+	}{
+		"none is in use":         {used: "10.0.0.9", mark: 1, remove: 1},
+		"one that is to mark":    {used: "10.0.0.1", any: true, remove: 1},
+		"one that is to go":      {used: "10.0.0.2", any: true, mark: 1},
+		"one that is marked":     {used: "10.0.0.3", any: true, mark: 1, remove: 1, clear: 1},
+		"a pod is not shown yet": {used: "10.0.0.9", unseen: true, any: true, remove: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := familyPlan{Share: &state.Share{State: expand.State{Release: map[netip.Addr]expand.ReleaseStatus{addrs[2]: expand.Marked}}}}
+			p.plan.Mark, p.plan.Remove = fixtures.Addrs("10.0.0.1"), fixtures.Addrs("10.0.0.2")
+			got := p.keep(map[netip.Addr]bool{fixtures.Addrs(test.used)[0]: true}, test.unseen)
+			if got != test.any || len(p.plan.Mark) != test.mark || len(p.plan.Remove) != test.remove || len(p.plan.Clear) != test.clear {
+				t.Errorf("any: %t, marks %v, removes %v, clears %v", got, p.plan.Mark, p.plan.Remove, p.plan.Clear)
+			}
+		})
+	}
+}
+
+// Nothing is read live of a block that the cache has as it was observed.
+func TestObjectComesFromTheCache(t *testing.T) {
+	b := newBed(t, inService("10.0.0.0/30"))
+	b.Watch()
+	known := b.block("10.0.0.0/30")
+	b.Calls = nil
+	if obj, err := b.r.Blocks.object(t.Context(), known); err != nil || obj.Name != known.Name || len(b.Calls) > 0 {
+		t.Errorf("%v, %v, calls %v", obj, err, b.Calls)
+	}
+}
+
+// A pool is left for the next one after the API server has refused two blocks of it.
+func TestRefusedPoolIsLeft(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 2, "10.9.0.0/28"), bare())
+	b.Refuse = map[string]error{"create 10.0.0.0-30": errDenied, "create 10.0.0.4-30": errDenied, "create 10.0.0.8-30": errDenied}
+	b.Watch()
+	block, pool, err := b.r.Blocks.claimAny(t.Context(), b.node(), ipalloc.IPv4, "", []*crd.Pool{b.Pools.Get("p"), b.Pools.Get("q")})
+	creates := strings.Count(strings.Join(b.Calls, "\n"), "create PodIPBlock")
+	if err != nil || pool.Name != "q" || block.CIDR != fixtures.Prefix("10.9.0.0/30") || creates != 3 {
+		t.Errorf("block %s of %v, %v, by %d tries; want one of q by three: calls %v", block.CIDR, pool, err, creates, b.Calls)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	n := &nodeState{}
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
+		if got := n.nextBackoff(); got != want*common.ConflictRetry {
+			t.Errorf("wait %d is %s", i, got)
+		}
+	}
+}
+
+// A failure lasts once writes have failed for as long as the longest wait.
+func TestFailureLasts(t *testing.T) {
+	n, err := &nodeState{}, errors.New("no answer")
+	for after, want := range map[time.Duration]bool{common.MaxBackoff - 1: false, common.MaxBackoff: true} {
+		n.failing = fixtures.Noon()
+		if got := n.lasts(err, fixtures.Noon().Add(after)); got != want {
+			t.Errorf("after %s it lasts: %t", after, got)
+		}
+	}
+	if n.failing = (time.Time{}); n.lasts(err, fixtures.Noon()) {
+		t.Error("the first failure lasts")
+	}
+}
+
+// An event about a block names its reason and, where the pool that comes first has no block, that.
+// That of a Node which is gone is about its name.
+func TestEventsOfBlocks(t *testing.T) {
+	p, q := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28")), fixtures.Block("10.9.0.0/30", "q", "n", 1)
+	plan := &familyPlan{Share: &state.Share{Pools: []*crd.Pool{p}}, plan: expand.Plan{Claim: expand.Claim{Addresses: 3}}}
+	here, gone := &observation{Snapshot: &state.Snapshot{Name: "n", Node: fixtures.Node()}}, &observation{Snapshot: &state.Snapshot{Name: "n"}}
+	of := fixtures.Block("10.0.0.0/30", "p", "n", 1)
+	for name, test := range map[string]struct {
+		send func(*Reporter)
+		kind string
+		want string
+	}{
+		"of the first pool":   {func(r *Reporter) { r.sendClaimed(here, plan, of) }, event.ReasonBlockClaimed, "block 10.0.0.0/30 of pool p on node n: claimed, as the node wants 3 more addresses"},
+		"of another pool":     {func(r *Reporter) { r.sendClaimed(here, plan, q) }, event.ReasonBlockClaimed, "more addresses; pool p, which comes first, has no block for it"},
+		"a drain":             {func(r *Reporter) { r.sendPhase(here, of, ipalloc.Draining, expand.CIDRDraining, "x") }, event.ReasonBlockDraining, ": " + string(expand.CIDRDraining) + ": x"},
+		"back in service":     {func(r *Reporter) { r.sendPhase(here, of, ipalloc.InService, expand.None, "x") }, event.ReasonBlockBackInService, "on node n: x"},
+		"of a Node that went": {func(r *Reporter) { r.sendPhase(gone, of, ipalloc.CoolingDown, expand.NodeGone, "x") }, event.ReasonBlockCoolingDown, ": x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			test.send(b.r.Reporter)
+			if got := b.EventsOf(test.kind); len(got) != 1 || !strings.HasSuffix(got[0], test.want) {
+				t.Errorf("events %q, want one that ends in %q", got, test.want)
+			}
+		})
+	}
+}
+
+// What is asked of a plan or an observation without a cluster.
+func TestObservationSays(t *testing.T) {
+	view := func(v ciliumnode.View) *observation { return &observation{Snapshot: &state.Snapshot{CiliumNode: &v}} }
+	listed, unlisted := expand.Block{CIDR: fixtures.Prefix("10.0.0.0/30"), Usable: fixtures.Addrs("10.0.0.1"), Listed: true}, expand.Block{Usable: fixtures.Addrs("10.0.0.5")}
+	whole := asPublished(expand.State{BlockAssignment: &expand.BlockAssignment{}, Blocks: []expand.Block{listed, unlisted}})
+	sixth := &observation{Snapshot: &state.Snapshot{Shares: []state.Share{{Family: ipalloc.IPv6}}}}
+	foreign := view(ciliumnode.View{Pool: map[netip.Addr]string{listed.Usable[0]: ""}, NonCanonical: fixtures.Addrs("::ffff:10.0.0.1")})
+	unserved := view(ciliumnode.View{})
+	unserved.Shares = []state.Share{{}, {Family: ipalloc.IPv6}}
+	for name, is := range map[string]bool{
+		"a node with a block does not lack its first":      !familyPlan{short: 1, Share: &state.Share{State: expand.State{Blocks: []expand.Block{listed}}}}.lacksFirstBlock(),
+		"a node that has all it wants lacks none":          !familyPlan{Share: &state.Share{}}.lacksFirstBlock(),
+		"a node without one lacks its first":               familyPlan{short: 1, Share: &state.Share{}}.lacksFirstBlock(),
+		"blocks whole: listed ones are usable, others not": len(whole.Blocks[0].Usable) == 1 && len(whole.Blocks[1].Usable) == 0,
+		"a report is asked for in the family of the node":  sixth.reportAddress(&ciliumnode.View{}).Is6(),
+		"no pool, and no address: pods wait":               view(ciliumnode.View{}).unselected(nil).unmet,
+		"no pool, and addresses of another IPAM":           !foreign.unselected(nil).unmet,
+		"families that no pool has are not missed":         unserved.familyDisabled() == "",
+		"nothing differs":                                  difference{}.String() == "",
+		"something differs":                                strings.HasPrefix(difference{claim: 1}.String(), "adopt 0, claim 1"),
+		"a CiliumNode that can be read":                    view(ciliumnode.View{}).unreadable() == "",
+		"one that cannot": strings.Contains(view(ciliumnode.View{BadFields: []ciliumnode.BadField{{Path: "spec.ipam.podCIDRs[0]", Text: `"x"`}}}).unreadable(),
+			"spec.ipam.podCIDRs[0]"),
+	} {
+		if !is {
+			t.Errorf("%s: it is not so", name)
+		}
+	}
+}
