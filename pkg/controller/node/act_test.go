@@ -34,7 +34,7 @@ func (b *bed) carriesOut(plan expand.Plan, step func(*observation, *familyPlan, 
 // One step changes all blocks that the plan names, and what succeeds keeps no address back.
 func TestActsOnEveryBlock(t *testing.T) {
 	cidrs := fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30")
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare(), inService("10.0.0.0/30"), inService("10.0.0.4/30"),
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(bare(), "10.0.0.9"), inService("10.0.0.0/30"), inService("10.0.0.4/30"),
 		fixtures.BlockObject("10.0.0.8/30", ipalloc.Draining), fixtures.BlockObject("10.0.0.12/30", ipalloc.Draining))
 	phases := func(o *observation, p *familyPlan, done *outcome) error { return b.r.actOnPhases(t.Context(), o, p, done) }
 	blocks := func(o *observation, p *familyPlan, done *outcome) error {
@@ -176,6 +176,39 @@ func TestRefusedPoolIsLeft(t *testing.T) {
 	creates := strings.Count(strings.Join(b.Calls, "\n"), "create PodIPBlock")
 	if err != nil || pool.Name != "q" || block.CIDR != fixtures.Prefix("10.9.0.0/30") || creates != 3 {
 		t.Errorf("block %s of %v, %v, by %d tries; want one of q by three: calls %v", block.CIDR, pool, err, creates, b.Calls)
+	}
+}
+
+// Nothing is remembered of a node that is gone, however the operator runs.
+func TestForgetsANodeThatIsGone(t *testing.T) {
+	for name, runs := range map[string]func(*Reconciler){
+		"as usual": func(*Reconciler) {}, "paused": func(r *Reconciler) { r.Paused = true }, "in shadow": func(r *Reconciler) { r.Shadow = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, fixtures.Node(), bare())
+			runs(b.r)
+			b.step()
+			if len(b.r.memory.nodes) != 1 {
+				t.Fatal("nothing is remembered of a node that is there")
+			}
+			b.must(errors.Join(b.API.Delete(t.Context(), fixtures.Node()), b.API.Delete(t.Context(), bare())))
+			b.step()
+			if len(b.r.memory.nodes) > 0 {
+				t.Error("it is remembered")
+			}
+		})
+	}
+}
+
+// A parked block is remembered with the Cilium pool that it is of.
+func TestParkedIsRemembered(t *testing.T) {
+	of := func(pool, cidr string) state.Share {
+		return state.Share{CiliumPool: pool, State: expand.State{Blocks: []expand.Block{{CIDR: fixtures.Prefix(cidr)}}}}
+	}
+	o := &observation{Snapshot: &state.Snapshot{Shares: []state.Share{of("", "10.0.0.0/30"), of("blue", "10.8.0.0/30")}}, memory: &nodeState{}}
+	o.noteParked(fixtures.Prefix("10.8.0.0/30"), expand.Parking{Agent: "c"})
+	if other, its := o.memory.of(o, &o.Shares[0]).Parked, o.memory.of(o, &o.Shares[1]).Parked; len(other) != 0 || len(its) != 1 {
+		t.Errorf("of the default pool %v, of blue %v", other, its)
 	}
 }
 

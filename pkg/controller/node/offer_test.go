@@ -34,6 +34,9 @@ func offering(t *testing.T) *bed {
 	b.r.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
 	b.settle()
 	b.offersOf(10)
+	if got := fakeapi.Series(t, b.r.Metrics.offered); got["cilium_pool_node_offered_addresses ipv4 n"] != 10 || len(got) != 1 {
+		t.Errorf("measured %v, want ten addresses of IPv4", got)
+	}
 	b.at(time.Minute)
 	return b
 }

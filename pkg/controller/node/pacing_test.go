@@ -42,7 +42,7 @@ func TestDrainWaitsForItsWindow(t *testing.T) {
 	b := newBed(t, threeBlocks(fixtures.Draining(fixtures.Nightly()), asIs)...)
 	b.settle()
 	b.hasPhases("before the window", allHeld...)
-	if got := b.Blocks()[0].WaitNote; !strings.Contains(got, "opens at 2026-01-01T22:00:00Z") {
+	if got := b.object("10.0.0.0-30").Status.Conditions[0].Message; !strings.Contains(got, "has not begun to") || !strings.Contains(got, "opens at 2026-01-01T22:00:00Z") {
 		t.Errorf("the condition says %q", got)
 	}
 	result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
