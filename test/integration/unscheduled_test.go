@@ -24,12 +24,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// unscheduledPods creates n pods that request an address each and are bound to no node.
-func (e *env) unscheduledPods(prefix string, n int, mod func(*corev1.Pod)) {
+// requestingPods creates n pods that request an address each. Node "" leaves them to the scheduler.
+func (e *env) requestingPods(node, prefix string, n int, mod func(*corev1.Pod)) {
 	e.TB.Helper()
 	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
 	for i := range n {
-		p := harness.BoundPod("", fmt.Sprintf("%s-%d", prefix, i), map[string]string{"app": prefix})
+		p := harness.BoundPod(node, fmt.Sprintf("%s-%d", prefix, i), map[string]string{"app": prefix})
 		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: one, Limits: one}
 		if mod != nil {
 			mod(p)
@@ -131,21 +131,21 @@ func TestGrowthForUnscheduledPods(t *testing.T) {
 		e.changeNode(name, func(n *corev1.Node) { n.Spec.Taints = nil }) // the API server adds not-ready
 		e.offers(name, 28)
 	}
-	e.unscheduledPods("fill", 56, nil)
+	e.requestingPods("", "fill", 56, nil)
 	e.allScheduled("fill")
 	e.running("fill", 56)
 	e.hasBlocks("n1", 1)
 	e.hasBlocks("n2", 1)
 
 	only := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n2"} }
-	e.unscheduledPods("second", 31, only)
+	e.requestingPods("", "second", 31, only)
 	e.allScheduled("second")
 	e.running("second", 31)
 	e.hasBlocks("n2", 3)
 	e.hasBlocks("n1", 1)
 
 	// Pods that wait for something else make no node grow, and neither do pods that are gone.
-	e.unscheduledPods("cpu", 40, nil)
+	e.requestingPods("", "cpu", 40, nil)
 	op.stop()
 	pods := &corev1.PodList{}
 	e.Must(e.Client.List(e.Ctx, pods, client.MatchingLabels{"app": "cpu"}))
@@ -153,7 +153,7 @@ func TestGrowthForUnscheduledPods(t *testing.T) {
 		e.Must(unschedulable(e, &pods.Items[i], "0/2 nodes are available: 2 Insufficient cpu."))
 	}
 	e.start(s)
-	e.unscheduledPods("third", 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n1"} })
+	e.requestingPods("", "third", 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n1"} })
 	e.allScheduled("third")
 	e.hasBlocks("n1", 2)
 	e.hasBlocks("n2", 3)
@@ -190,13 +190,13 @@ func TestRecallForUnscheduledPods(t *testing.T) {
 		e.changeNode(name, func(n *corev1.Node) { n.Spec.Taints = nil })
 		e.offers(name, 28)
 	}
-	e.requestingPods("n2", "gone", 80)
+	e.requestingPods("n2", "gone", 80, nil)
 	e.running("gone", 80)
 	e.hasBlocks("n2", 3)
 	e.DeletePods("gone", nil)
 	e.offers("n2", 88)
 
-	e.unscheduledPods("load", 40, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n1"} })
+	e.requestingPods("", "load", 40, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n1"} })
 	e.allScheduled("load")
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
@@ -282,17 +282,6 @@ func (e *env) offers(node string, want int) {
 	})
 }
 
-// requestingPods creates n bound pods that request an address each.
-func (e *env) requestingPods(node, prefix string, n int) {
-	e.TB.Helper()
-	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
-	for i := range n {
-		p := harness.BoundPod(node, fmt.Sprintf("%s-%d", prefix, i), map[string]string{"app": prefix})
-		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: one, Limits: one}
-		e.Create(p)
-	}
-}
-
 // TestOffers checks that a Node offers its addresses through growth and reclaim, with a kubelet
 // that zeroes them, with an operator that is down, and with an operator that no longer offers any.
 func TestOffers(t *testing.T) {
@@ -304,7 +293,7 @@ func TestOffers(t *testing.T) {
 	e.ready(e.node("n1", nil))
 	e.offers("n1", 28) // the agent has an address, and may take another
 
-	e.requestingPods("n1", "load", 40)
+	e.requestingPods("n1", "load", 40, nil)
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
 	e.offers("n1", 58)
