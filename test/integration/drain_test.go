@@ -95,13 +95,10 @@ func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
-	set := func(policy v1alpha1.AllocationPolicy) {
-		e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = policy })
-	}
 	// The block has a replacement, and drains until the agent's own address is gone.
-	set(v1alpha1.AllocationDrain)
+	e.drain("all", v1alpha1.AllocationDrain)
 	e.Eventually("the first block drains", func() error { return e.draining("10.1.0.0-27", true) })
-	set(v1alpha1.AllocationCordon)
+	e.drain("all", v1alpha1.AllocationCordon)
 	e.Eventually("the drain ends with the request for it", func() error { return e.draining("10.1.0.0-27", false) })
 	e.load("n1", "load", 70)
 	e.node("n2", nil)
@@ -114,7 +111,7 @@ func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 	if err := e.draining("10.1.0.0-27", false); err != nil {
 		t.Error(err)
 	}
-	set(v1alpha1.AllocationAllocate)
+	e.drain("all", v1alpha1.AllocationAllocate)
 	e.load("n1", "more", 60)
 	if !slices.ContainsFunc(e.Blocks("n1"), func(b v1alpha1.PodIPBlock) bool {
 		return blockIn(b, "10.1.0.0/24") && b.Name != "10.1.0.0-27"
