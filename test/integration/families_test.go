@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"testing"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -158,32 +157,4 @@ func (e *env) router6(node string) string {
 		}
 	}
 	return ""
-}
-
-// A family can be removed from a pool if no node holds a block of it.
-func TestEmptyFamilyIsTakenOut(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("both", ipv6Too, "10.1.0.0/24")
-	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
-	e.ready(a)
-	e.eventuallyPool("the pool counts the node's IPv6 blocks", "both", func(p *v1alpha1.PodIPPool) error {
-		if p.Status.IPv6 == nil || p.Status.IPv6.Blocks.InService == 0 {
-			return fmt.Errorf("status.ipv6 is %+v", p.Status.IPv6)
-		}
-		return nil
-	})
-	if err := e.withoutIPv6(); !apierrors.IsInvalid(err) {
-		t.Errorf("IPv6 is taken out of a pool with IPv6 blocks: %v", err)
-	}
-	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	e.Eventually("IPv6 can be taken out once the node's blocks are back", e.withoutIPv6)
-	if got := e.ofFamily(false); len(got) > 0 {
-		t.Errorf("IPv6 blocks %v are left", got)
-	}
-	e.condition("both", v1alpha1.PoolReady, metav1.ConditionTrue, "") // of the edited pool
-	e.bareNode("n2", nil)
-	e.onNode("a new node gets IPv4 alone", "n2", func(cn *ciliumv2.CiliumNode) bool {
-		return len(cn.Spec.IPAM.PodCIDRs) == 1 && len(e.ofFamily(false)) == 0
-	})
 }
