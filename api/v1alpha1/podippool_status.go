@@ -23,6 +23,11 @@ type PodIPPoolStatus struct {
 	// +optional
 	RoomNodes *int64 `json:"roomNodes,omitempty"`
 
+	// effective is the policy in force: the values of the spec, and the operator's where the spec has
+	// none or one that it cannot follow. Absent while the spec cannot be read.
+	// +optional
+	Effective *EffectivePolicy `json:"effective,omitempty"`
+
 	// ipv4 counts IPv4 blocks and addresses by state.
 	// +optional
 	IPv4 *FamilyStatus `json:"ipv4,omitempty"`
@@ -40,6 +45,22 @@ type PodIPPoolStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// EffectivePolicy is the policy of a pool with every value that it has.
+type EffectivePolicy struct {
+	// expand says when a node gets another block.
+	Expand ExpandPolicy `json:"expand"`
+	// reclaim is the rule for idle blocks.
+	Reclaim ReclaimPolicy `json:"reclaim"`
+	// maintenance says when blocks may begin to leave. Unrestricted if neither a window nor a rate
+	// holds them.
+	Maintenance MaintenancePolicy `json:"maintenance"`
+	// unselectedNodes is the treatment of blocks on nodes that the pool no longer selects.
+	UnselectedNodes UnselectedNodesPolicy `json:"unselectedNodes"`
+	// cooldown is the time that a returned block waits before another node may have it.
+	// +kubebuilder:validation:MaxLength=28
+	Cooldown Duration `json:"cooldown"`
 }
 
 // FamilyStatus counts blocks and addresses of one family. Counts stop at

@@ -70,6 +70,40 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 	return p, problems
 }
 
+// Effective returns the policy of the pool as its status shows it.
+func (p *Pool) Effective() *v1alpha1.EffectivePolicy {
+	number := func(n int) *int32 { return new(int32(n)) } // all within the API's bounds
+	is := &v1alpha1.EffectivePolicy{
+		Expand: v1alpha1.ExpandPolicy{
+			ThresholdPercent: number(p.Policy.ExpandPercent), MinFree: number(p.Policy.MinFree), MaxBlocksPerNode: number(p.Policy.MaxBlocks),
+		},
+		Reclaim: v1alpha1.ReclaimPolicy{
+			Mode: v1alpha1.ReclaimWhenIdle, ThresholdPercent: number(p.Policy.ReclaimPercent),
+			IdleFor: new(v1alpha1.NewDuration(p.Policy.IdleFor)), PressurePercent: number(p.Policy.PressurePercent),
+		},
+		Maintenance:     v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceScheduled},
+		UnselectedNodes: v1alpha1.UnselectedNodesPolicy{Mode: v1alpha1.UnselectedNodesRetain, MaxConcurrent: number(p.MaxUnselected)},
+		Cooldown:        v1alpha1.NewDuration(p.Cooldown),
+	}
+	if p.Policy.ReclaimDisabled {
+		is.Reclaim.Mode = v1alpha1.ReclaimNever
+	}
+	if p.DrainUnselected {
+		is.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+	}
+	if p.Maintenance.BlocksPerHour > 0 {
+		is.Maintenance.BlocksPerHour = number(p.Maintenance.BlocksPerHour)
+	} else if p.Maintenance.Windows == nil {
+		is.Maintenance.Mode = v1alpha1.MaintenanceUnrestricted
+	}
+	for _, w := range p.Maintenance.Windows.Windows() {
+		is.Maintenance.Windows = append(is.Maintenance.Windows, v1alpha1.MaintenanceWindow{
+			Schedule: w.Schedule, Duration: v1alpha1.NewDuration(w.Duration), TimeZone: w.Zone,
+		})
+	}
+	return is
+}
+
 // fitThresholds makes reclaim the lower threshold. A pool that sets one of them is valid for any
 // flag of the other one: the other threshold keeps the distance between the flags.
 func fitThresholds(p *expand.Policy, defaults expand.Policy, expandSet, reclaimSet bool, path *field.Path) field.ErrorList {

@@ -4,10 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // A pool with thresholds that contradict each other or the operator's flags serves with the nearest
@@ -131,5 +134,50 @@ func TestWrongCooldownDoesNotStopAPool(t *testing.T) {
 	checkProblems(t, p.PolicyProblem, []string{`spec.cooldown: Invalid value: "25h": must be from 0s to 24h. Until then the operator uses its default, 1m0s`})
 	if p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
 		t.Errorf("cooldowns are %v and %v, want the defaults", p.Cooldown, p.NodeGoneCooldown)
+	}
+}
+
+// The policy that a pool's status shows is a spec with the same effect, whatever the defaults.
+func TestEffectivePolicyIsASpec(t *testing.T) {
+	night := v1alpha1.MaintenanceWindow{Schedule: "0 22 * * mon-fri", Duration: "6h", TimeZone: "Asia/Shanghai"}
+	parse := func(obj *v1alpha1.PodIPPool, d crd.Defaults) *crd.Pool {
+		pool, err := crd.PoolFrom(obj, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pool
+	}
+	for name, edit := range map[string]func(*v1alpha1.PodIPPoolSpec, *crd.Defaults){
+		"defaults": func(*v1alpha1.PodIPPoolSpec, *crd.Defaults) {},
+		"a spec with all values": func(s *v1alpha1.PodIPPoolSpec, _ *crd.Defaults) {
+			s.Expand = v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](60), MinFree: ptr[int32](0), MaxBlocksPerNode: ptr[int32](3)}
+			s.Reclaim = v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](0), IdleFor: new(v1alpha1.Duration("90s")), PressurePercent: ptr[int32](0), Mode: v1alpha1.ReclaimNever}
+			s.Maintenance = v1alpha1.MaintenancePolicy{Windows: []v1alpha1.MaintenanceWindow{night, {Schedule: "@daily", Duration: "30m"}}, BlocksPerHour: ptr[int32](7)}
+			s.UnselectedNodes = v1alpha1.UnselectedNodesPolicy{Mode: v1alpha1.UnselectedNodesDrain, MaxConcurrent: ptr[int32](5)}
+			s.Cooldown = new(v1alpha1.Duration("0s"))
+		},
+		"flags": func(_ *v1alpha1.PodIPPoolSpec, d *crd.Defaults) {
+			d.Policy.ReclaimDisabled, d.Maintenance.BlocksPerHour = true, 9
+			d.Maintenance.Windows, _ = crd.WindowsFrom([]v1alpha1.MaintenanceWindow{night}, nil)
+		},
+		"against the flags": func(s *v1alpha1.PodIPPoolSpec, d *crd.Defaults) {
+			d.Policy.ReclaimDisabled, d.Maintenance.BlocksPerHour = true, 9
+			s.Reclaim.Mode, s.Maintenance.Mode = v1alpha1.ReclaimWhenIdle, v1alpha1.MaintenanceUnrestricted
+		},
+		"thresholds that contradict each other": func(s *v1alpha1.PodIPPoolSpec, _ *crd.Defaults) {
+			s.Expand.ThresholdPercent, s.Reclaim.ThresholdPercent = ptr[int32](40), ptr[int32](60)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			obj, defaults := fixtures.PodIPPool("p", 1, "10.0.0.0/24"), fixtures.Defaults()
+			edit(&obj.Spec, &defaults)
+			is := parse(obj, defaults).Effective()
+			again := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
+			again.Spec.Expand, again.Spec.Reclaim, again.Spec.Maintenance, again.Spec.UnselectedNodes, again.Spec.Cooldown = is.Expand, is.Reclaim, is.Maintenance, is.UnselectedNodes, &is.Cooldown
+			pool := parse(again, fixtures.Defaults())
+			if diff := cmp.Diff(is, pool.Effective()); diff != "" || pool.PolicyProblem != nil || pool.Maintenance.Problem != nil {
+				t.Errorf("%v, %v, as a spec (-is +again):\n%s", pool.PolicyProblem, pool.Maintenance.Problem, diff)
+			}
+		})
 	}
 }

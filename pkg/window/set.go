@@ -32,6 +32,14 @@ type State struct {
 // NewSet returns a Set of windows.
 func NewSet(windows ...Window) *Set { return &Set{windows: windows} }
 
+// Windows returns the windows of the set.
+func (s *Set) Windows() []Window {
+	if s == nil {
+		return nil
+	}
+	return s.windows
+}
+
 // At reports whether a window is open at now.
 func (s *Set) At(now time.Time) State {
 	if s == nil {

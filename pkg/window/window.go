@@ -22,8 +22,12 @@ const (
 
 // Window opens whenever its schedule says so, and closes after its duration.
 type Window struct {
+	// Schedule, Duration and Zone are what Parse was given.
+	Schedule string
+	Duration time.Duration
+	Zone     string
+
 	schedule *cron.SpecSchedule
-	duration time.Duration
 }
 
 // Parse reads a window: schedule is five fields of cron or one of its words,
@@ -53,7 +57,7 @@ func Parse(schedule string, duration time.Duration, zone string) (Window, error)
 	if spec.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return Window{}, fmt.Errorf("schedule %q never comes", schedule)
 	}
-	return Window{spec, duration}, nil
+	return Window{schedule, duration, zone, spec}, nil
 }
 
 func location(zone string) (*time.Location, error) {
@@ -69,9 +73,9 @@ func location(zone string) (*time.Location, error) {
 
 // end is when the window closes that is open at t; zero where it is not open.
 func (w Window) end(t time.Time) time.Time {
-	opened := w.schedule.Next(t.Add(-w.duration))
+	opened := w.schedule.Next(t.Add(-w.Duration))
 	if opened.IsZero() || opened.After(t) {
 		return time.Time{}
 	}
-	return opened.Add(w.duration)
+	return opened.Add(w.Duration)
 }

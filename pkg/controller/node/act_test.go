@@ -36,7 +36,9 @@ func TestActsOnEveryBlock(t *testing.T) {
 	cidrs := fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30")
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(bare(), "10.0.0.9"), inService("10.0.0.0/30"), inService("10.0.0.4/30"),
 		fixtures.BlockObject("10.0.0.8/30", ipalloc.Draining), fixtures.BlockObject("10.0.0.12/30", ipalloc.Draining))
-	phases := func(o *observation, p *familyPlan, done *outcome) error { return b.r.actOnPhases(t.Context(), o, p, done) }
+	phases := func(o *observation, p *familyPlan, done *outcome) error {
+		return b.r.actOnPhases(t.Context(), o, p, done)
+	}
 	blocks := func(o *observation, p *familyPlan, done *outcome) error {
 		return b.r.actOnBlocks(t.Context(), o, []familyPlan{*p}, done)
 	}

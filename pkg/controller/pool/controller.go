@@ -135,7 +135,10 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage) error {
 	old := obj.Status.DeepCopy()
 	usage.fill(&obj.Status)
-	obj.Status.ObservedGeneration = obj.Generation
+	obj.Status.ObservedGeneration, obj.Status.Effective = obj.Generation, nil
+	if pool != nil {
+		obj.Status.Effective = pool.Effective()
+	}
 	now := r.Clock.Now()
 	setConditions(obj, pool, invalid, usage, now)
 	setCondition(obj, v1alpha1.PoolWindow, windowIs(pool, now), now)
