@@ -312,7 +312,7 @@ type ReclaimPolicy struct {
 
 	// mode says which blocks the operator reclaims. WhenIdle: the blocks that it could do without
 	// for idleFor. Never: none; only a drain, an edit of the pool or a deleted block takes one
-	// away. Default: WhenIdle, or Never where the operator runs with --reclaim-disabled.
+	// away. Default: WhenIdle, or Never where the operator runs with --reclaim-mode=Never.
 	// +optional
 	Mode ReclaimMode `json:"mode,omitempty"`
 }
@@ -328,6 +328,14 @@ const (
 	// ReclaimNever takes back no block unless a user asks for it.
 	ReclaimNever ReclaimMode = "Never"
 )
+
+// ReclaimModeOf returns the mode in which blocks are reclaimed, or never.
+func ReclaimModeOf(never bool) ReclaimMode {
+	if never {
+		return ReclaimNever
+	}
+	return ReclaimWhenIdle
+}
 
 // MaintenancePolicy holds blocks on their nodes outside maintenance windows, and to a rate: blocks
 // that would be reclaimed on the nodes that this pool rules, and blocks of this pool if their CIDR

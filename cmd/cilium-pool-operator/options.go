@@ -41,6 +41,7 @@ type options struct {
 
 	mode          string
 	agentSelector string
+	reclaimMode   string
 	windows       string
 	initialPools  string
 	families      []string // address families that Nodes offer
@@ -56,7 +57,7 @@ func defaultOptions() *options {
 		leaderElect: true, leaseName: "cilium-pool-operator", leaseDuration: 15 * time.Second,
 		metricsAddr: ":9870", metricsSecure: true, healthAddr: ":9871",
 		logLevel: "info", logFormat: "json",
-		mode: string(settings.Mode), agentSelector: settings.AgentSelector.String(), windows: "[]",
+		mode: string(settings.Mode), agentSelector: settings.AgentSelector.String(), reclaimMode: string(v1alpha1.ReclaimWhenIdle), windows: "[]",
 		settings: settings,
 	}
 }
@@ -84,7 +85,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.MinFree, "expand-min-free", p.MinFree, "addresses a node keeps free at least; pools may say otherwise")
 	fs.IntVar(&p.MaxBlocks, "expand-max-blocks-per-node", p.MaxBlocks, "blocks a node may hold per address family; pools may say otherwise")
 	fs.IntVar(&p.MaxAddresses, "max-addresses-per-node", p.MaxAddresses, "addresses published per node and family, so that its CiliumNode stays well under the size etcd takes; 1 to 8192")
-	fs.BoolVar(&p.ReclaimDisabled, "reclaim-disabled", p.ReclaimDisabled, "take no block back unless asked for by hand")
+	fs.StringVar(&o.reclaimMode, "reclaim-mode", o.reclaimMode, "blocks that are taken back: WhenIdle, or Never, unless asked for by hand; pools may say otherwise")
 	fs.IntVar(&p.ReclaimPercent, "reclaim-threshold-percent", p.ReclaimPercent, "a block is taken back when the node's others stay at or below this share in use without it; pools may say otherwise")
 	fs.DurationVar(&p.IdleFor, "reclaim-idle-for", p.IdleFor, "time for which that must hold without interruption; pools may say otherwise")
 	fs.IntVar(&s.ReclaimsPerMinute, "reclaims-per-minute", s.ReclaimsPerMinute, "reclaims that may start per minute in the whole cluster; 0: no limit")
@@ -127,6 +128,10 @@ var policyFlags = strings.NewReplacer(
 func (o *options) validate() error {
 	var p config.Problems
 	s := &o.settings
+	if o.reclaimMode != string(v1alpha1.ReclaimWhenIdle) && o.reclaimMode != string(v1alpha1.ReclaimNever) {
+		p.Bad("reclaim-mode", o.reclaimMode, "must be WhenIdle or Never")
+	}
+	s.Defaults.Policy.ReclaimDisabled = o.reclaimMode == string(v1alpha1.ReclaimNever)
 	if err := s.Defaults.Policy.Validate(); err != nil {
 		p = append(p, errors.New(policyFlags.Replace(err.Error())))
 	}

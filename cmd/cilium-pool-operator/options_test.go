@@ -32,7 +32,8 @@ func TestValidate(t *testing.T) {
 		"the defaults":           {},
 		"no metrics, no probes":  {args: []string{"--metrics-bind-address=0", "--health-probe-bind-address=0"}},
 		"IPv6 addresses":         {args: []string{"--metrics-bind-address=[::1]:9870"}},
-		"reclaim switched off":   {args: []string{"--reclaim-disabled", "--reclaim-threshold-percent=99"}},
+		"reclaim switched off":   {args: []string{"--reclaim-mode=Never", "--reclaim-threshold-percent=99"}},
+		"reclaim mode":           {args: []string{"--reclaim-mode=never"}, want: []string{"--reclaim-mode is never", "WhenIdle or Never"}},
 		"no limit on reclaims":   {args: []string{"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0"}},
 		"expand percent":         {args: []string{"--expand-threshold-percent=101"}, want: []string{"--expand-threshold-percent is 101", "1 to 100"}},
 		"min free":               {args: []string{"--expand-min-free=-1"}, want: []string{"--expand-min-free is -1", "0 or more"}},
@@ -124,7 +125,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 // is sound, and a pool without settings is valid. If it is refused, the error names a flag.
 func FuzzOptions(f *testing.F) {
 	for _, s := range []string{
-		"", "--expand-threshold-percent=101", "--reclaim-disabled --reclaim-threshold-percent=99", "--reclaim-threshold-percent=80",
+		"", "--expand-threshold-percent=101", "--reclaim-mode=Never --reclaim-threshold-percent=99", "--reclaim-threshold-percent=80",
 		"--agent-selector=app=x,tier!=y --shortage-taint=a/b", "--ack-hold=-1s --ack-timeout=1h", "--expand-min-free=4096 --max-addresses-per-node=4097",
 		"--metrics-bind-address=[::]:1 --health-probe-bind-address=0", "--cooldown=24h --node-gone-cooldown=1s", "--log-level=DPANIC",
 	} {

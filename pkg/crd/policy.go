@@ -78,15 +78,12 @@ func (p *Pool) Effective() *v1alpha1.EffectivePolicy {
 			ThresholdPercent: number(p.Policy.ExpandPercent), MinFree: number(p.Policy.MinFree), MaxBlocksPerNode: number(p.Policy.MaxBlocks),
 		},
 		Reclaim: v1alpha1.ReclaimPolicy{
-			Mode: v1alpha1.ReclaimWhenIdle, ThresholdPercent: number(p.Policy.ReclaimPercent),
+			Mode: v1alpha1.ReclaimModeOf(p.Policy.ReclaimDisabled), ThresholdPercent: number(p.Policy.ReclaimPercent),
 			IdleFor: new(v1alpha1.NewDuration(p.Policy.IdleFor)), PressurePercent: number(p.Policy.PressurePercent),
 		},
 		Maintenance:     v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceScheduled},
 		UnselectedNodes: v1alpha1.UnselectedNodesPolicy{Mode: v1alpha1.UnselectedNodesRetain, MaxConcurrent: number(p.MaxUnselected)},
 		Cooldown:        v1alpha1.NewDuration(p.Cooldown),
-	}
-	if p.Policy.ReclaimDisabled {
-		is.Reclaim.Mode = v1alpha1.ReclaimNever
 	}
 	if p.DrainUnselected {
 		is.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain

@@ -36,9 +36,9 @@ func settle(ctx context.Context, st *bed.Stage, w bed.World) error {
 	if err != nil {
 		return err
 	}
-	c := operator("--reclaim-disabled")
+	c := operator("--reclaim-mode=Never")
 	if w.Mode == bed.OwnMultiPool {
-		c = inMultiPool("--reclaim-disabled")
+		c = inMultiPool("--reclaim-mode=Never")
 	}
 	if err := runOnce(ctx, st, w, c); err != nil {
 		return err

@@ -169,7 +169,7 @@ shadow: true
 nodeWorkers: 3
 expand: {thresholdPercent: 81, minFree: 5, maxBlocksPerNode: 17}
 maxAddressesPerNode: 100
-reclaim: {enabled: false, thresholdPercent: 51, idleFor: 1h, pressurePercent: 91, perMinute: 601, perMinutePerPool: 301}
+reclaim: {mode: Never, thresholdPercent: 51, idleFor: 1h, pressurePercent: 91, perMinute: 601, perMinutePerPool: 301}
 maintenance: {windows: [{schedule: "0 22 * * 1,3", duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 60}
 handshake: {ackHold: 31s, ackTimeout: 3m}
 cooldown: 90s
@@ -186,7 +186,7 @@ health: {port: 9999}
 		"leader-elect": "false", "leader-elect-namespace": "network", "leader-elect-name": "l", "leader-elect-lease-duration": "20s",
 		"log-level": "debug", "log-format": "console", "paused": "true", "shadow": "true", "node-workers": "3",
 		"expand-threshold-percent": "81", "expand-min-free": "5", "expand-max-blocks-per-node": "17", "max-addresses-per-node": "100",
-		"reclaim-disabled": "true", "reclaim-threshold-percent": "51", "reclaim-idle-for": "1h",
+		"reclaim-mode": "Never", "reclaim-threshold-percent": "51", "reclaim-idle-for": "1h",
 		"reclaim-pressure-percent": "91", "maintenance-blocks-per-hour": "60",
 		"maintenance-windows": `[{"duration":"6h","schedule":"0 22 * * 1,3","timeZone":"Asia/Shanghai"}]`,
 		"reclaims-per-minute": "601", "reclaims-per-minute-per-pool": "301", "ack-hold": "31s", "ack-timeout": "3m",

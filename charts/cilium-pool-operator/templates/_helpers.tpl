@@ -117,7 +117,7 @@ and operator could wait for each other for ever. No effect: any.
 - --expand-min-free={{ .Values.expand.minFree }}
 - --expand-max-blocks-per-node={{ .Values.expand.maxBlocksPerNode }}
 - --max-addresses-per-node={{ .Values.maxAddressesPerNode }}
-- --reclaim-disabled={{ not .Values.reclaim.enabled }}
+- --reclaim-mode={{ .Values.reclaim.mode }}
 - --reclaim-threshold-percent={{ .Values.reclaim.thresholdPercent }}
 - --reclaim-idle-for={{ .Values.reclaim.idleFor }}
 - --reclaim-pressure-percent={{ .Values.reclaim.pressurePercent }}
