@@ -21,13 +21,13 @@ const (
 	PoolExhausted = "Exhausted"
 	// PoolWindow is True while a maintenance window of the pool is open, and absent
 	// where blocks may leave at any time.
-	PoolWindow = "MaintenanceWindow"
+	PoolWindow = "MaintenanceWindowOpen"
 	// PoolCiliumPool says whether agents, in multi-pool mode, find a
 	// CiliumPodIPPool that fits the pool.
-	PoolCiliumPool = "CiliumPodIPPool"
-	// PoolFamilyNotRun is True while agents of nodes that hold blocks of the pool do
+	PoolCiliumPool = "CiliumPodIPPoolReady"
+	// PoolFamiliesServed is False while agents of nodes that hold blocks of the pool do
 	// not run a family that it has, and absent where that was never so.
-	PoolFamilyNotRun = "FamilyNotRun"
+	PoolFamiliesServed = "FamiliesServed"
 	// BlockDraining is True while a block is being emptied, and False while it
 	// should be but has not begun, as its pool's maintenance does not let it.
 	BlockDraining = "Draining"
@@ -38,7 +38,7 @@ const (
 )
 
 // NodeAddressShortage is the type of the condition of Nodes that lack addresses for their pods.
-const NodeAddressShortage = "PodAddressShortage"
+const NodeAddressShortage = "cilium-pool.io/PodAddressShortage"
 
 // NodePoolsExhausted is the reason of NodeAddressShortage where no pool that serves the
 // Node has a free block.

@@ -39,7 +39,7 @@ type PodIPPoolStatus struct {
 	// pool that selects them), Overlapping (part of it belongs to another pool), ReservedBlocksHeld
 	// (nodes hold blocks that overlap a reserved range), CoversClusterAddresses (the pool covers
 	// addresses of nodes or Services), Masqueraded (Cilium masquerades connections to its pods),
-	// Exhausted (no free block is left), MaintenanceWindow (a window is open; only if the
+	// Exhausted (no free block is left), MaintenanceWindowOpen (a window is open; only if the
 	// pool has windows).
 	// +listType=map
 	// +listMapKey=type

@@ -108,7 +108,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.SkipModeCheck, "skip-cilium-check", s.SkipModeCheck, "start, without a report, although Cilium is configured for another IPAM mode than --mode")
 	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "keys of taints of Nodes that Cilium does not run on")
 	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "keys of taints of Nodes with labels that are not final: such a Node gets its first block once they are gone; empty: at once")
-	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition PodAddressShortage")
+	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition cilium-pool.io/PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes with pods that cannot get an address; empty: none")
 	fs.StringSliceVar(&o.families, "scheduling-families", o.families, "families (ipv4, ipv6) that Nodes offer to the scheduler, as the resources cilium-pool.io/ipv4 and cilium-pool.io/ipv6; needs --mode=crd, Kubernetes 1.36 and the chart's policies; empty: none")
 	fs.StringVar(&o.initialPools, "initial-pools", o.initialPools, "NAMESPACE/NAME of a ConfigMap of PodIPPools, which the chart makes in a first installation; each is created once, as soon as the CRDs are served; empty: none")

@@ -7,12 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // shortage is the condition that the operator sets on Nodes.
-const shortage corev1.NodeConditionType = "PodAddressShortage"
+const shortage corev1.NodeConditionType = v1alpha1.NodeAddressShortage
 
 // nodeCheck checks one node.
 type nodeCheck struct {

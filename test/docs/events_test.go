@@ -163,7 +163,7 @@ func poolConditions(t *testing.T) []string {
 	maps.Copy(values, named(t, "pkg/controller/pool"))
 	kinds := map[string]string{
 		"setConditions": "PoolOverlapping", "exhaustedIs": "PoolExhausted", "readyIs": "PoolReady", "windowIs": "PoolWindow",
-		"familiesAre": "PoolFamilyNotRun", "reservedIs": "PoolReservedHeld", "masqueradedIs": "PoolMasqueraded",
+		"familiesAre": "PoolFamiliesServed", "reservedIs": "PoolReservedHeld", "masqueradedIs": "PoolMasqueraded",
 		"excludedIs": "PoolCoversCluster", "ciliumPoolIs": "PoolCiliumPool",
 	}
 	var found []string

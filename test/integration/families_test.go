@@ -56,7 +56,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	e.bareNode("n1", nil)
 	a := e.agent("n1", agent.IPv4)
 	e.ready(a)
-	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
+	e.condition("both", v1alpha1.PoolFamiliesServed, metav1.ConditionFalse, "")
 	e.event("n1", event.ReasonFamilyNotRun)
 	held := e.ofFamily(false)
 	e.load("n1", "load", 60)
@@ -79,7 +79,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	})
 	a = e.agent("n1", agent.IPv4, agent.IPv6)
 	e.ready(a)
-	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionFalse, "")
+	e.condition("both", v1alpha1.PoolFamiliesServed, metav1.ConditionTrue, "")
 	e.load("n1", "dual", 20)
 	e.Eventually("IPv6 grows with the pods", func() error {
 		if got := e.ofFamily(false); len(got) <= len(held) {
@@ -100,7 +100,7 @@ func TestFamilyNotRunIsTakenOut(t *testing.T) {
 		e.bareNode(name, nil)
 		e.ready(e.agent(name, agent.IPv4))
 	}
-	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
+	e.condition("both", v1alpha1.PoolFamiliesServed, metav1.ConditionFalse, "")
 	e.load("n1", "load", 20)
 	e.Must(e.patchIPv6(drainedIPv6))
 	a := e.agent("n2", agent.IPv4, agent.IPv6)
@@ -126,7 +126,7 @@ func TestFamilySwitchedOffIsTakenOut(t *testing.T) {
 	before := e.router6("n1")
 	a = e.agent("n1", agent.IPv4)
 	e.ready(a)
-	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
+	e.condition("both", v1alpha1.PoolFamiliesServed, metav1.ConditionFalse, "")
 	if got := e.router6("n1"); got != before || got == "" {
 		t.Fatalf("the agent names router %q, want still %q", got, before)
 	}

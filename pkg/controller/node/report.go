@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
-// Reasons of the condition PodAddressShortage.
+// Reasons of the condition v1alpha1.NodeAddressShortage.
 const (
 	reasonLimitReached  = "LimitReached"
 	reasonBlockFull     = "BlockFull"

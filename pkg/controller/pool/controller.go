@@ -145,7 +145,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	covers := excludedIs(pool != nil && pool.WholeBlocks, usage.excluded, r.Ledger.SharedWith(pool), r.Ledger.HolderOf)
 	setCondition(obj, v1alpha1.PoolCoversCluster, covers, now)
 	setCondition(obj, v1alpha1.PoolMasqueraded, masqueradedIs(pool, r.Cilium.Get()), now)
-	setCondition(obj, v1alpha1.PoolFamilyNotRun, r.familiesAre(obj, pool), now)
+	setCondition(obj, v1alpha1.PoolFamiliesServed, r.familiesAre(obj, pool), now)
 	setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolIs(pool), now)
 	r.Metrics.setRoom(obj, pool, usage)
 	r.gauge(obj, usage)
@@ -159,13 +159,17 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	return nil
 }
 
-// eventsOfPoolConditions are sent when a condition turns True.
-var eventsOfPoolConditions = []struct{ condition, event string }{
-	{v1alpha1.PoolOverlapping, event.ReasonPoolOverlapping},
-	{v1alpha1.PoolReservedHeld, event.ReasonReservedBlocksHeld},
-	{v1alpha1.PoolCoversCluster, event.ReasonPoolCoversClusterAddresses},
-	{v1alpha1.PoolMasqueraded, event.ReasonPoolMasqueraded},
-	{v1alpha1.PoolFamilyNotRun, event.ReasonFamilyNotRun},
+// eventsOfPoolConditions are sent when a condition turns to a status.
+var eventsOfPoolConditions = []struct {
+	condition string
+	to        metav1.ConditionStatus
+	event     string
+}{
+	{v1alpha1.PoolOverlapping, metav1.ConditionTrue, event.ReasonPoolOverlapping},
+	{v1alpha1.PoolReservedHeld, metav1.ConditionTrue, event.ReasonReservedBlocksHeld},
+	{v1alpha1.PoolCoversCluster, metav1.ConditionTrue, event.ReasonPoolCoversClusterAddresses},
+	{v1alpha1.PoolMasqueraded, metav1.ConditionTrue, event.ReasonPoolMasqueraded},
+	{v1alpha1.PoolFamiliesServed, metav1.ConditionFalse, event.ReasonFamilyNotRun},
 }
 
 // emitEvents sends an event for each condition that changed.
@@ -179,7 +183,7 @@ func (r *Reconciler) emitEvents(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPool
 		r.Events.Send(obj, event.ReasonPoolRecovered, event.Reconcile, messageOf(now, v1alpha1.PoolExhausted))
 	}
 	for _, turned := range eventsOfPoolConditions {
-		if meta.IsStatusConditionTrue(now, turned.condition) && !meta.IsStatusConditionTrue(old.Conditions, turned.condition) {
+		if meta.IsStatusConditionPresentAndEqual(now, turned.condition, turned.to) && !meta.IsStatusConditionPresentAndEqual(old.Conditions, turned.condition, turned.to) {
 			r.Events.Send(obj, turned.event, event.Reconcile, messageOf(now, turned.condition))
 		}
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Reasons of a pool's condition FamilyNotRun.
+// Reasons of a pool's condition FamiliesServed.
 const (
 	ReasonAgentsWithout = "AgentsWithoutFamily"
 	ReasonAgentsRunAll  = "AgentsRunFamilies"
 )
 
 // familiesAre reports on a pool that agents do not run one of its families. If they run
-// all of them, the pool gets no such condition unless it was True.
+// all of them, the pool gets no such condition unless it was False.
 func (r *Reconciler) familiesAre(obj *v1alpha1.PodIPPool, pool *crd.Pool) *condition {
 	var parts []string
 	for _, f := range ipalloc.Families() {
@@ -33,11 +33,11 @@ func (r *Reconciler) familiesAre(obj *v1alpha1.PodIPPool, pool *crd.Pool) *condi
 		}
 	}
 	if len(parts) > 0 {
-		return isTrue(ReasonAgentsWithout, strings.Join(parts, "; ")+
+		return isFalse(ReasonAgentsWithout, strings.Join(parts, "; ")+
 			". Nothing is claimed for them in that family. Switch it on in Cilium, or give these nodes a pool without it")
 	}
-	if meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolFamilyNotRun) == nil {
+	if meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolFamiliesServed) == nil {
 		return nil
 	}
-	return isFalse(ReasonAgentsRunAll, "the agents run the families of the pool")
+	return isTrue(ReasonAgentsRunAll, "the agents run the families of the pool")
 }

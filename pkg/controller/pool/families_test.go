@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-func TestPoolReportsFamilyNotRun(t *testing.T) {
+func TestPoolReportsFamiliesServed(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.DualStack(), fixtures.IPv4Agent(), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
 	condition := func() *metav1.Condition {
 		t.Helper()
@@ -28,9 +28,9 @@ func TestPoolReportsFamilyNotRun(t *testing.T) {
 		if err := b.API.Get(t.Context(), fakeapi.RequestOf("p").NamespacedName, p); err != nil {
 			t.Fatal(err)
 		}
-		return meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PoolFamilyNotRun)
+		return meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PoolFamiliesServed)
 	}
-	if c := condition(); c == nil || c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "the agents of n do not run ipv6") {
+	if c := condition(); c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "the agents of n do not run ipv6") {
 		t.Errorf("condition is %+v", c)
 	}
 	if got := b.EventsOf(event.ReasonFamilyNotRun); len(got) != 1 {
@@ -40,7 +40,7 @@ func TestPoolReportsFamilyNotRun(t *testing.T) {
 	both.ResourceVersion = fakeapi.Latest
 	both.Spec.Addresses = append(both.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
 	b.Ledger.UpsertCiliumNode(b.Mode.View(both))
-	if c := condition(); c == nil || c.Status != metav1.ConditionFalse {
+	if c := condition(); c == nil || c.Status != metav1.ConditionTrue {
 		t.Errorf("condition is %+v once the agent runs both", c)
 	}
 }
