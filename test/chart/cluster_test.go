@@ -52,10 +52,10 @@ func foreignCRDs(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 func TestEveryObjectIsAccepted(t *testing.T) {
 	b := newBed(t, helm4)
 	harness.Must(t, b.cluster.InstallCRDs(t.Context(), append(ownCRDs(t), foreignCRDs(t)...)...))
-	all := render(t, "-f", writeFile(t, everything), "--set", "crds.install=false", "--api-versions", served)
+	all := render(t, "-f", writeFile(t, everything), "--set", "crds.enabled=false", "--api-versions", served)
 	for _, kind := range []string{
 		"ServiceMonitor", "PodMonitor", "PrometheusRule", "CiliumClusterwideNetworkPolicy", "PodDisruptionBudget",
-		"PriorityLevelConfiguration", "FlowSchema", "ConfigMap", "PodIPPool",
+		"FlowSchema", "ConfigMap", "PodIPPool",
 	} {
 		ofKind(t, all, kind) // fails if there is none
 	}

@@ -33,12 +33,10 @@ pools:
     nodeSelector: {matchLabels: {topology.kubernetes.io/zone: beijing}}
     ipv4: {blockSize: 28, cidrs: [{cidr: 100.66.224.0/26}]}
 reclaim: {mode: Never}
-handshake: {ackHold: 100ms, ackTimeout: 5s}
 cooldown: 1s
 nodeGoneCooldown: 1s
-cilium: {agentSettleTime: 200ms}
 nodes: {shortageTaint: cilium-pool.io/no-addresses}
-leaderElection: {leaseDuration: 3s}
+extraArgs: [--ack-hold=100ms, --ack-timeout=5s, --agent-settle-time=200ms, --leader-elect-lease-duration=3s]
 `
 
 // One command installs everything, including pools; upgrades, also to other CRDs, and a

@@ -29,43 +29,34 @@ nodes: {shortageTaint: example.org/short}
 metrics:
   certSecret: metrics-tls
   readers: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
-  service: {labels: {a: b}, annotations: {a: b}, ipFamilyPolicy: SingleStack, ipFamilies: [IPv4]}
+  service: {labels: {a: b}, annotations: {a: b}}
   serviceMonitor:
     enabled: true
     namespace: kube-public
     labels: {release: prometheus}
-    interval: 30s
-    scrapeTimeout: 10s
-    relabelings: [{sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: host}]
-    metricRelabelings: [{sourceLabels: [__name__], regex: go_.*, action: drop}]
-    endpoint: {honorLabels: true}
+    endpoint: {interval: 30s, relabelings: [{sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: host}]}
   podMonitor:
     enabled: true
-    authorization: {credentials: {name: token, key: token}}
-    tlsConfig: {insecureSkipVerify: true}
+    endpoint: {authorization: {credentials: {name: token, key: token}}, tlsConfig: {insecureSkipVerify: true}}
   prometheusRule:
     enabled: true
     alertLabels: {team: network}
-    extraRules: [{record: "a:b", expr: "vector(1)"}]
   dashboard: {enabled: true, annotations: {grafana_folder: Cilium}}
 hostFirewall: {enabled: true, allowedCIDRs: [192.0.2.0/24, "2001:db8::/32"]}
-flowSchema: {priorityLevel: {create: true}}
 rbac: {extraRules: [{apiGroups: [""], resources: [secrets], verbs: [get]}], userRoles: {aggregateEditorsTo: [admin]}}
-serviceAccount: {labels: {a: b}, annotations: {a: b}}
-podDisruptionBudget: {minAvailable: 50%}
+serviceAccount: {annotations: {a: b}}
 dnsConfig: {nameservers: [192.0.2.53]}
 hostAliases: [{ip: 192.0.2.1, hostnames: [api]}]
 affinity:
   nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}
   podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack, labelSelector: {}}]}
-schedulerName: default-scheduler
+runtimeClassName: native
+lifecycle: {preStop: {sleep: {seconds: 1}}}
 livenessProbe: {periodSeconds: 20}
 readinessProbe: {periodSeconds: 5}
-deploymentAnnotations: {a: b}
 podAnnotations: {a: b}
 podLabels: {c: d}
 extraEnv: [{name: A, value: b}]
-extraEnvFrom: [{configMapRef: {name: env}}]
 extraArgs: [--node-workers=8]
 extraVolumes: [{name: v, emptyDir: {}}]
 extraVolumeMounts: [{name: v, mountPath: /v}]
@@ -96,7 +87,7 @@ const onePool = "pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 100.64.0.0/16}
 // renderedValues are values, a kind or an object, a path, and its text in all objects of the kind.
 func renderedValues() [][4]string {
 	const (
-		budget   = "{.spec.minAvailable}/{.spec.maxUnavailable}"
+		budget   = "{.spec.maxUnavailable}"
 		level    = "{.spec.priorityLevelConfiguration.name}"
 		image    = "{POD.containers[0].image}"
 		offer    = `{.rules[?(@.resources[0]=="nodes/status")].verbs}`
@@ -114,13 +105,9 @@ func renderedValues() [][4]string {
 		apart    = "POD.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 	)
 	return [][4]string{
-		{"", "PodDisruptionBudget", budget, "/1"},
-		{"podDisruptionBudget: {minAvailable: 1}", "PodDisruptionBudget", budget, "1/"},
-		{"podDisruptionBudget: {minAvailable: 0}", "PodDisruptionBudget", budget, "0/"},
-		{"podDisruptionBudget: {maxUnavailable: 50%}", "PodDisruptionBudget", budget, "/50%"},
+		{"", "PodDisruptionBudget", budget, "1"},
+		{"podDisruptionBudget: {maxUnavailable: 50%}", "PodDisruptionBudget", budget, "50%"},
 		{"", "FlowSchema", level, "workload-high leader-election"},
-		{"flowSchema: {priorityLevelName: mine}", "FlowSchema", level, "mine leader-election"},
-		{"flowSchema: {priorityLevel: {create: true}}", "FlowSchema", level, release + " leader-election"},
 		{"", "Deployment", image, "ghcr.io/" + repo + atDigest},
 		{"image: {registry: r.example.org:5000}", "Deployment", image, "r.example.org:5000/" + repo + atDigest},
 		{"image: {registry: r.example.org}\nglobal: {imageRegistry: g.example.org/mirror/}", "Deployment", image, "g.example.org/mirror/" + repo + atDigest},
@@ -153,19 +140,20 @@ func renderedValues() [][4]string {
 		// Argo CD prunes objects that a chart no longer renders, and obeys Helm's resource-policy only when an Application is
 		// deleted; a Flux Kustomization never does. A pruned CRD would delete all its objects, and a pruned pool would drain.
 		{"", "CustomResourceDefinition", kept, "keep Prune=false disabled keep Prune=false disabled"},
+		{"crds: {keep: false}", "CustomResourceDefinition", `{NOTES.helm\.sh/resource-policy}`, ""},
 		{onePool, "PodIPPool", kept, "keep Prune=false disabled"},
 		// Parts of a pod.
-		{everything, "Deployment", "{.metadata.name} {POD.imagePullSecrets[*].name} {POD.schedulerName} {POD.priorityClassName} {POD.hostNetwork}",
-			"pool-op registry default-scheduler system-cluster-critical true"},
+		{everything, "Deployment", "{.metadata.name} {POD.imagePullSecrets[*].name} {POD.runtimeClassName} {POD.priorityClassName} {POD.hostNetwork}",
+			"pool-op registry native system-cluster-critical true"},
 		{everything, "Deployment", "{POD.containers[0].env[*]['name', 'value']}", "KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT A 192.0.2.1 6443 b"},
-		{everything, "Deployment", "{POD.containers[0].envFrom[0].configMapRef.name} {POD.containers[0].args[-1:]}", "env --node-workers=8"},
+		{everything, "Deployment", "{POD.containers[0].lifecycle.preStop.sleep.seconds} {POD.containers[0].args[-1:]}", "1 --node-workers=8"},
 		{everything, "Deployment", "{POD.initContainers[*].name} {POD.containers[*].name}", "before operator beside"},
 		{everything, "Deployment", "{POD.volumes[*].name} {POD.volumes[0].secret.secretName} {POD.containers[0].volumeMounts[*].name}",
 			"metrics-cert v metrics-tls metrics-cert v"},
 		{everything, "Deployment", "{POD.dnsConfig.nameservers[0]} {POD.hostAliases[0].ip}", "192.0.2.53 192.0.2.1"},
 		{everything, "Deployment", "{POD.containers[0].livenessProbe['periodSeconds', 'failureThreshold']} {POD.containers[0].readinessProbe.periodSeconds}", "20 6 5"},
 		{everything, "Deployment", "{.metadata.labels.team} {.spec.template.metadata.labels['team', 'c']}", "network network d"},
-		{everything, "Deployment", `{NOTES.example\.org/owner} {NOTES.a} {.spec.template.metadata.annotations.a}`, "network b b"},
+		{everything, "Deployment", `{NOTES.example\.org/owner} {.spec.template.metadata.annotations.a}`, "network b"},
 		{everything, "Deployment", "{" + apart + "[*].topologyKey}", "kubernetes.io/hostname rack"},
 		{everything, "Deployment", "{POD.affinity.nodeAffinity..key}", "a"},
 		{everything, "Deployment", "{" + apart + "[0].labelSelector.matchLabels}", selector},

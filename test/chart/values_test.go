@@ -38,14 +38,12 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"no blocks":                 {"expand: {maxBlocksPerNode: 0}", "minimum: got 0, want 1"},
 		"duration without unit":     {"cooldown: '60'", "does not match pattern"},
 		"duration as a number":      {"reclaim: {idleFor: 600}", "got number, want string"},
-		"workers":                   {"nodeWorkers: 5000", "maximum: got 5,000, want 1,024"},
-		"addresses":                 {"maxAddressesPerNode: 24000", "maximum: got 24,000, want 8,192"},
+		"replicas":                  {"replicas: -1", "minimum: got -1, want"},
 		"port":                      {"metrics: {port: 70000}", "maximum: got 70,000, want 65,535"},
 		"log level":                 {"log: {level: verbose}", "value must be one of"},
 		"tag as a number":           {"image: {tag: 1.10}", "got number, want string"},
 		"digest":                    {"image: {digest: latest}", "does not match pattern"},
 		"reclaim not below expand":  {"reclaim: {thresholdPercent: 80}", "reclaim.thresholdPercent (80) must be below expand.thresholdPercent (80)"},
-		"more free than may be":     {"expand: {minFree: 4096}", "expand.minFree (4096) must be below maxAddressesPerNode (4096)"},
 		"replicas without election": {"leaderElection: {enabled: false}", "several replicas need leaderElection.enabled"},
 		"typo in what may be empty": {"metrics: {serviceMonitor: {intervall: 30s}}", "additional properties 'intervall' not allowed"},
 		"typo in a probe":           {"livenessProbe: {failureTreshold: 3}", "additional properties 'failureTreshold' not allowed"},
@@ -61,7 +59,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"certificate without TLS":   {"metrics: {secure: false, certSecret: s}", "metrics.certSecret needs metrics.secure"},
 		"monitor without a Service": {"metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}", "needs metrics.service.enabled"},
 		"monitor without metrics":   {"metrics: {port: 0, serviceMonitor: {enabled: true}}", "metrics.serviceMonitor.enabled needs metrics.port"},
-		"monitor without a token":   {"metrics: {podMonitor: {enabled: true}}", "metrics.podMonitor needs its authorization"},
+		"monitor without a token":   {"metrics: {podMonitor: {enabled: true}}", "metrics.podMonitor needs endpoint.authorization"},
 		"pools that overlap": {"preflight: {pools: fail}\npools: {a: {ipv6: {blockSize: 120, cidrs: [{cidr: 'fd00:1::/64'}]}}, " +
 			"b: {ipv6: {blockSize: 120, cidrs: [{cidr: 'fd00:1:0:0:1::/80'}]}}}", "fd00:1:0:0:1::/80 of pool b overlaps fd00:1::/64, of pool a"},
 		"offers of whole blocks":     {"mode: multi-pool\nscheduling: {enabled: true}", "scheduling.enabled needs mode=crd"},
@@ -138,12 +136,9 @@ func sameShape(t *testing.T, path string, crd, values apiextensionsv1.JSONSchema
 	}
 }
 
-// The chart sets every flag, and its values' defaults are the flags' own.
+// The defaults of values are those of the flags that they set.
 func TestFlagsAndValues(t *testing.T) {
 	want := flagDefaults(t)
-	for _, notOfTheChart := range []string{"kubeconfig", "version"} {
-		delete(want, notOfTheChart)
-	}
 	want["leader-elect-namespace"] = namespace
 	want["initial-pools"] = namespace + "/" + initialPools
 	want["health-probe-bind-address"] = "127.0.0.1" + want["health-probe-bind-address"] // on the host network
@@ -152,6 +147,7 @@ func TestFlagsAndValues(t *testing.T) {
 	for name := range got {
 		got[name] = canonical(got[name])
 	}
+	maps.DeleteFunc(want, func(flag, _ string) bool { _, set := got[flag]; return !set }) // those for extraArgs
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("flags of the operator and arguments in the Deployment (-operator +chart):\n%s", diff)
 	}
@@ -160,38 +156,33 @@ func TestFlagsAndValues(t *testing.T) {
 // Each value reaches its flag.
 func TestValuesReachFlags(t *testing.T) {
 	values := writeFile(t, `
-apiServer: {qps: 50, burst: 100}
-leaderElection: {enabled: false, leaseName: l, leaseDuration: 20s}
+leaderElection: {enabled: false}
 replicas: 1
 log: {level: debug, format: console}
 paused: true
 shadow: true
-nodeWorkers: 3
 expand: {thresholdPercent: 81, minFree: 5, maxBlocksPerNode: 17}
-maxAddressesPerNode: 100
 reclaim: {mode: Never, thresholdPercent: 51, idleFor: 1h, pressurePercent: 91, perMinute: 601, perMinutePerPool: 301}
 maintenance: {windows: [{schedule: "0 22 * * 1,3", duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 60}
-handshake: {ackHold: 31s, ackTimeout: 3m}
 cooldown: 90s
 nodeGoneCooldown: 1h30m
 mode: multi-pool
-cilium: {namespace: cilium, agentSelector: "app in (a,b)", agentSettleTime: 2m, skipCheck: true, keepPodIPPools: false, parkDrainingBlocks: true, keepManagedFields: true}
+cilium: {namespace: cilium, skipCheck: true, keepPodIPPools: false, parkDrainingBlocks: true}
 nodes: {ignoreTaints: [a/b, c], startupTaints: [d/e, f], condition: false, shortageTaint: x/y}
 metrics: {port: 0, certSecret: certs}
 namespaceOverride: network
 health: {port: 9999}
 `)
 	want := map[string]string{
-		"kube-api-qps": "50", "kube-api-burst": "100",
-		"leader-elect": "false", "leader-elect-namespace": "network", "leader-elect-name": "l", "leader-elect-lease-duration": "20s",
-		"log-level": "debug", "log-format": "console", "paused": "true", "shadow": "true", "node-workers": "3",
-		"expand-threshold-percent": "81", "expand-min-free": "5", "expand-max-blocks-per-node": "17", "max-addresses-per-node": "100",
+		"leader-elect": "false", "leader-elect-namespace": "network",
+		"log-level": "debug", "log-format": "console", "paused": "true", "shadow": "true",
+		"expand-threshold-percent": "81", "expand-min-free": "5", "expand-max-blocks-per-node": "17",
 		"reclaim-mode": "Never", "reclaim-threshold-percent": "51", "reclaim-idle-for": "1h",
 		"reclaim-pressure-percent": "91", "maintenance-blocks-per-hour": "60",
 		"maintenance-windows": `[{"duration":"6h","schedule":"0 22 * * 1,3","timeZone":"Asia/Shanghai"}]`,
-		"reclaims-per-minute": "601", "reclaims-per-minute-per-pool": "301", "ack-hold": "31s", "ack-timeout": "3m",
+		"reclaims-per-minute": "601", "reclaims-per-minute-per-pool": "301",
 		"cooldown": "90s", "node-gone-cooldown": "1h30m",
-		"mode": "multi-pool", "cilium-namespace": "cilium", "agent-selector": "app in (a,b)", "agent-settle-time": "2m", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false", "park-draining-blocks": "true", "keep-managed-fields": "true",
+		"mode": "multi-pool", "cilium-namespace": "cilium", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false", "park-draining-blocks": "true",
 		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",
 		"initial-pools": "network/" + initialPools, "scheduling-families": "",
@@ -272,9 +263,9 @@ func TestCRDsAreThoseOfTheCode(t *testing.T) {
 	if diff := cmp.Diff(ownCRDs(t), got); diff != "" {
 		t.Errorf("make generate copies them (-code +chart):\n%s", diff)
 	}
-	for _, o := range render(t, "--set", "crds.install=false") {
+	for _, o := range render(t, "--set", "crds.enabled=false") {
 		if o.GetKind() == "CustomResourceDefinition" {
-			t.Errorf("crds.install=false renders %s", o.GetName())
+			t.Errorf("crds.enabled=false renders %s", o.GetName())
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (b *bed) environment() map[string]string {
 		"OPERATOR": operator + " -f examples/values.yaml", "OLD_OPERATOR": b.options.oldOperator,
 		"UPGRADE": "helm upgrade cilium-pool-operator " + operator + " --reuse-values --wait --timeout=3m",
 		// It makes idle blocks return while a scenario waits.
-		"QUICK": "--set reclaim.idleFor=10s,handshake.ackHold=5s,cilium.agentSettleTime=10s,cooldown=5s",
+		"QUICK": "--set reclaim.idleFor=10s,cooldown=5s,extraArgs[0]=--ack-hold=5s,extraArgs[1]=--agent-settle-time=10s",
 	}
 }
 

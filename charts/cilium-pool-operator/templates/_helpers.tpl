@@ -98,12 +98,8 @@ and operator could wait for each other for ever. No effect: any.
 {{- end }}
 
 {{- define "args" -}}
-- --kube-api-qps={{ .Values.apiServer.qps }}
-- --kube-api-burst={{ .Values.apiServer.burst }}
 - --leader-elect={{ .Values.leaderElection.enabled }}
 - --leader-elect-namespace={{ include "namespace" . }}
-- --leader-elect-name={{ .Values.leaderElection.leaseName }}
-- --leader-elect-lease-duration={{ .Values.leaderElection.leaseDuration }}
 - {{ printf "--metrics-bind-address=%s" (include "metricsAddress" .) | quote }}
 - --metrics-secure={{ .Values.metrics.secure }}
 - --metrics-cert-dir={{ if .Values.metrics.certSecret }}/var/run/metrics-cert{{ end }}
@@ -112,11 +108,9 @@ and operator could wait for each other for ever. No effect: any.
 - --log-format={{ .Values.log.format }}
 - --paused={{ .Values.paused }}
 - --shadow={{ .Values.shadow }}
-- --node-workers={{ .Values.nodeWorkers }}
 - --expand-threshold-percent={{ .Values.expand.thresholdPercent }}
 - --expand-min-free={{ .Values.expand.minFree }}
 - --expand-max-blocks-per-node={{ .Values.expand.maxBlocksPerNode }}
-- --max-addresses-per-node={{ .Values.maxAddressesPerNode }}
 - --reclaim-mode={{ .Values.reclaim.mode }}
 - --reclaim-threshold-percent={{ .Values.reclaim.thresholdPercent }}
 - --reclaim-idle-for={{ .Values.reclaim.idleFor }}
@@ -125,17 +119,12 @@ and operator could wait for each other for ever. No effect: any.
 - --reclaims-per-minute-per-pool={{ .Values.reclaim.perMinutePerPool }}
 - {{ printf "--maintenance-windows=%s" (toJson .Values.maintenance.windows) | quote }}
 - --maintenance-blocks-per-hour={{ .Values.maintenance.blocksPerHour }}
-- --ack-hold={{ .Values.handshake.ackHold }}
-- --ack-timeout={{ .Values.handshake.ackTimeout }}
 - --cooldown={{ .Values.cooldown }}
 - --node-gone-cooldown={{ .Values.nodeGoneCooldown }}
 - --mode={{ .Values.mode }}
 - --keep-cilium-pod-ip-pools={{ .Values.cilium.keepPodIPPools }}
 - --park-draining-blocks={{ .Values.cilium.parkDrainingBlocks }}
-- --keep-managed-fields={{ .Values.cilium.keepManagedFields }}
 - --cilium-namespace={{ .Values.cilium.namespace }}
-- {{ printf "--agent-selector=%s" .Values.cilium.agentSelector | quote }}
-- --agent-settle-time={{ .Values.cilium.agentSettleTime }}
 - --skip-cilium-check={{ .Values.cilium.skipCheck }}
 - --ignore-node-taints={{ join "," .Values.nodes.ignoreTaints }}
 - --startup-taints={{ join "," .Values.nodes.startupTaints }}
