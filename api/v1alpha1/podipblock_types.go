@@ -2,9 +2,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodIPBlock is a block of pod addresses that one node holds. Creating it is the claim. Deleting it
-// requests a graceful drain: it goes once no pod on its node uses an address of it. A block that
-// you create is pinned to its node.
+// PodIPBlock is a block of pod addresses that one node holds. Creating it is the claim. Setting
+// spec.drain requests a graceful drain: it goes once no pod on its node uses an address of it. A
+// block that you create is pinned to its node.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pib,categories={cilium-pool}
@@ -23,7 +23,7 @@ type PodIPBlock struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says who holds which addresses. Immutable.
+	// spec says who holds which addresses. Immutable but for drain.
 	// +required
 	Spec PodIPBlockSpec `json:"spec"`
 	// status says whether the block is in service. A claim stores none of it: the API server fills
@@ -44,7 +44,7 @@ type PodIPBlockList struct {
 
 // PodIPBlockSpec says who holds which addresses.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable: delete the block (it drains first) and create another"
+// +kubebuilder:validation:XValidation:rule="self.cidr == oldSelf.cidr && self.poolName == oldSelf.poolName && self.nodeName == oldSelf.nodeName && (has(self.nodeUID) ? self.nodeUID : '') == (has(oldSelf.nodeUID) ? oldSelf.nodeUID : '')",message="spec is immutable but for drain: set drain to true, and another block takes its place"
 type PodIPBlockSpec struct {
 	// cidr is the block, in canonical form: lower case, shortest, no host bits.
 	// +kubebuilder:validation:MaxLength=43
@@ -72,6 +72,12 @@ type PodIPBlockSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
+
+	// drain requests that the node returns the block, within the pool's maintenance windows and
+	// rate, as if its CIDR had allocationPolicy Drain. Absent: false. Until the block is freed,
+	// false puts it back in service. The only field of spec that can change.
+	// +optional
+	Drain bool `json:"drain,omitempty"`
 }
 
 // PodIPBlockStatus is a convenience: the operator can lose it and do no harm.
@@ -139,6 +145,8 @@ const (
 	ReasonReclaim = "Reclaim"
 	// ReasonDeleted: a person deleted the block.
 	ReasonDeleted = "Deleted"
+	// ReasonDrainRequested: its spec.drain is true.
+	ReasonDrainRequested = "DrainRequested"
 	// ReasonCIDRDraining: its range has the allocation policy Drain, or was taken out of the pool.
 	ReasonCIDRDraining = "CIDRDraining"
 	// ReasonPoolDeleted: its pool is being deleted.

@@ -101,7 +101,7 @@ func (n *nodeCheck) block(b *crd.Block, published int) {
 // or a block that is new, must leave, or has no address that pods may have.
 func (n *nodeCheck) shouldBePublished(b *crd.Block) bool {
 	l := n.view.Limits
-	if n.obj == nil || n.isPaused(b) || n.moving || b.Deleting || !n.isOld(b.Created) || !n.givesFrom(b) {
+	if n.obj == nil || n.isPaused(b) || n.moving || b.Deleting || b.Drain || !n.isOld(b.Created) || !n.givesFrom(b) {
 		return false
 	}
 	has := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))

@@ -43,6 +43,8 @@ type Block struct {
 
 	Created  time.Time
 	Deleting bool
+	// Drain: its spec requests that its node returns it.
+	Drain bool
 	// Finalized: it has our finalizer.
 	Finalized bool
 	// AdoptedFrom is the IPAM mode that had assigned the block to its node before
@@ -64,6 +66,7 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		Conflict:        meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockConflict),
 		Created:         obj.CreationTimestamp.Time,
 		Deleting:        obj.DeletionTimestamp != nil,
+		Drain:           obj.Spec.Drain,
 		Finalized:       slices.Contains(obj.Finalizers, v1alpha1.Finalizer),
 		AdoptedFrom:     obj.Labels[v1alpha1.AdoptedLabel],
 	}

@@ -76,7 +76,7 @@ func (d dice) limits() Limits {
 var (
 	grid4    = netip.MustParseAddr("10.0.0.0")
 	grid6    = netip.MustParseAddr("fd00::")
-	requests = []Reason{Deleted, CIDRDraining, PoolDeleted, NodeUnselected}
+	requests = []Reason{Deleted, DrainRequested, CIDRDraining, PoolDeleted, NodeUnselected}
 	statuses = []ReleaseStatus{Marked, Ready, DoNotRelease, Released}
 )
 

@@ -143,6 +143,7 @@ const (
 	None           Reason = ""
 	Reclaim        Reason = "Reclaim"
 	Deleted        Reason = "Deleted"
+	DrainRequested Reason = "DrainRequested"
 	CIDRDraining   Reason = "CIDRDraining"
 	PoolDeleted    Reason = "PoolDeleted"
 	NodeUnselected Reason = "NodeUnselected"

@@ -205,6 +205,8 @@ func (c *Cluster) request(s *Snapshot, share *Share, b crd.Block, pool *crd.Pool
 		return expand.Deleted
 	case pool == nil, pool.Deleting:
 		return expand.PoolDeleted
+	case b.Drain && (!pool.Frozen() || b.Phase != ipalloc.InService): // a frozen pool has no windows
+		return expand.DrainRequested
 	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
 		return expand.CIDRDraining // a drain that has begun continues: no change cancels it
 	case pool.Drains(b.CIDR):
@@ -247,7 +249,7 @@ func CoolsAsNodeGone(b crd.Block) bool {
 // by deleting it: maintenance windows never hold back a block that a person deleted.
 func MayWait(b *expand.Block) bool {
 	switch b.Request {
-	case expand.CIDRDraining, expand.PoolDeleted, expand.NodeUnselected:
+	case expand.DrainRequested, expand.CIDRDraining, expand.PoolDeleted, expand.NodeUnselected:
 		return b.Phase == ipalloc.InService && !b.Conflict
 	}
 	return false

@@ -58,6 +58,7 @@ func TestRequest(t *testing.T) {
 		"a first block, before that": {phase(ipalloc.Draining, expand.PoolChanged), nil, expand.None},
 		"it cools down: not again":   {phase(ipalloc.CoolingDown, expand.Returned), nil, expand.NodeUnselected},
 		"requested by its name":      {func(b *crd.Block) { b.Deleting = true }, nil, expand.Deleted},
+		"requested in its spec":      {func(b *crd.Block) { b.Drain = true }, nil, expand.DrainRequested},
 		"back in its zone":           {nil, []func(*Cluster, *corev1.Node){zone("a")}, expand.None},
 		"the pool retains":           {nil, []func(*Cluster, *corev1.Node){retains}, expand.None},
 		"no other pool serves it":    {nil, []func(*Cluster, *corev1.Node){zone("c")}, expand.None},

@@ -72,11 +72,12 @@ func TestBlockIsImmutable(t *testing.T) {
 			updated := old.DeepCopy()
 			updated.Object["spec"].(map[string]any)[field] = value
 			_, err := client.Update(t.Context(), updated, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-			expect(t, err, "spec is immutable: delete the block (it drains first) and create another")
+			expect(t, err, "spec is immutable but for drain: set drain to true, and another block takes its place")
 		})
 	}
-	t.Run("labels may change", func(t *testing.T) {
+	t.Run("drain and labels may change", func(t *testing.T) {
 		updated := old.DeepCopy()
+		updated.Object["spec"].(map[string]any)["drain"] = true
 		updated.SetLabels(map[string]string{"a": "b"})
 		_, err := client.Update(t.Context(), updated, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 		expect(t, err, "")

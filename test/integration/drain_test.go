@@ -132,41 +132,51 @@ func (e *env) draining(block string, want bool) error {
 	return nil
 }
 
-func TestBlockDeletedByHandDrains(t *testing.T) {
-	e := newServed(t)
-	e.node("n1", nil)
-	e.load("n1", "load", 40)
-	e.hasBlocks("n1", 2)
-	router := ""
-	cn := e.theCiliumNode("n1")
-	for _, a := range cn.Spec.Addresses {
-		if a.Type == "CiliumInternalIP" {
-			router = a.IP
-		}
+// A drain requested in a block's spec can be undone; a deleted block drains as well.
+func TestBlockDrains(t *testing.T) {
+	for name, begin := range map[string]func(*env, *v1alpha1.PodIPBlock){
+		"deleted": func(e *env, b *v1alpha1.PodIPBlock) { e.Delete(b) },
+		"by its spec": func(e *env, b *v1alpha1.PodIPBlock) {
+			set := func(drain bool) {
+				was := b.DeepCopy()
+				b.Spec.Drain = drain
+				e.Must(e.Client.Patch(e.Ctx, b, client.MergeFrom(was)))
+				e.Eventually("the drain follows", func() error { return e.draining(b.Name, drain) })
+			}
+			set(true)
+			set(false)
+			set(true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newServed(t)
+			e.node("n1", nil)
+			e.load("n1", "load", 40)
+			e.hasBlocks("n1", 2)
+			target := e.blockWithoutRouter("n1")
+			begin(e, target)
+			e.Eventually("the block drains, with a replacement", func() error {
+				if n := len(e.Blocks("n1")); n != 3 {
+					return fmt.Errorf("%d blocks", n)
+				}
+				return e.draining(target.Name, true)
+			})
+			e.usedArePublished("n1")
+			e.DeletePods("load", nil)
+			e.Gone(target)
+		})
 	}
-	var target v1alpha1.PodIPBlock
-	for _, b := range e.Blocks("n1") {
-		if !netip.MustParsePrefix(b.Spec.CIDR).Contains(netip.MustParseAddr(router)) {
-			target = b
-		}
-	}
-	e.Delete(&target)
-	e.Eventually("the block drains, with a replacement", func() error {
-		b := &v1alpha1.PodIPBlock{}
-		if err := e.Client.Get(e.Ctx, client.ObjectKeyFromObject(&target), b); err != nil {
-			return err
-		}
-		if !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockDraining) {
-			return fmt.Errorf("conditions are %v", b.Status.Conditions)
-		}
-		if n := len(e.Blocks("n1")); n != 3 {
-			return fmt.Errorf("%d blocks", n)
-		}
-		return nil
+}
+
+func (e *env) blockWithoutRouter(node string) *v1alpha1.PodIPBlock {
+	e.TB.Helper()
+	cn := e.theCiliumNode(node)
+	router := slices.IndexFunc(cn.Spec.Addresses, func(a ciliumv2.NodeAddress) bool { return a.Type == "CiliumInternalIP" })
+	blocks := e.Blocks(node)
+	i := slices.IndexFunc(blocks, func(b v1alpha1.PodIPBlock) bool {
+		return !netip.MustParsePrefix(b.Spec.CIDR).Contains(netip.MustParseAddr(cn.Spec.Addresses[router].IP))
 	})
-	e.usedArePublished("n1")
-	e.DeletePods("load", nil)
-	e.Gone(&target)
+	return &blocks[i]
 }
 
 func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {

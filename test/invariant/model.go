@@ -149,7 +149,7 @@ func blockOf(o client.Object) *block {
 	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Status == "True" {
 		b.draining = true
 		switch c.Reason {
-		case v1alpha1.ReasonDeleted, v1alpha1.ReasonCIDRDraining, v1alpha1.ReasonPoolDeleted, v1alpha1.ReasonNodeUnselected:
+		case v1alpha1.ReasonDeleted, v1alpha1.ReasonDrainRequested, v1alpha1.ReasonCIDRDraining, v1alpha1.ReasonPoolDeleted, v1alpha1.ReasonNodeUnselected:
 			b.vacated = true
 		}
 	}

@@ -102,7 +102,7 @@ func writeBlock(s store, cidr netip.Prefix, what string) {
 		crd.SetBlockPhase(b, ipalloc.InService, expand.None, "", time.Now())
 	case drains:
 		crd.SetBlockPhase(b, ipalloc.Draining, map[string]expand.Reason{
-			"Deleted": expand.Deleted, "CIDRDraining": expand.CIDRDraining, "NodeUnselected": expand.NodeUnselected,
+			"Deleted": expand.Deleted, "DrainRequested": expand.DrainRequested, "CIDRDraining": expand.CIDRDraining, "NodeUnselected": expand.NodeUnselected,
 			"PoolDeleted": expand.PoolDeleted, "Reclaim": expand.Reclaim,
 		}[why], "", time.Now())
 	default:

@@ -108,7 +108,7 @@ func (c *BlockClient) unchanged(ctx context.Context, b crd.Block) (bool, error) 
 		c.Ledger.Remove(b)
 		return false, nil
 	}
-	same := live.UID == b.UID && live.Node == b.Node && live.Phase == b.Phase && live.Deleting == b.Deleting
+	same := live.UID == b.UID && live.Node == b.Node && live.Phase == b.Phase && live.Deleting == b.Deleting && live.Drain == b.Drain
 	return same && live.Finalized && c.Ledger.InCache(b.UID), nil
 }
 

@@ -68,6 +68,10 @@ func TestWaysPastAWindow(t *testing.T) {
 		}
 		return b
 	}
+	requested := func(i int, b *v1alpha1.PodIPBlock) client.Object {
+		b.Spec.Drain = i == 1
+		return b
+	}
 	lifted := fixtures.Draining(fixtures.Nightly())
 	lifted.Generation, lifted.Spec.IPv4.CIDRs[0].AllocationPolicy = 2, v1alpha1.AllocationAllocate
 	for name, test := range map[string]struct {
@@ -76,6 +80,7 @@ func TestWaysPastAWindow(t *testing.T) {
 		want    []string
 	}{
 		"a block deleted by hand":  {threeBlocks(fixtures.Draining(fixtures.Nightly()), second), nil, []string{"10.0.0.0/30 InService held", "10.0.0.4/30 Draining", "10.0.0.8/30 InService held"}},
+		"a block drained by spec":  {threeBlocks(lifted, requested), nil, []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService held", "10.0.0.8/30 InService"}},
 		"unrestricted":             {threeBlocks(fixtures.Draining(anytime), asIs), nil, allBegun},
 		"not of a pool that goes":  {append(threeBlocks(fixtures.BeingDeleted(old), asIs), fixtures.PodIPPool("q", 2, "10.9.0.0/28")), nil, allHeld},
 		"the drain itself is over": {threeBlocks(fixtures.Draining(fixtures.Nightly()), asIs), lifted, []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService", "10.0.0.8/30 InService"}},

@@ -74,6 +74,8 @@ func (o *observation) drainMessage(cidr netip.Prefix, reason expand.Reason) stri
 	switch reason {
 	case expand.Deleted:
 		return "the block was deleted; " + goes
+	case expand.DrainRequested:
+		return "its spec.drain is true; " + goes
 	case expand.CIDRDraining:
 		return "its range has allocationPolicy Drain or is no longer in the pool; " + goes
 	case expand.PoolChanged:

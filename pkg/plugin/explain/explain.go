@@ -254,6 +254,7 @@ func reasonWords(r expand.Reason) string {
 	words := map[expand.Reason]string{
 		expand.Reclaim:        "the node could do without it",
 		expand.Deleted:        "it was deleted by hand",
+		expand.DrainRequested: "its spec.drain is true",
 		expand.CIDRDraining:   "its CIDR drains or was taken out of the pool",
 		expand.PoolDeleted:    "its pool is deleted",
 		expand.NodeUnselected: "its pool no longer selects the node",
