@@ -66,10 +66,9 @@ restart the agents that it names (delete their pods), and call it again. In mult
 and kubernetes mode an agent keeps its addresses as long as its Node exists.
 
 For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec; --undo sets
-Allocate again. A single block is deleted, which cannot be undone; a finalizer keeps the
-object until the node has released it. Blocks of a pool or a CIDR wait for the pool's
-maintenance windows and rate, unless --now deletes each of them: --undo then affects
-only later blocks.
+Allocate again. For a block it sets spec.drain: true; --undo removes it. Blocks wait for
+the pool's maintenance windows and rate, unless --now deletes each of them, which cannot
+be undone: a finalizer keeps the object until the node has released it.
 
 --evict evicts the pods of each block that has begun to drain, by the Eviction API: a
 pod that a PodDisruptionBudget protects is tried again every 5 seconds. Pods of a
@@ -136,7 +135,7 @@ func New(e *cli.Env) *cobra.Command {
 func (f *flags) add(cmd *cobra.Command, e *cli.Env) {
 	fs := cmd.Flags()
 	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "print what would be done and who uses it, and change nothing")
-	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
+	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool, a CIDR or a block")
 	fs.BoolVar(&f.now, "now", f.now, "begin with every block at once, whatever the pool's maintenance windows and rate")
 	fs.BoolVarP(&f.yes, "yes", "y", f.yes, "with --now or --to: do not ask whether to go on")
 	fs.BoolVar(&f.evict, "evict", f.evict, "evict the pods of each block that has begun to drain")
@@ -161,8 +160,8 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 	}
 	rows := leavingRows(c, t)
 	switch {
-	case f.undo && t.block != nil:
-		return fmt.Errorf("%s is deleted or being deleted: that cannot be undone", t.what)
+	case f.undo && t.block != nil && t.block.Deleting:
+		return fmt.Errorf("%s is being deleted: that cannot be undone", t.what)
 	case f.dryRun:
 		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, suggest.Count(len(rows), "block"))
 		for _, r := range rows {
@@ -174,7 +173,7 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 		}
 		return nil
 	case f.undo:
-		if err := setPolicy(ctx, c, t, false); err != nil {
+		if err := request(ctx, c, t, false); err != nil {
 			return err
 		}
 		fmt.Fprintf(e.Out, "%s drains no more\n", t.what)
@@ -190,36 +189,37 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 	return followDrain(ctx, e, t, f)
 }
 
-// start sets the policy of a pool or a CIDR, and deletes a block; with --now it also deletes
-// each block of a pool or a CIDR.
+// start requests the drain; with --now it also deletes each block.
 func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows []list.BlockRow, f flags) error {
-	var blocks []crd.Block
-	if t.block != nil {
-		blocks = append(blocks, *t.block)
-	} else {
-		if f.now && !f.yes && len(rows) > 0 {
-			err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", suggest.Count(len(rows), "PodIPBlock"), t.what))
-			if err != nil {
+	if f.now && !f.yes && len(rows) > 0 {
+		err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", suggest.Count(len(rows), "PodIPBlock"), t.what))
+		if err != nil {
+			return err
+		}
+	}
+	if err := request(ctx, c, t, true); err != nil || !f.now {
+		return err
+	}
+	for _, r := range rows {
+		if b, _ := c.Ledger.Block(r.CIDR); !b.Deleting {
+			if err := c.DeleteBlock(ctx, b); err != nil {
 				return err
 			}
 		}
-		if err := setPolicy(ctx, c, t, true); err != nil || !f.now {
-			return err
-		}
-		for _, r := range rows {
-			b, _ := c.Ledger.Block(r.CIDR)
-			blocks = append(blocks, b)
-		}
-	}
-	for _, b := range blocks {
-		if b.Deleting {
-			continue
-		}
-		if err := c.DeleteBlock(ctx, b); err != nil {
-			return err
-		}
 	}
 	return nil
+}
+
+// request sets spec.drain of a block, or the policy of a pool or a CIDR.
+func request(ctx context.Context, c *cluster.Cluster, t target, drain bool) error {
+	if t.block == nil {
+		return setPolicy(ctx, c, t, drain)
+	}
+	value := "null"
+	if drain {
+		value = "true"
+	}
+	return c.PatchBlock(ctx, *t.block, fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"drain":%s}}`, t.block.UID, value))
 }
 
 func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) error {
