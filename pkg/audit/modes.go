@@ -58,7 +58,7 @@ func fixesIn(mode ciliumnode.Mode) map[Reason]string {
 			PodCIDROfOtherNode:  "Drain and delete the Node NAME: it joins again with a block of its own. Find out who wrote ADDRESS.",
 			ForeignPodCIDR:      "Nothing, if it should stay. Else drain and delete the Node NAME: it joins again with a block, if kube-controller-manager gives it no podCIDR (--allocate-node-cidrs=false).",
 			NodeWithoutAgent:    "If Cilium does not run on NAME, label it: `kubectl label node NAME cilium-pool.io/ignore=true`; its block is free once the Node is deleted. Else see why the DaemonSet of the agents has no pod there.",
-			BlockNotPublished:   "Where the Node names another podCIDR, it keeps that: delete the block, `kubectl delete podipblock NAME --wait=false`. Else see that the operator runs, leads and is not paused.",
+			BlockNotPublished:   "Where the Node names another podCIDR, it keeps that: drain the block, `kubectl cilium-pool drain NAME`. Else see that the operator runs, leads and is not paused.",
 		}
 	}
 	return nil

@@ -31,7 +31,7 @@ type attempt struct {
 	// patch is a merge patch of the object n1, or of the block; "": see create and delete.
 	patch  string
 	create client.Object
-	drain  bool // delete the block
+	delete client.Object
 	want   string
 }
 
@@ -108,7 +108,14 @@ func blockAttempts() map[string]attempt {
 		"adopting or pinning a block":     {who: editor, create: adopted},
 		"a label of migrate":              {who: editor, kind: block, patch: label},
 		"finishing a move":                {who: editor, kind: block, patch: `{"metadata":{"labels":{"cilium-pool.io/adopted-from":null}}}`},
-		"draining a block":                {who: editor, kind: block, drain: true},
+		"draining a block":                {who: editor, kind: block, patch: `{"spec":{"drain":true}}`},
+		"deleting a block":                {who: breaks, delete: newBlock("10.20.0.0/28"), want: "kubectl cilium-pool drain 10.20.0.0-28. To delete it all the same, first: kubectl annotate podipblock 10.20.0.0-28 cilium-pool.io/allow-delete=true"},
+		"deleting a block, allowed":       {who: editor, delete: newBlock("10.20.2.0/28")},
+		"freeing a block":                 {who: "crd", delete: newBlock("10.20.0.0/28")},
+		"deleting a pool in use":          {who: breaks, delete: poolNamed("used"), want: "kubectl cilium-pool drain used. To delete"},
+		"deleting a pool that drains":     {who: editor, delete: poolNamed("drains")},
+		"deleting an unused pool":         {who: editor, delete: poolNamed("unused")},
+		"deleting a pool, allowed":        {who: editor, delete: poolNamed("allowed")},
 		"another finalizer":               {who: collects, kind: block, patch: also},
 		"another finalizer away":          {who: collects, kind: block, patch: own},
 		"our finalizer, by an editor":     {who: editor, kind: block, patch: torn, want: `"Override a policy"`},
@@ -117,6 +124,33 @@ func blockAttempts() map[string]attempt {
 		"our finalizer, by the operator":  {who: "crd", kind: block, patch: torn},
 		"the status, by an editor":        {who: editor, kind: block, status: true, patch: drain, want: "written by cilium-pool-operator alone"},
 		"the status, by the operator":     {who: "crd", kind: block, status: true, patch: drain},
+	}
+}
+
+func poolNamed(name string) *v1alpha1.PodIPPool {
+	return &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// deletable creates the objects that the attempts delete, but for the block of all.
+func (b *bed) deletable() {
+	b.Helper()
+	allowed := map[string]string{v1alpha1.AllowDeleteAnnotation: "true"}
+	block := newBlock("10.20.2.0/28")
+	block.Annotations = allowed
+	b.Create(block)
+	for _, name := range []string{"used", "drains", "unused", "allowed"} {
+		pool := poolNamed(name)
+		pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.20.0.0/24", AllocationPolicy: v1alpha1.AllocationAllocate}}, BlockSize: 28}
+		switch name {
+		case "drains":
+			pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+		case "allowed":
+			pool.Annotations = allowed
+		}
+		b.Create(pool)
+		if name != "unused" {
+			b.Must(write(b.Context(), b.Client, pool, true, `{"status":{"nodes":1}}`))
+		}
 	}
 }
 
@@ -209,10 +243,11 @@ func TestPolicies(t *testing.T) {
 		clients[mode] = b.as("system:serviceaccount:kube-system:"+mode, "system:serviceaccounts")
 	}
 	objects := b.objectsOfAttempts()
+	b.deletable()
 	attempts := operatorAttempts()
 	maps.Copy(attempts, blockAttempts())
 	maps.Copy(attempts, podAttempts())
-	for _, name := range []string{"a label", "another annotation", "labels of a CiliumNode", "what an agent requests", "the status, by an editor", "a pod of a tenant on a node"} {
+	for _, name := range []string{"a label", "another annotation", "labels of a CiliumNode", "what an agent requests", "the status, by an editor", "deleting a block", "deleting a pool in use", "a pod of a tenant on a node"} {
 		b.Eventually("a policy is in force", func() error {
 			a := attempts[name]
 			if err := a.try(b.Context(), clients[a.who], objects); !apierrors.IsForbidden(err) {
@@ -234,6 +269,7 @@ func TestPolicies(t *testing.T) {
 	for name, test := range attempts {
 		t.Run(name, func(t *testing.T) { try(t, test) })
 	}
+	b.Must(write(b.Context(), b.Client, objects[2], false, `{"metadata":{"annotations":{"cilium-pool.io/allow-delete":"true"}}}`))
 	b.Delete(objects[2])
 	t.Run("a label of a block that drains", func(t *testing.T) { try(t, attempts["a label of migrate"]) })
 }
@@ -244,8 +280,8 @@ func (a *attempt) try(ctx context.Context, c client.Client, objects []client.Obj
 	if a.create != nil {
 		return c.Create(ctx, a.create.DeepCopyObject().(client.Object))
 	}
-	if a.drain {
-		return c.Delete(ctx, objects[2])
+	if a.delete != nil {
+		return c.Delete(ctx, a.delete.DeepCopyObject().(client.Object))
 	}
 	i := slices.IndexFunc(objects, func(o client.Object) bool { return fmt.Sprintf("%T", o) == fmt.Sprintf("%T", a.kind) })
 	return write(ctx, c, objects[i].DeepCopyObject().(client.Object), a.status, a.patch)

@@ -45,7 +45,7 @@ func reservedIs(pool *crd.Pool, overlapping []crd.Block) *condition {
 			"A block leaves once its agent returns it, or with its Node: drain the Node")
 	}
 	return isTrue(ReasonHeldBefore, message+". Pods get no reserved address, but other nodes still route these blocks as a whole. "+
-		"To move one off its node, which gets a replacement first: kubectl delete podipblock "+held[0].Name+" --wait=false")
+		"To move one off its node, which gets a replacement first: kubectl cilium-pool drain "+held[0].Name)
 }
 
 // reservedIn names the first reserved range that shares addresses with block.
