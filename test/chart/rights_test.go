@@ -103,7 +103,7 @@ func (b *bed) lifeOfANode() {
 	block := &blocks[slices.IndexFunc(blocks, func(p v1alpha1.PodIPBlock) bool {
 		return !slices.ContainsFunc(agent.Own(), netip.MustParsePrefix(p.Spec.CIDR).Contains)
 	})]
-	b.Delete(block)
+	b.Must(write(b.Context(), b.Client, block, false, `{"spec":{"drain":true}}`))
 	b.Gone(block) // by the handshake
 	b.node("n2")
 	b.Eventually("a node whose agent does not run yet has its CiliumNode", func() error { return b.serves("n2", 1) })
@@ -121,7 +121,7 @@ func (b *bed) lifeOfANode() {
 		})
 	}
 	pool := b.pool()
-	b.Delete(pool)
+	b.Eventually("a pool without nodes can go", func() error { return b.Client.Delete(b.Context(), pool) })
 	b.Gone(pool)
 	b.reported(event.ReasonPodAddressShortage, "")
 }
