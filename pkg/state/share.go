@@ -205,12 +205,8 @@ func (c *Cluster) request(s *Snapshot, share *Share, b crd.Block, pool *crd.Pool
 		return expand.Deleted
 	case pool == nil, pool.Deleting:
 		return expand.PoolDeleted
-	case b.Drain && (!pool.Frozen() || b.Phase != ipalloc.InService): // a frozen pool has no windows
-		return expand.DrainRequested
-	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
-		return expand.CIDRDraining // a drain that has begun continues: no change cancels it
-	case pool.Drains(b.CIDR):
-		return expand.CIDRDraining
+	case draining(b, pool) != expand.None:
+		return draining(b, pool)
 	case s.Node == nil, pool.Frozen(), pool.Selector.Matches(labels.Set(s.Node.Labels)):
 		return expand.None
 	case s.isOfEarlierNode(b): // it does not return to service
@@ -219,6 +215,20 @@ func (c *Cluster) request(s *Snapshot, share *Share, b crd.Block, pool *crd.Pool
 		return expand.None
 	case pool.DrainUnselected && !conflict && c.mayMoveOff(share, s.Node):
 		return expand.NodeUnselected
+	}
+	return expand.None
+}
+
+// draining returns whether a block's spec or its CIDR drains it. A frozen pool has no windows and no
+// rate: only drains that have begun continue.
+func draining(b crd.Block, pool *crd.Pool) expand.Reason {
+	switch {
+	case b.Drain && (!pool.Frozen() || b.Phase != ipalloc.InService):
+		return expand.DrainRequested
+	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
+		return expand.CIDRDraining // a drain that has begun continues: no change cancels it
+	case pool.Drains(b.CIDR):
+		return expand.CIDRDraining
 	}
 	return expand.None
 }
