@@ -23,8 +23,8 @@ type PodIPPoolStatus struct {
 	// +optional
 	RoomNodes *int64 `json:"roomNodes,omitempty"`
 
-	// effective is the policy in force: the values of the spec, and the operator's where the spec has
-	// none or one that it cannot follow. Absent while the spec cannot be read.
+	// effective is the policy in force: the values of the spec, else the operator's. Absent while the
+	// spec cannot be read.
 	// +optional
 	Effective *EffectivePolicy `json:"effective,omitempty"`
 
@@ -53,12 +53,11 @@ type EffectivePolicy struct {
 	Expand ExpandPolicy `json:"expand"`
 	// reclaim is the rule for idle blocks.
 	Reclaim ReclaimPolicy `json:"reclaim"`
-	// maintenance says when blocks may begin to leave. Unrestricted if neither a window nor a rate
-	// holds them.
+	// maintenance says when blocks may begin to leave.
 	Maintenance MaintenancePolicy `json:"maintenance"`
 	// unselectedNodes is the treatment of blocks on nodes that the pool no longer selects.
 	UnselectedNodes UnselectedNodesPolicy `json:"unselectedNodes"`
-	// cooldown is the time that a returned block waits before another node may have it.
+	// cooldown of returned blocks.
 	// +kubebuilder:validation:MaxLength=28
 	Cooldown Duration `json:"cooldown"`
 }

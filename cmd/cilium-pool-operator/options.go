@@ -65,7 +65,7 @@ func defaultOptions() *options {
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	s, p := &o.settings, &o.settings.Defaults.Policy
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "path of a kubeconfig; empty: the pod's service account, or $KUBECONFIG")
-	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "requests per second to the API server; below 0: no limit here, the API server's priority and fairness decides")
+	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "requests per second to the API server; below 0: as many as its priority and fairness lets through")
 	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "requests allowed at once above --kube-api-qps")
 	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "let one of several replicas act at a time")
 	fs.StringVar(&o.leaseNamespace, "leader-elect-namespace", o.leaseNamespace, "namespace of the Lease; empty: the pod's own, or kube-system outside a cluster")
@@ -84,7 +84,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.ExpandPercent, "expand-threshold-percent", p.ExpandPercent, "share of a node's addresses in use above which it gets another block; pools may say otherwise")
 	fs.IntVar(&p.MinFree, "expand-min-free", p.MinFree, "addresses a node keeps free at least; pools may say otherwise")
 	fs.IntVar(&p.MaxBlocks, "expand-max-blocks-per-node", p.MaxBlocks, "blocks a node may hold per address family; pools may say otherwise")
-	fs.IntVar(&p.MaxAddresses, "max-addresses-per-node", p.MaxAddresses, "addresses published per node and family, so that its CiliumNode stays well under the size etcd takes; 1 to 8192")
+	fs.IntVar(&p.MaxAddresses, "max-addresses-per-node", p.MaxAddresses, "addresses published per node and family, which bounds the size of its CiliumNode; 1 to 8192")
 	fs.StringVar(&o.reclaimMode, "reclaim-mode", o.reclaimMode, "blocks that are taken back: WhenIdle, or Never, unless asked for by hand; pools may say otherwise")
 	fs.IntVar(&p.ReclaimPercent, "reclaim-threshold-percent", p.ReclaimPercent, "a block is taken back when the node's others stay at or below this share in use without it; pools may say otherwise")
 	fs.DurationVar(&p.IdleFor, "reclaim-idle-for", p.IdleFor, "time for which that must hold without interruption; pools may say otherwise")
@@ -101,7 +101,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.mode, "mode", o.mode, "IPAM mode of the Cilium agents, as in Cilium's ipam.mode: crd, multi-pool or kubernetes")
 	fs.BoolVar(&s.KeepCiliumPools, "keep-cilium-pod-ip-pools", s.KeepCiliumPools, "in multi-pool mode, create and delete the CiliumPodIPPools that agents need, except those without the operator's label; false: you do")
 	fs.BoolVar(&s.ParkBlocks, "park-draining-blocks", s.ParkBlocks, "in multi-pool mode, take blocks that drain off their agent's list for a second, by moving them to a reserved pool, so that no new pod gets an address of them")
-	fs.BoolVar(&s.KeepManagedFields, "keep-managed-fields", s.KeepManagedFields, "in crd mode, keep metadata.managedFields of CiliumNodes; false: the operator removes them when it next writes a pool, unless a client applies the object")
+	fs.BoolVar(&s.KeepManagedFields, "keep-managed-fields", s.KeepManagedFields, "in crd mode, keep metadata.managedFields of CiliumNodes; false: the next write of a pool removes them, unless a client applies the object")
 	fs.StringVar(&s.AgentNamespace, "cilium-namespace", s.AgentNamespace, "namespace of the Cilium agents and of the ConfigMap cilium-config")
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
 	fs.DurationVar(&s.AgentSettle, "agent-settle-time", s.AgentSettle, "time for which an agent must be Ready before addresses of its node are marked for release")
