@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// The chart and the commands use the same Lease.
+// The chart, whose operator has no flag for its name, and the commands use the same Lease.
 func TestDefaults(t *testing.T) {
-	values, err := os.ReadFile("../../../charts/cilium-pool-operator/values.yaml")
+	rights, err := os.ReadFile("../../../charts/cilium-pool-operator/templates/rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(values), "\n  leaseName: "+LeaseName+"\n") {
-		t.Errorf("the chart's leaderElection.leaseName is not %s", LeaseName)
+	if !strings.Contains(string(rights), "resources: [leases]\n  resourceNames: ["+LeaseName+"]\n") {
+		t.Errorf("the chart gives no rights to the Lease %s", LeaseName)
 	}
 }
