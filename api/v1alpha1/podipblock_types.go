@@ -44,7 +44,7 @@ type PodIPBlockList struct {
 
 // PodIPBlockSpec says who holds which addresses.
 //
-// +kubebuilder:validation:XValidation:rule="self.cidr == oldSelf.cidr && self.poolName == oldSelf.poolName && self.nodeName == oldSelf.nodeName && (has(self.nodeUID) ? self.nodeUID : '') == (has(oldSelf.nodeUID) ? oldSelf.nodeUID : '')",message="spec is immutable but for drain: set drain to true, and another block takes its place"
+// +kubebuilder:validation:XValidation:rule="self.cidr == oldSelf.cidr && self.poolName == oldSelf.poolName && self.nodeName == oldSelf.nodeName && has(self.nodeUID) == has(oldSelf.nodeUID) && (!has(self.nodeUID) || self.nodeUID == oldSelf.nodeUID)",message="spec is immutable but for drain: set drain to true, and another block takes its place"
 type PodIPBlockSpec struct {
 	// cidr is the block, in canonical form: lower case, shortest, no host bits.
 	// +kubebuilder:validation:MaxLength=43
