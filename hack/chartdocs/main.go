@@ -122,8 +122,6 @@ func rows(b *strings.Builder, parent string, values *yaml.Node, schema *property
 // said are words for values that need no comment in values.yaml.
 var said = map[string]string{
 	"enabled": "Make it.", "create": "Make it.", "labels": "Its labels.", "annotations": "Its annotations.",
-	"interval": "Empty: as the Prometheus is set.", "scrapeTimeout": "Empty: as the Prometheus is set.",
-	"relabelings": "Of the target.", "metricRelabelings": "Of the samples.",
 }
 
 // comment is the text above a key, in one line.

@@ -80,7 +80,7 @@ func Mismatch(name, served, built string) string {
 	return fmt.Sprintf("CRD %s is not the one that this operator was built with (schema served: %s; built with: %s). "+
 		"The API server drops or refuses fields that only one of them knows, so claims may fail. "+
 		"Install chart and image of one version: helm upgrade cilium-pool-operator CHART -n NAMESPACE --reset-then-reuse-values. "+
-		"With crds.install=false, apply that chart's files/crds with kubectl apply --server-side", name, served, built)
+		"With crds.enabled=false, apply that chart's files/crds with kubectl apply --server-side", name, served, built)
 }
 
 // Served is the schema named in the annotation of a CRD; "": it has none.
