@@ -36,9 +36,9 @@ func settle(ctx context.Context, st *bed.Stage, w bed.World) error {
 	if err != nil {
 		return err
 	}
-	c := operator("--reclaim-mode=Never")
+	c := operator() // with the flags of the measures, as the pool's status shows them
 	if w.Mode == bed.OwnMultiPool {
-		c = inMultiPool("--reclaim-mode=Never")
+		c = inMultiPool()
 	}
 	if err := runOnce(ctx, st, w, c); err != nil {
 		return err
