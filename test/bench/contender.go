@@ -59,8 +59,8 @@ func operator(flags ...string) contender {
 
 // inMultiPool is operator in multi-pool mode, where it writes a CIDR per block as
 // cilium-operator does.
-func inMultiPool(flags ...string) contender {
-	c := operator(append([]string{"--mode=multi-pool"}, flags...)...)
+func inMultiPool() contender {
+	c := operator("--mode=multi-pool")
 	c.name, c.mode = oursMultiPool, bed.OwnMultiPool
 	return c
 }
