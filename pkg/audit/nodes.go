@@ -12,9 +12,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// shortage is the condition that the operator sets on Nodes.
-const shortage corev1.NodeConditionType = v1alpha1.NodeAddressShortage
-
 // nodeCheck checks one node.
 type nodeCheck struct {
 	*index
@@ -59,7 +56,7 @@ func (n *nodeCheck) at(subject netip.Prefix, note string) Finding {
 func (n *nodeCheck) conditions() {
 	node := Finding{Object: nodeObject(n.name)}
 	for _, cond := range n.obj.Status.Conditions {
-		if cond.Type == shortage && cond.Status == corev1.ConditionTrue {
+		if cond.Type == v1alpha1.NodeAddressShortage && cond.Status == corev1.ConditionTrue {
 			n.add(NodeShortOfAddresses, node, "%s: %s", cond.Reason, cond.Message)
 		}
 	}

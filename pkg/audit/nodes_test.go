@@ -155,7 +155,7 @@ func checksNodesAndPools() map[string]checkTest {
 		},
 		"short of addresses": {
 			spoil: func(w world) {
-				w.Nodes[1].Status.Conditions = []corev1.NodeCondition{{Type: shortage, Status: corev1.ConditionTrue, Reason: "PoolsExhausted"}}
+				w.Nodes[1].Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Reason: "PoolsExhausted"}}
 			},
 			want: "NodeShortOfAddresses Node/b",
 		},

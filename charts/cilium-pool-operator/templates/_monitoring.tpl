@@ -7,16 +7,16 @@
 port: metrics
 path: /metrics
 scheme: {{ ternary "https" "http" .root.Values.metrics.secure }}
-{{- if or .monitor.endpoint.tlsConfig (not .root.Values.metrics.secure) }}
-{{- else if .root.Values.metrics.certSecret }}
+{{- if and .root.Values.metrics.secure (not .monitor.endpoint.tlsConfig) }}
 tlsConfig:
-  serverName: {{ include "metricsService" .root }}.{{ include "namespace" .root }}.svc
+  {{- with .root.Values.metrics.certSecret }}
+  serverName: {{ include "metricsService" $.root }}.{{ include "namespace" $.root }}.svc
   ca:
-    secret: {name: {{ .root.Values.metrics.certSecret }}, key: ca.crt}
-{{- else }}
-tlsConfig:
+    secret: {name: {{ . }}, key: ca.crt}
+  {{- else }}
   # The certificate is self-signed, generated at startup.
   insecureSkipVerify: true
+  {{- end }}
 {{- end }}
 {{- with .monitor.endpoint }}
 {{ toYaml . }}

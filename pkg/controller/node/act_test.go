@@ -84,16 +84,16 @@ func TestHandshakeIsCounted(t *testing.T) {
 	}
 }
 
-// A claim creates the blocks that its addresses need, and says how many it fell short.
+// A claim creates as many blocks as its addresses need, and counts the addresses that it did not get.
 func TestClaimsWhatIsWanted(t *testing.T) {
 	for name, test := range map[string]struct {
 		addresses, short int
 		want             []string
 	}{
-		"as many as one block has": {4, 0, []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService"}},
-		"more than the pool has":   {9, 5, []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService"}},
-		"one address":              {1, 0, []string{"10.0.0.0/30 InService"}},
-		"one block's, less one":    {2, 0, []string{"10.0.0.0/30 InService"}},
+		"as many as two blocks have": {4, 0, []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService"}},
+		"more than the pool has":     {9, 5, []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService"}},
+		"one address":                {1, 0, []string{"10.0.0.0/30 InService"}},
+		"as many as one block has":   {2, 0, []string{"10.0.0.0/30 InService"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare())
@@ -142,9 +142,9 @@ func TestKeepsAddressesOfPods(t *testing.T) {
 		mark, remove, clear int
 	}{
 		"none is in use":         {used: "10.0.0.9", mark: 1, remove: 1},
-		"one that is to mark":    {used: "10.0.0.1", any: true, remove: 1},
-		"one that is to go":      {used: "10.0.0.2", any: true, mark: 1},
-		"one that is marked":     {used: "10.0.0.3", any: true, mark: 1, remove: 1, clear: 1},
+		"an address to mark":     {used: "10.0.0.1", any: true, remove: 1},
+		"an address to remove":   {used: "10.0.0.2", any: true, mark: 1},
+		"a marked address":       {used: "10.0.0.3", any: true, mark: 1, remove: 1, clear: 1},
 		"a pod is not shown yet": {used: "10.0.0.9", unseen: true, any: true, remove: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,7 +265,7 @@ func TestEventsOfBlocks(t *testing.T) {
 	}
 }
 
-// What is asked of a plan or an observation without a cluster.
+// Plans and observations answer these questions without a cluster.
 func TestObservationSays(t *testing.T) {
 	view := func(v ciliumnode.View) *observation { return &observation{Snapshot: &state.Snapshot{CiliumNode: &v}} }
 	listed, unlisted := expand.Block{CIDR: fixtures.Prefix("10.0.0.0/30"), Usable: fixtures.Addrs("10.0.0.1"), Listed: true}, expand.Block{Usable: fixtures.Addrs("10.0.0.5")}

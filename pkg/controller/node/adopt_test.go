@@ -204,7 +204,7 @@ func TestShadowWritesNothing(t *testing.T) {
 	}
 }
 
-// In shadow mode, time passes and limits hold as they will later, and a node that is gone is forgotten.
+// In shadow mode the operator counts idle time, and reports the drain once it would begin.
 func TestShadowFollowsANode(t *testing.T) {
 	b := reclaimable(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.r.Shadow = true
