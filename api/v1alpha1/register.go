@@ -14,6 +14,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&PodIPPool{}, &PodIPPoolList{},
 		&PodIPBlock{}, &PodIPBlockList{},
+		&PodIPPin{}, &PodIPPinList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

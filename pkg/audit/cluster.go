@@ -58,6 +58,11 @@ func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) 
 	for i := range s.Pools {
 		c.Pools.Set(&s.Pools[i])
 	}
+	for i := range s.Pins {
+		if pin, err := crd.PinFrom(&s.Pins[i]); err == nil {
+			ledger.SetPin(pin)
+		}
+	}
 	for i := range s.Agents {
 		c.Agents.Set(state.ReadAgent(&s.Agents[i]), state.ReadySince(&s.Agents[i]))
 	}

@@ -31,6 +31,7 @@ type Snapshot struct {
 	Pods   []corev1.Pod
 	Pools  []v1alpha1.PodIPPool
 	Blocks []v1alpha1.PodIPBlock
+	Pins   []v1alpha1.PodIPPin
 	// ServiceCIDRs are the ranges of Services' addresses. API servers before Kubernetes 1.33
 	// have none.
 	ServiceCIDRs []networkingv1.ServiceCIDR

@@ -17,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pin"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/unscheduled"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
@@ -37,6 +38,7 @@ type Operator struct {
 	Node       *node.Reconciler
 	Pool       *pool.Reconciler
 	Block      *block.Reconciler
+	Pin        *pin.Reconciler
 	CiliumPool *ciliumpool.Reconciler // of multi-pool mode
 	// Unscheduled is for Nodes that offer addresses to the scheduler.
 	Unscheduled *unscheduled.Reconciler
@@ -96,6 +98,10 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 		},
 		Block: &block.Reconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: recorder, Shared: all.shared, Clock: c.Clock,
+			Paused: s.Paused || s.Shadow,
+		},
+		Pin: &pin.Reconciler{
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Events: recorder, Shared: all.shared, Clock: c.Clock,
 			Paused: s.Paused || s.Shadow,
 		},
 		CiliumPool: &ciliumpool.Reconciler{

@@ -53,6 +53,7 @@ func (p Prerequisites) Missing() ([]string, error) {
 	for _, k := range []struct{ group, version, kind, source string }{
 		{"cilium-pool.io", "v1alpha1", "PodIPPool", "install the CRDs of the chart cilium-pool-operator (crds.enabled=true)"},
 		{"cilium-pool.io", "v1alpha1", "PodIPBlock", "install the CRDs of the chart cilium-pool-operator (crds.enabled=true)"},
+		{"cilium-pool.io", "v1alpha1", "PodIPPin", "install the CRDs of the chart cilium-pool-operator (crds.enabled=true)"},
 		{"cilium.io", "v2", "CiliumNode", "install Cilium; its cilium-operator creates this CRD"},
 	} {
 		found, err := informer.Serves(p.Mapper, schema.GroupVersionKind{Group: k.group, Version: k.version, Kind: k.kind})

@@ -125,6 +125,7 @@ func controllersOf(o *Operator, s config.Settings) []worker {
 		{name: "node", source: o.Feed.Source(informer.NodeQueue), reconciler: o.Node, workers: s.NodeWorkers, newQueue: o.Feed.NewNodeQueue},
 		{name: "pool", source: o.Feed.Source(informer.PoolQueue), reconciler: o.Pool, workers: PoolWorkers},
 		{name: "block", source: o.Feed.Source(informer.BlockQueue), reconciler: o.Block, workers: 1},
+		{name: "pin", source: o.Feed.Source(informer.PinQueue), reconciler: o.Pin, workers: 1},
 	}
 	if s.Mode.ManyPools() {
 		all = append(all, worker{name: "ciliumpool", source: o.Feed.Source(informer.CiliumPoolQueue), reconciler: o.CiliumPool, workers: 1})

@@ -165,6 +165,11 @@ func (p *Pool) Assigns(block netip.Prefix) bool {
 	return ok && r.Allocates() && r.ClosedBy == "" && !p.Skips(block) && !p.Deleting
 }
 
+// MayGive reports whether nodes can get cidr as a block of the pool now, by a pin too.
+func (p *Pool) MayGive(cidr netip.Prefix) bool {
+	return p.OnGrid(cidr) && p.Assigns(cidr) && !p.Paused
+}
+
 // PhasesOut reports whether nodes get no new block of family f by intent: the pool is
 // being deleted, or none of its CIDRs allocates. That is not exhaustion.
 func (p *Pool) PhasesOut(f ipalloc.Family) bool {

@@ -31,9 +31,9 @@ type block struct {
 	entries     int // release-ips entries for its addresses
 	users       int // its addresses in use
 	own         int // addresses in use by the agent itself
-	// pinned: one of its addresses never becomes free by itself, because it is the agent's own or a
+	// anchored: one of its addresses never becomes free by itself, because it is the agent's own or a
 	// person reserved it.
-	pinned bool
+	anchored bool
 	wholeBlock
 
 	// publish are the addresses that the plan adds; toPublish counts the addresses that this or a
@@ -137,7 +137,7 @@ func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
 		b.usableIn++
 	}
 	if owner != "" {
-		b.pinned = true
+		b.anchored = true
 	} else if usable {
 		b.allocatable++
 	}
@@ -151,7 +151,7 @@ func (bs *blocks) classifyUsed(a netip.Addr, u user) {
 		b.users++
 		if u.agent {
 			b.own++
-			b.pinned = true
+			b.anchored = true
 		}
 	}
 }
@@ -238,7 +238,7 @@ func (b *block) mayReturn() bool {
 func (b *block) drainEnds() bool {
 	returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
 	// Of whole blocks none is reclaimed; one in use was restored.
-	reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || b.whole && b.Listed)
+	reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || b.Pinned || b.whole && b.Listed)
 	return b.mayReturn() && (returned || reprieved) && !b.superseded()
 }
 

@@ -97,11 +97,11 @@ func (w *world) usableFrom(slots int) int {
 // checkGrowth checks that a claim that no cap limited covers the demand at once, and that no
 // growth follows a reclaim.
 func (w *world) checkGrowth(plan Plan, before Claim, got int, constant bool) {
-	grows := plan.Claim != Claim{} || len(plan.Undrain) > 0
+	grows := plan.Claim.Addresses > 0 || len(plan.Undrain) > 0
 	if constant && w.reclaims > 0 && grows {
 		w.t.Errorf("grows after a reclaim: %s\npolicy %+v\nlimits %+v", plan, w.policy, w.state.Limits)
 	}
-	if before == (Claim{}) || before.Room == before.Addresses || got < before.Addresses || w.state.Scarce {
+	if before.Addresses == 0 || before.Room == before.Addresses || got < before.Addresses || w.state.Scarce {
 		return
 	}
 	enough := plan.Capacity >= plan.Demand+w.policy.MinFree && plan.Demand*100 <= plan.Capacity*w.policy.ExpandPercent &&
@@ -136,7 +136,7 @@ func (w *world) checkSettled(plan Plan, held int) int {
 // pool: it is not part of the demand, and does not move.
 func (w *world) keepsOwn(block netip.Prefix) bool {
 	for a, owner := range w.state.Used {
-		if block.Contains(a) && NamesAgent(owner) && w.state.Pool[a] != "" {
+		if block.Contains(a) && userOf(owner).agent && w.state.Pool[a] != "" {
 			return true
 		}
 	}

@@ -154,6 +154,9 @@ func (p *planner) claim() {
 		growth = room
 		p.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
 	}
+	if p.Pins > 0 && p.BlockAssignment == nil && !p.FamilyDisabled && room > 0 { // an agent returns a whole block that it does not need
+		p.plan.Claim.Pins, p.plan.Claim.Room = p.Pins, room
+	}
 	p.plan.Shortage = max(0, p.demand+p.closedFree-p.plan.Capacity-growth-p.plan.ServedElsewhere)
 }
 

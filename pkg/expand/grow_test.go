@@ -59,6 +59,20 @@ func TestGrow(t *testing.T) {
 			state: node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.12")),
 			want:  []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"},
 		},
+		"pinned blocks come without need": {
+			policy: func(p *Policy) { p.MaxBlocks = 1 },
+			state:  node(full("10.0.0.0/28"), used("10.0.0.1"), missing(2)),
+			want:   []string{"needs 1 of 14", "claim 2 pinned"},
+		},
+		"pinned blocks serve a need": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.12"), missing(1)),
+			want:  []string{"needs 12 of 14", "claim 1 pinned", "claim 1 in 3 blocks, room 86"},
+		},
+		"pinned blocks wait for room": {
+			policy: func(p *Policy) { p.MaxAddresses = 14 },
+			state:  node(full("10.0.0.0/28"), used("10.0.0.1"), missing(1)),
+			want:   []string{"needs 1 of 14"},
+		},
 		"no more than maxBlocks": {
 			policy: func(p *Policy) { p.MaxBlocks = 1 },
 			state:  node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.14"), pods(3)),

@@ -112,6 +112,10 @@ func cooling(why Reason, until time.Time) func(*Block) {
 
 func request(why Reason) func(*Block) { return func(b *Block) { b.Request = why } }
 
+func pinned(b *Block) { b.Pinned = true }
+
+func missing(pins int) func(*State) { return func(s *State) { s.Pins = pins } }
+
 func conflict(b *Block) { b.Conflict = true }
 
 // remade sets when the node's CiliumNode was created.
@@ -233,7 +237,10 @@ func describe(p Plan) []string {
 	if p.Ask {
 		add("ask")
 	}
-	if p.Claim != (Claim{}) {
+	if p.Claim.Pins > 0 {
+		add("claim %d pinned", p.Claim.Pins)
+	}
+	if p.Claim.Addresses > 0 {
 		add("claim %d in %d blocks, room %d", p.Claim.Addresses, p.Claim.Blocks, p.Claim.Room)
 	}
 	list("publish", p.Publish)

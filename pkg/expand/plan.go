@@ -80,9 +80,17 @@ type Free struct {
 }
 
 // Claim requests blocks until they bring Addresses usable ones, but no more than Blocks blocks, and
-// no more than Room addresses of them are published.
+// no more than Room addresses of them are published. The first are those pinned to the node: at least
+// Pins of them, whatever it needs.
 type Claim struct {
-	Addresses, Blocks, Room int
+	Addresses, Blocks, Room, Pins int
+}
+
+// Next reports whether to claim another block after so many blocks with so many addresses, and
+// whether it must be one that is pinned to the node.
+func (c Claim) Next(blocks, addresses int) (more, pinned bool) {
+	needed := blocks < c.Blocks && addresses < c.Addresses
+	return needed || blocks < c.Pins, !needed
 }
 
 // Wait is the obstacle to a block.

@@ -128,7 +128,7 @@ func (d dice) block(f ipalloc.Family, i int) Block {
 	if d.percent(15) {
 		b.Request = oneOf(d, requests...)
 	}
-	b.Conflict = d.percent(4)
+	b.Conflict, b.Pinned = d.percent(4), d.percent(5)
 	return b
 }
 
@@ -137,7 +137,7 @@ func (d dice) state() State {
 	s := State{
 		Node: "n1", Family: oneOf(d, ipalloc.IPv4, ipalloc.IPv4, ipalloc.IPv6), Gone: d.percent(3),
 		Pool: map[netip.Addr]string{}, Used: map[netip.Addr]string{}, Release: map[netip.Addr]ReleaseStatus{},
-		AgentSettled: !d.percent(20), ReclaimBudget: d(4), Limits: d.limits(),
+		AgentSettled: !d.percent(20), ReclaimBudget: d(4), Limits: d.limits(), Pins: oneOf(d, 0, 0, 0, 0, d(3)),
 	}
 	var addrs []netip.Addr
 	for i := range d(8) {

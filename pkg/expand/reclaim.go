@@ -41,7 +41,7 @@ func (p *planner) drainRequested(covered bool) {
 // coveredAtLimit reports whether the node can have no more addresses, and the rest is enough for
 // its pods. Keeping the block that must leave would not add to its reserve, either.
 func (p *planner) coveredAtLimit() bool {
-	grows := len(p.plan.Undrain) > 0 || p.plan.Claim != Claim{}
+	grows := len(p.plan.Undrain) > 0 || p.plan.Claim.Addresses > 0
 	return !grows && p.plan.Capacity-p.closedFree >= max(p.demand, agentFloor)
 }
 
@@ -114,7 +114,7 @@ func (p *planner) mayReclaim(due int) int {
 func (p *planner) removable() []*block {
 	var candidates, chosen []*block
 	for _, b := range p.all {
-		if b.inService() && !b.undrained && !b.pinned {
+		if b.inService() && !b.undrained && !b.anchored && !b.Pinned {
 			candidates = append(candidates, b)
 		}
 	}

@@ -31,6 +31,15 @@ func TestReclaim(t *testing.T) {
 			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), usedBy("10.0.0.1", "health"), published("10.0.0.17", "default/db-0")),
 			want:  []string{"needs 1 of 27"},
 		},
+		"never one that is pinned": {
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28", pinned), used("10.0.0.1")),
+			memory: idle(longAgo),
+			want:   []string{"needs 1 of 14", "drain 10.0.0.0/28 Reclaim", "10.0.0.0/28 waits for Pods default/10.0.0.1"},
+		},
+		"a drain ends once its block is pinned": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(Reclaim), pinned), used("10.0.0.1")),
+			want:  []string{"needs 1 of 28", "undrain 10.0.0.16/28", "again in 10m0s"},
+		},
 		"never the last": {
 			state:  node(full("10.0.0.0/28"), published("10.9.9.1-10.9.9.9", ""), used("10.0.0.1")),
 			memory: idle(longAgo),

@@ -79,7 +79,7 @@ func brokenCaps(p Policy, s State, plan Plan, fail failer) {
 	for _, b := range s.Blocks {
 		if serves(b) {
 			serving++
-		} else if (b.Reason == NodeGone || b.Phase == ipalloc.Draining && b.Reason != Reclaim) && slices.Contains(plan.Undrain, b.CIDR) {
+		} else if (b.Reason == NodeGone || b.Phase == ipalloc.Draining && (b.Reason != Reclaim || b.Pinned)) && slices.Contains(plan.Undrain, b.CIDR) {
 			welcome++
 		}
 	}
@@ -87,7 +87,7 @@ func brokenCaps(p Policy, s State, plan Plan, fail failer) {
 	if grown := len(plan.Undrain) - welcome + plan.Claim.Blocks; grown > 0 && after > p.MaxBlocks {
 		fail("%d blocks, at most %d allowed", after, p.MaxBlocks)
 	}
-	if c := plan.Claim; c != (Claim{}) && (c.Addresses < 1 || c.Blocks < 1 || c.Room < c.Addresses) {
+	if c := plan.Claim; c != (Claim{}) && ((c.Addresses < 1 || c.Blocks < 1) && c.Pins == 0 || c.Room < max(1, c.Addresses) || c.Pins > s.Pins) {
 		fail("claims %+v", c)
 	}
 }
@@ -167,7 +167,7 @@ func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 	if s.FamilyDisabled { // it needs none
 		least = 0
 	}
-	if reclaims+requested > 0 && (plan.Capacity < least || plan.Claim != (Claim{})) {
+	if reclaims+requested > 0 && (plan.Capacity < least || plan.Claim.Addresses > 0) {
 		fail("drains though the node lacks addresses: %d of at least %d", plan.Capacity, least)
 	}
 	if reclaims > 0 && (left == 0 || reclaims > s.ReclaimBudget || s.ReclaimDelay.For != "") {

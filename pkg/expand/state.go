@@ -59,6 +59,8 @@ type State struct {
 	// Offers is set if the Node offers its addresses to the scheduler: a bound pod that
 	// requests several addresses counts as that many.
 	Offers bool
+	// Pins is the number of blocks that are pinned to the node and that it can claim.
+	Pins int
 	// Limits are the limits that a user set in the CiliumNode.
 	Limits Limits
 	// Fresh is set if no agent has read the CiliumNode yet: no agent can assign an address
@@ -116,6 +118,8 @@ type Block struct {
 	// Delay postpones Request: until it ends, a block in service keeps serving, and no
 	// block is claimed in its place. A drain that has begun continues regardless.
 	Delay Delay
+	// Pinned: it stays on the node while it is idle.
+	Pinned bool
 	// Conflict: it overlaps an older block. None of its addresses is published.
 	Conflict bool
 	// Orphaned: its pool no longer exists, so the Cilium pool that it serves is unknown. It is not

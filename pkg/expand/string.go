@@ -39,8 +39,11 @@ func (p Plan) String() string {
 	if p.Ask {
 		add("ask for a report")
 	}
-	if p.Claim != (Claim{}) {
+	if p.Claim.Addresses > 0 {
 		add("claim %d addresses (at most %d blocks, %d published)", p.Claim.Addresses, p.Claim.Blocks, p.Claim.Room)
+	}
+	if p.Claim.Pins > 0 {
+		add("claim %d pinned blocks", p.Claim.Pins)
 	}
 	list("publish", p.Publish)
 	if p.Park.IsValid() {

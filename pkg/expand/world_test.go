@@ -119,11 +119,14 @@ func (w *world) supply(c Claim) int {
 	}
 	w.claims++
 	got := 0
-	for range c.Blocks {
-		if got >= c.Addresses {
+	for n := 0; ; n++ {
+		if more, _ := c.Next(n, got); !more {
 			break
 		}
 		b := w.d.newBlock(w.state.Family, w.slots)
+		if w.state.Pins > 0 {
+			b.Pinned, w.state.Pins = true, w.state.Pins-1
+		}
 		w.slots++
 		got += len(b.Usable)
 		w.state.Blocks = append(w.state.Blocks, b)

@@ -20,6 +20,7 @@ const maxRefused = 256
 type claims struct {
 	*core
 	*heldBlocks
+	*pins
 
 	// underWay are the CIDRs, by node, that are reserved for blocks that do not exist yet; turnover
 	// is the number of blocks of each pool that have been claimed or freed.
@@ -37,25 +38,61 @@ type claims struct {
 	refused map[netip.Prefix]bool
 }
 
-// Claim picks a block for node from the first of pools that has one, and reserves it in this
-// process. The node owns the block once it is created in the API server. It skips blocks that the
-// node's agent, running in that container, has closed, and blocks that the API server has refused:
-// if no other is left, it returns ErrRefused, and the next call tries these again. It returns
-// ipalloc.ErrExhausted if no pool has one left.
+// Claim picks a block for node, and reserves it in this process: one that is pinned to the node, or
+// any from the first of pools that has one. The node owns the block once it is created in the API
+// server. It skips blocks that the node's agent, running in that container, has closed, and blocks
+// that the API server has refused: if no other is left, it returns ErrRefused, and the next call
+// tries these again. It returns ipalloc.ErrExhausted if no pool has one left.
 func (c *claims) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	cidr, pool, none := c.claimPinned(f, node, agent, pools)
+	if pool != nil {
+		return cidr, pool, none
+	}
 	near := make([]netip.Prefix, 0, len(c.byNode[node]))
 	for _, held := range c.byNode[node] {
 		near = append(near, held.CIDR)
 	}
+	cidr, pool, err := c.claimFrom(pools, f, node, func(_ *crd.Pool, cut ipalloc.Cut, o ipalloc.Owner) (netip.Prefix, error) {
+		return c.claimOpen(cut, o, agent, near)
+	})
+	if errors.Is(none, ErrRefused) && errors.Is(err, ipalloc.ErrExhausted) {
+		err = none
+	}
+	return c.tryAgain(cidr, pool, err)
+}
+
+// ClaimPinned is Claim for blocks that are pinned to node alone.
+func (c *claims) ClaimPinned(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tryAgain(c.claimPinned(f, node, agent, pools))
+}
+
+func (c *claims) claimPinned(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
+	return c.claimFrom(pools, f, node, func(pool *crd.Pool, _ ipalloc.Cut, o ipalloc.Owner) (netip.Prefix, error) {
+		return c.claimPin(f, o, agent, pool)
+	})
+}
+
+// tryAgain lets the next claim try refused blocks again if only these are left.
+func (c *claims) tryAgain(cidr netip.Prefix, pool *crd.Pool, err error) (netip.Prefix, *crd.Pool, error) {
+	if errors.Is(err, ErrRefused) {
+		clear(c.refused)
+	}
+	return cidr, pool, err
+}
+
+// claimFrom picks a block from the first of pools that has one.
+func (c *claims) claimFrom(pools []*crd.Pool, f ipalloc.Family, node string, pick func(*crd.Pool, ipalloc.Cut, ipalloc.Owner) (netip.Prefix, error)) (netip.Prefix, *crd.Pool, error) {
 	none := ipalloc.ErrExhausted
 	for _, pool := range pools {
 		cut, ok := pool.Cut(f)
 		if !ok || pool.Paused {
 			continue
 		}
-		cidr, err := c.claimOpen(cut, ipalloc.Owner{Pool: pool.Name, Node: node}, agent, near)
+		cidr, err := pick(pool, cut, ipalloc.Owner{Pool: pool.Name, Node: node})
 		switch {
 		case errors.Is(err, ErrRefused):
 			none = err
@@ -67,9 +104,6 @@ func (c *claims) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 			c.move(pool.Name)
 		}
 		return cidr, pool, err
-	}
-	if errors.Is(none, ErrRefused) {
-		clear(c.refused)
 	}
 	return netip.Prefix{}, nil, none
 }

@@ -137,7 +137,7 @@ func (s store) value(i int, method string, of reflect.Type) reflect.Value {
 func (f *fleet) values(i int) []any {
 	b := f.block(i)
 	return []any{
-		f.node(i), b, b.CIDR, b.UID, []netip.Prefix{b.CIDR}, exclude.Range{CIDR: b.CIDR}, ipalloc.IPv4, f.cuts[i%len(f.cuts)], f.pool(i), f.all,
+		f.node(i), b, crd.Pin{CIDR: b.CIDR, Node: f.node(i + 1)}, b.CIDR, b.UID, []netip.Prefix{b.CIDR}, exclude.Range{CIDR: b.CIDR}, ipalloc.IPv4, f.cuts[i%len(f.cuts)], f.pool(i), f.all,
 		f.object(i), f.listed, f.boundPods[i*7919%len(f.boundPods)], f.agentPods[i%len(f.agentPods)], fixtures.Noon(), labels.Set{"zone": "a"},
 		i%2 == 0, 0, map[string]bool{}, [2]map[string]bool{}, [2][]string{{poolName(0)}}, []*ciliumpool.View(nil),
 	}
@@ -269,7 +269,7 @@ func (f *fleet) stores() []store {
 	f.part, f.one = newFleet(4, partNodes*blocksPerNode), newFleet(1, blocksPerNode)
 	f.part.UpsertCiliumNode(withoutIPv6())
 	stores := []store{
-		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes", "ListedFor"}, without: []string{"WaitReady", "WaitForCache"}},
+		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes", "ListedFor", "Pins"}, without: []string{"WaitReady", "WaitForCache"}},
 		{of: f.pools, values: f.poolNames, special: map[string]holds.Call{
 			"Set":    {N: len(f.cuts), Do: f.setPool},
 			"Delete": {N: len(f.cuts), Do: func(i int) { f.pools.Delete(poolName(i)) }, Undo: f.setPool},

@@ -30,6 +30,7 @@ type Ledger struct {
 	*claims
 	*ciliumNodes
 	*exclusions
+	*pins
 
 	ready chan struct{}
 	// inCache are the held blocks that the watch has delivered, and gone are the deleted
@@ -47,16 +48,20 @@ func NewLedger() *Ledger {
 		byNode: map[string][]*heldBlock{}, byPool: map[string][]*heldBlock{},
 	}
 	nodes := &ciliumNodes{core: c, seen: map[string]*seenNode{}}
+	excluded := &exclusions{
+		core: c, heldBlocks: blocks, ciliumNodes: nodes, reserved: ipalloc.NewSpace(), offered: map[string][]netip.Prefix{},
+	}
+	pinned := &pins{
+		core: c, exclusions: excluded,
+		pinned: map[netip.Prefix]string{}, pinsOf: map[string][]netip.Prefix{}, inForce: map[netip.Prefix]bool{},
+	}
 	return &Ledger{
-		core: c, heldBlocks: blocks, ciliumNodes: nodes,
+		core: c, heldBlocks: blocks, ciliumNodes: nodes, exclusions: excluded, pins: pinned,
 		claims: &claims{
-			core: c, heldBlocks: blocks,
+			core: c, heldBlocks: blocks, pins: pinned,
 			underWay: map[string][]netip.Prefix{}, turnover: map[string]uint64{},
 			unknown: map[string][]netip.Prefix{}, unknownOf: map[netip.Prefix][]string{},
 			closed: map[netip.Prefix]crd.Block{}, refused: map[netip.Prefix]bool{},
-		},
-		exclusions: &exclusions{
-			core: c, heldBlocks: blocks, ciliumNodes: nodes, reserved: ipalloc.NewSpace(), offered: map[string][]netip.Prefix{},
 		},
 		ready: make(chan struct{}), inCache: map[types.UID]bool{}, gone: map[types.UID]bool{}, waiters: map[types.UID]chan struct{}{},
 	}
@@ -256,6 +261,7 @@ func (l *Ledger) Facts(name string) *Snapshot {
 			s.overlapped = append(s.overlapped, held.CIDR)
 		}
 	}
+	s.pins, s.missingPins = slices.Clone(l.pinsOf[name]), l.missingPins(name)
 	for _, cidr := range l.underWay[name] {
 		s.Claims[ipalloc.FamilyOf(cidr.Addr())]++
 	}

@@ -36,9 +36,10 @@ type ledgerModel struct {
 var modelNodes = []string{"a", "b", "c"}
 
 func newLedgerModel(t *testing.T, throw func(int) int) *ledgerModel {
+	pool, ledger := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28")), ReadyLedger()
+	ledger.setPools(nil, map[string]*crd.Pool{"p": pool})
 	return &ledgerModel{
-		throw:  throw,
-		ledger: ReadyLedger(), pools: []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))},
+		throw: throw, ledger: ledger, pools: []*crd.Pool{pool},
 		blocks: map[netip.Prefix]crd.Block{}, claims: map[string]netip.Prefix{}, answers: map[string]crd.Block{},
 	}
 }
@@ -74,10 +75,14 @@ func (m *ledgerModel) anyBlock() (crd.Block, bool) {
 	return all[m.throw(len(all))], true
 }
 
+func (m *ledgerModel) anyCIDR() netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(4 * m.throw(4))}), 30)
+}
+
 // step performs one random action.
 func (m *ledgerModel) step(t *testing.T) {
 	node := modelNodes[m.throw(len(modelNodes))]
-	switch m.throw(9) {
+	switch m.throw(10) {
 	case 0, 1:
 		m.claim(t, node)
 	case 2:
@@ -87,7 +92,7 @@ func (m *ledgerModel) step(t *testing.T) {
 	case 4, 5:
 		m.show()
 	case 6: // another process or a person
-		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(4 * m.throw(4))}), 30)
+		cidr := m.anyCIDR()
 		if _, taken := m.blocks[cidr]; !taken {
 			m.note("%s made by another for %s", cidr, node)
 			m.store(crd.Block{CIDR: cidr, Pool: "p", Node: node})
@@ -99,6 +104,14 @@ func (m *ledgerModel) step(t *testing.T) {
 		m.changePhase()
 	case 8:
 		m.resolve(node)
+	case 9:
+		if cidr := m.anyCIDR(); m.throw(3) > 0 {
+			m.note("%s is pinned to %s", cidr, node)
+			m.ledger.SetPin(crd.Pin{CIDR: cidr, Node: node})
+		} else {
+			m.note("%s is pinned no more", cidr)
+			m.ledger.RemovePin(cidr)
+		}
 	}
 }
 
@@ -118,6 +131,12 @@ func (m *ledgerModel) claim(t *testing.T, node string) {
 	}
 	if b, known := m.ledger.Block(cidr); known {
 		t.Errorf("%s claimed for %s, though %s is known to hold it", cidr, node, b.Node)
+	}
+	if to := m.ledger.PinnedTo(cidr); to != "" && to != node {
+		t.Errorf("%s claimed for %s, though it is pinned to %s", cidr, node, to)
+	}
+	if missing := m.ledger.Facts(node).missingPins; len(missing) > 0 && m.ledger.PinnedTo(cidr) == "" {
+		t.Errorf("%s claimed for %s before %s, which are pinned to it", cidr, node, missing)
 	}
 	m.note("%s claims %s", node, cidr)
 	m.claims[node] = cidr
@@ -203,6 +222,9 @@ func (m *ledgerModel) resolve(node string) {
 
 // settle completes all pending work.
 func (m *ledgerModel) settle() {
+	for _, cidr := range m.ledger.Pins() {
+		m.ledger.RemovePin(cidr)
+	}
 	for _, node := range modelNodes {
 		m.send(node)
 		m.answer(node)

@@ -165,6 +165,7 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 			}
 		}
 	}
+	l.pins.setPools(now)
 	for name, ranges := range l.offered {
 		l.excludeOffered(name, ranges)
 	}

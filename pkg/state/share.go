@@ -121,7 +121,7 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 	pool := c.Pools.Get(b.Pool)
 	out := expand.Block{
 		CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason, Closed: b.Closed,
-		Orphaned: c.IsOrphaned(b, s.CiliumNode), Usable: c.usable(s, share, view, b, pool),
+		Pinned: slices.Contains(s.pins, b.CIDR), Orphaned: c.IsOrphaned(b, s.CiliumNode), Usable: c.usable(s, share, view, b, pool),
 	}
 	if view != nil {
 		out.Listed, out.Leftover = view.Lists(b.CIDR), view.Leftover(b.CIDR)

@@ -66,6 +66,8 @@ type Snapshot struct {
 	restored bool
 	// overlapped are the blocks that share addresses with others.
 	overlapped []netip.Prefix
+	// pins are the blocks that are pinned to the node, and missingPins those of them that it can claim.
+	pins, missingPins []netip.Prefix
 }
 
 // Share is one family of a node, for one Cilium pool.
@@ -252,6 +254,11 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 	for _, b := range mine {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family {
 			state.Blocks = append(state.Blocks, c.block(s, share, view, b, now))
+		}
+	}
+	for _, cidr := range s.missingPins {
+		if ipalloc.FamilyOf(cidr.Addr()) == share.Family && slices.ContainsFunc(share.Pools, func(p *crd.Pool) bool { return p.MayGive(cidr) }) {
+			state.Pins++
 		}
 	}
 }

@@ -94,7 +94,7 @@ func New(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *Cluster 
 	b.API = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(b.hooks()).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(obj client.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&v1alpha1.PodIPBlock{}, "spec.poolName", func(obj client.Object) []string { return []string{obj.(*v1alpha1.PodIPBlock).Spec.PoolName} }).
-		WithStatusSubresource(&ciliumv2.CiliumNode{}, &corev1.Node{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}).Build()
+		WithStatusSubresource(&ciliumv2.CiliumNode{}, &corev1.Node{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPPin{}).Build()
 	b.Restart()
 	return b
 }
@@ -117,8 +117,8 @@ func (b *Cluster) Restart() {
 	if b.Shared, err = common.NewShared(prometheus.NewRegistry()); err != nil {
 		b.T.Fatal(err)
 	}
-	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
-	for _, list := range []client.ObjectList{blocks, pools} {
+	blocks, pools, pins := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPPinList{}
+	for _, list := range []client.ObjectList{blocks, pools, pins} {
 		if err := b.API.List(b.T.Context(), list); err != nil {
 			b.T.Fatal(err)
 		}
@@ -133,6 +133,13 @@ func (b *Cluster) Restart() {
 	}
 	for i := range pools.Items {
 		b.Pools.Set(&pools.Items[i])
+	}
+	for i := range pins.Items {
+		pin, err := crd.PinFrom(&pins.Items[i])
+		if err != nil {
+			b.T.Fatal(err)
+		}
+		b.Ledger.SetPin(pin)
 	}
 	b.Ledger.SetReady()
 }

@@ -68,6 +68,7 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 		}
 	})
 	each(l, "PodIPBlocks", &v1alpha1.PodIPBlockList{}, func(b *v1alpha1.PodIPBlock) { s.Blocks = append(s.Blocks, *b) })
+	eachServed(l, "PodIPPins", &v1alpha1.PodIPPinList{}, func(p *v1alpha1.PodIPPin) { s.Pins = append(s.Pins, *p) })
 	each(l, "PodIPPools", &v1alpha1.PodIPPoolList{}, func(p *v1alpha1.PodIPPool) { s.Pools = append(s.Pools, *p) })
 	each(l, "Nodes", &corev1.NodeList{}, func(n *corev1.Node) {
 		s.Nodes = append(s.Nodes, stripNode(n))

@@ -272,6 +272,9 @@ func (f *Feed) blockMoved(b crd.Block) {
 	f.queueNode(b.Node, b.Phase != ipalloc.InService)
 	f.queuePoolStatus(b.Pool)
 	f.add(BlockQueue, b.Name, 0)
+	if f.Ledger.PinnedTo(b.CIDR) != "" {
+		f.add(PinQueue, b.Name, 0)
+	}
 	for _, other := range f.Ledger.Overlaps(b.CIDR) {
 		f.QueueNode(other.Owner.Node)
 		f.add(BlockQueue, crd.BlockName(other.CIDR), 0)
@@ -311,6 +314,39 @@ func (f *Feed) Reconfigured() {
 func (f *Feed) allChanged() {
 	f.Reconfigured()
 	f.allCiliumPools()
+	f.queuePins(f.Ledger.Pins())
+}
+
+func (f *Feed) queuePins(blocks []netip.Prefix) {
+	for _, cidr := range blocks {
+		f.add(PinQueue, crd.BlockName(cidr), 0)
+	}
+}
+
+func (f *Feed) pinHandler(logger logr.Logger) toolscache.ResourceEventHandler {
+	read := func(obj *v1alpha1.PodIPPin) (crd.Pin, bool) {
+		pin, err := crd.PinFrom(obj)
+		if err != nil {
+			logger.Error(err, "a pin cannot be read; fix or delete it", "pin", obj.Name)
+		}
+		return pin, err == nil
+	}
+	return handle(
+		func(obj *v1alpha1.PodIPPin) {
+			if pin, ok := read(obj); ok {
+				if before := f.Ledger.SetPin(pin); before != pin.Node {
+					f.QueueNode(before)
+					f.QueueNode(pin.Node)
+				}
+				f.add(PinQueue, obj.Name, 0)
+			}
+		},
+		func(obj *v1alpha1.PodIPPin) {
+			if pin, ok := read(obj); ok {
+				f.Ledger.RemovePin(pin.CIDR)
+				f.QueueNode(pin.Node)
+			}
+		})
 }
 
 // allCiliumPools queues every Cilium pool that exists or should exist.
@@ -358,6 +394,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 func (f *Feed) nodeMoved(n *corev1.Node, addresses []netip.Prefix, news bool) {
 	f.exclude(exclude.Node, n.Name, addresses)
 	f.QueueNode(n.Name)
+	f.queuePins(f.Ledger.PinsOf(n.Name))
 	if news {
 		for _, pool := range f.Pools.Match(labels.Set(n.Labels)) {
 			f.queuePoolStatus(pool.Name)

@@ -20,6 +20,7 @@ const (
 	NodeQueue Queue = iota
 	PoolQueue
 	BlockQueue
+	PinQueue
 	CiliumPoolQueue
 	UnscheduledQueue
 	queueCount

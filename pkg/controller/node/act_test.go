@@ -174,7 +174,7 @@ func TestRefusedPoolIsLeft(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 2, "10.9.0.0/28"), bare())
 	b.Refuse = map[string]error{"create 10.0.0.0-30": errDenied, "create 10.0.0.4-30": errDenied, "create 10.0.0.8-30": errDenied}
 	b.Watch()
-	block, pool, err := b.r.Blocks.claimAny(t.Context(), b.node(), ipalloc.IPv4, "", []*crd.Pool{b.Pools.Get("p"), b.Pools.Get("q")})
+	block, pool, err := b.r.Blocks.claimAny(t.Context(), b.node(), ipalloc.IPv4, "", []*crd.Pool{b.Pools.Get("p"), b.Pools.Get("q")}, false)
 	creates := strings.Count(strings.Join(b.Calls, "\n"), "create PodIPBlock")
 	if err != nil || pool.Name != "q" || block.CIDR != fixtures.Prefix("10.9.0.0/30") || creates != 3 {
 		t.Errorf("block %s of %v, %v, by %d tries; want one of q by three: calls %v", block.CIDR, pool, err, creates, b.Calls)

@@ -259,12 +259,12 @@ func (c *BlockClient) cachedAlone(ctx context.Context, created []crd.Block) erro
 	return nil
 }
 
-// claimAny is claimOne. If the API server refuses a block, it tries the next one, and then
+// claimAny claims a block of node, as Ledger.Claim picks it; pinned restricts it to pins. If the API server refuses a block, it tries the next one, and then
 // the next pool: an admission policy may concern a few CIDRs, or one pool.
-func (c *BlockClient) claimAny(ctx context.Context, node *corev1.Node, f ipalloc.Family, container string, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
+func (c *BlockClient) claimAny(ctx context.Context, node *corev1.Node, f ipalloc.Family, container string, pools []*crd.Pool, pinned bool) (crd.Block, *crd.Pool, error) {
 	var refused error
 	for tries := 1; ; tries++ {
-		b, pool, err := c.claimOne(ctx, node, f, container, pools)
+		b, pool, err := c.claimOne(ctx, node, f, container, pools, pinned)
 		switch {
 		case common.RefusalIn(err) != nil:
 			if common.RefusalIn(refused) == nil {
@@ -288,10 +288,14 @@ func (c *BlockClient) claimAny(ctx context.Context, node *corev1.Node, f ipalloc
 
 // claimOne creates one block, and returns its pool also if the API server refuses it. A
 // nil pool without an error means that another writer claimed it first.
-func (c *BlockClient) claimOne(ctx context.Context, node *corev1.Node, f ipalloc.Family, container string, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
-	cidr, pool, err := c.Ledger.Claim(f, node.Name, container, pools)
+func (c *BlockClient) claimOne(ctx context.Context, node *corev1.Node, f ipalloc.Family, container string, pools []*crd.Pool, pinned bool) (crd.Block, *crd.Pool, error) {
+	claim := c.Ledger.Claim
+	if pinned {
+		claim = c.Ledger.ClaimPinned
+	}
+	cidr, pool, err := claim(f, node.Name, container, pools)
 	if err != nil {
-		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
+		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 && !pinned {
 			c.Shared.Claimed(pools[0].Name, f, common.ClaimExhausted)
 		}
 		return crd.Block{}, nil, err

@@ -29,7 +29,7 @@ import (
 func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, done *outcome) ([]netip.Addr, error) {
 	want := p.plan.Claim
 	inDoubt := func(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == p.Family }
-	if want.Addresses == 0 || want.Blocks == 0 || slices.ContainsFunc(r.Ledger.UnknownClaims(o.Name), inDoubt) {
+	if more, _ := want.Next(0, 0); !more || slices.ContainsFunc(r.Ledger.UnknownClaims(o.Name), inDoubt) {
 		return nil, nil
 	}
 	var created []crd.Block
@@ -39,8 +39,12 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 	if p.Replaces() { // a block of a lower pool would need a replacement as well
 		pools = pools[:1]
 	}
-	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
-		b, pool, err := r.Blocks.claimAny(ctx, o.Node, p.Family, r.Agents.Container(o.Name), pools)
+	for tries := 0; tries < want.Blocks+want.Pins+claimTries; tries++ {
+		more, pinned := want.Next(len(created), len(addrs))
+		if !more {
+			break
+		}
+		b, pool, err := r.Blocks.claimAny(ctx, o.Node, p.Family, r.Agents.Container(o.Name), pools, pinned)
 		if failed = err; err != nil {
 			break
 		}
@@ -49,7 +53,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 		}
 		created = append(created, b)
 		r.Metrics.decisions.WithLabelValues(p.Family.String(), "claim").Inc()
-		logHolder(ctx, "claimed", b, "NeedsAddresses")
+		logHolder(ctx, "claimed", b, r.whyClaimed(b))
 		r.Reporter.sendClaimed(o, p, b)
 		o.memory.first.note(o.CiliumNode, b.UID)
 		addrs = append(addrs, slices.DeleteFunc(r.Publishable(o.CiliumNode.Of(p.CiliumPool), pool, b.CIDR), func(addr netip.Addr) bool {
@@ -57,7 +61,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 			return stands
 		})...)
 	}
-	missing, exhausted := want.Addresses-len(addrs), errors.Is(failed, ipalloc.ErrExhausted)
+	missing, exhausted := max(0, want.Addresses-len(addrs)), errors.Is(failed, ipalloc.ErrExhausted)
 	switch {
 	case exhausted && len(pools) < len(p.Pools):
 		failed = nil // until it has a block, those being replaced stay in service
@@ -71,6 +75,14 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 		return nil, errors.Join(failed, err)
 	}
 	return addrs[:min(len(addrs), want.Room)], failed
+}
+
+// whyClaimed returns the reason of a claim, for the log.
+func (r *Reconciler) whyClaimed(b crd.Block) string {
+	if r.Ledger.PinnedTo(b.CIDR) == b.Node {
+		return "Pinned"
+	}
+	return "NeedsAddresses"
 }
 
 // setPhase moves an observed block to a phase, and sends the event of it. waits are those of the plan.

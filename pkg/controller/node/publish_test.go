@@ -185,6 +185,21 @@ func TestReconcilePublishes(t *testing.T) {
 			want:    "blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5",
 			objects: []client.Object{limited},
 		},
+		"its pinned block first": {
+			want:    "blocks 10.0.0.12/30 10.0.0.8/30; lists 10.0.0.8/30 10.0.0.12/30; pool 10.0.0.10 10.0.0.13 10.0.0.14 10.0.0.9",
+			objects: []client.Object{fixtures.Pin("10.0.0.8/30", "n")},
+		},
+		"not the pinned blocks of others": {
+			want:    "blocks 10.0.0.12/30 10.0.0.4/30; lists 10.0.0.4/30 10.0.0.12/30; pool 10.0.0.13 10.0.0.14 10.0.0.5 10.0.0.6",
+			objects: []client.Object{fixtures.Pin("10.0.0.0/30", "m"), fixtures.Pin("10.0.0.8/30", "m")},
+		},
+		"a pinned block that it does not need": {
+			want: "blocks 10.0.0.0/30 10.0.0.12/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30 10.0.0.12/30; pool 10.0.0.1 10.0.0.13 10.0.0.14 10.0.0.2 10.0.0.5 10.0.0.6",
+			given: func(b *bed) {
+				b.step()
+				b.r.Ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix("10.0.0.12/30"), Node: "n"})
+			},
+		},
 		"no claim that overlaps": {
 			want:  "blocks 10.0.0.0/30 10.0.0.8/30",
 			given: func(b *bed) { b.once("create PodIPBlock", func() { overlapped(b) }) },

@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
 	excluded := r.Ledger.ExcludedFrom(pool)
-	counted := pool.Skipping(exclude.CIDRs(excluded))
+	counted := pool.Skipping(slices.Concat(exclude.CIDRs(excluded), r.Ledger.AwayPins(pool)))
 	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, idle: r.Idle}
 	state.Press(r.Pressure, counted, usage.Families)
 	done, refused := r.finalize(ctx, obj, usage.Held == 0)

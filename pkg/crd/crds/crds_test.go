@@ -23,7 +23,7 @@ func TestAll(t *testing.T) {
 	for _, crd := range all(t) {
 		got = append(got, crd.Name)
 	}
-	if diff := cmp.Diff([]string{"podipblocks.cilium-pool.io", "podippools.cilium-pool.io"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"podipblocks.cilium-pool.io", "podippins.cilium-pool.io", "podippools.cilium-pool.io"}, got); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
 }

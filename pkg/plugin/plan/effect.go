@@ -293,10 +293,18 @@ func firstSteps(c *cluster.Cluster, name string) map[string]nodeChange {
 func claimBlocks(c *cluster.Cluster, d *cluster.Decision) (blocks []string, missing int) {
 	blocks = []string{}
 	want := d.Plan.Claim
-	for got := 0; got < want.Addresses && len(blocks) < want.Blocks; {
-		cidr, pool, err := c.Ledger.Claim(d.Family, d.State.Node, d.State.Agent, d.Pools)
+	for got := 0; ; {
+		more, pinned := want.Next(len(blocks), got)
+		if !more {
+			return blocks, 0
+		}
+		claim := c.Ledger.Claim
+		if pinned {
+			claim = c.Ledger.ClaimPinned
+		}
+		cidr, pool, err := claim(d.Family, d.State.Node, d.State.Agent, d.Pools)
 		if err != nil {
-			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
+			return blocks, max(0, want.Addresses-got) // ipalloc.ErrExhausted: the ledger is ready
 		}
 		if d.State.BlockAssignment != nil {
 			got += c.Ledger.CiliumNode(d.State.Node).Of(d.CiliumPool).BlockAssignment.Count(cidr)
@@ -305,5 +313,4 @@ func claimBlocks(c *cluster.Cluster, d *cluster.Decision) (blocks []string, miss
 		}
 		blocks = append(blocks, cidr.String())
 	}
-	return blocks, 0
 }

@@ -1,0 +1,92 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PodIPPin keeps one block of a pool for one Node. No other node gets the block, and this one
+// holds it as long as the pin exists: it claims the block first, and idleness does not take it away.
+// A pin may come before its Node, and stays while the Node is away.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=pin,categories={cilium-pool}
+// +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self.spec.cidr) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')",message="metadata.name must follow from spec.cidr, with '-' for ':' and '/': 10.20.0.0/27 is named 10.20.0.0-27, so that two pins never name one block"
+type PodIPPin struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec names the block and the Node.
+	// +required
+	Spec PodIPPinSpec `json:"spec"`
+	// status says whether the node holds the block.
+	// +optional
+	Status PodIPPinStatus `json:"status,omitzero"`
+}
+
+// PodIPPinList is a list of PodIPPins.
+//
+// +kubebuilder:object:root=true
+type PodIPPinList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PodIPPin `json:"items"`
+}
+
+// PodIPPinSpec names a block and a Node.
+type PodIPPinSpec struct {
+	// cidr is the block, in canonical form: lower case, shortest, no host bits. Its prefix length
+	// is the blockSize of the PodIPPool that it lies in.
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="cidr must be canonical, with no host bits set: 10.20.0.32/27",messageExpression="isCIDR(self) ? 'cidr must be canonical, with no host bits set: write %s'.format([string(cidr(self).masked())]) : 'cidr must be a CIDR such as 10.20.0.32/27 or fd00:10::40/122 (IPv4-mapped IPv6 is refused)'"
+	// +required
+	CIDR string `json:"cidr"`
+
+	// nodeName is the Node that the block is kept for. It need not exist yet. After a change the
+	// earlier Node keeps the block until it is idle there, or drained.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="nodeName must be the name of a Node: lower case letters, digits, '-' and '.'"
+	// +required
+	NodeName string `json:"nodeName"`
+}
+
+// PodIPPinStatus is the state of a pin, as the operator observes it.
+type PodIPPinStatus struct {
+	// conditions: Ready is True, with reason Held, while the node holds the block in service. While
+	// it is False, the reason is WaitsForNode, Draining or HeldByNode, or a fault of the pin or of
+	// its pool: NotInPool, NotABlock, NotAllocated or PoolDoesNotSelect. More may come.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PinReady is True while the node of a pin holds its block in service.
+const PinReady = "Ready"
+
+// Reasons of PinReady.
+const (
+	// ReasonHeld: the node holds the block in service.
+	ReasonHeld = "Held"
+	// ReasonWaitsForNode: the Node does not exist yet, or it has yet to claim the block.
+	ReasonWaitsForNode = "WaitsForNode"
+	// ReasonPinDraining: the node returns the block.
+	ReasonPinDraining = "Draining"
+	// ReasonHeldByNode: another node holds addresses of the block.
+	ReasonHeldByNode = "HeldByNode"
+	// ReasonNotInPool: the CIDR lies in no PodIPPool.
+	ReasonNotInPool = "NotInPool"
+	// ReasonNotABlock: its prefix length is not the block size of its pool.
+	ReasonNotABlock = "NotABlock"
+	// ReasonNotAllocated: no node gets the block from its pool, as its CIDR is cordoned or drains, or
+	// addresses of it are reserved or belong to the cluster.
+	ReasonNotAllocated = "NotAllocated"
+	// ReasonPoolDoesNotSelect: the pool does not select the Node.
+	ReasonPoolDoesNotSelect = "PoolDoesNotSelect"
+)

@@ -1,0 +1,136 @@
+// Package pin maintains the status of pins.
+package pin
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// Reconciler maintains the status of pins. The node of a pin claims its block: see
+// state.Ledger.Claim.
+type Reconciler struct {
+	Cache  client.Reader
+	Client client.Client
+	Ledger *state.Ledger
+	Pools  *state.Pools
+	Events *event.Recorder
+	Shared *common.Shared
+	Clock  clock.PassiveClock
+	// Paused stops all writes.
+	Paused bool
+}
+
+// Reconcile brings the condition Ready of one pin up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	obj, key := &v1alpha1.PodIPPin{}, "pin/"+req.Name
+	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
+		r.Events.ForgetWrites(key)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	pin, err := crd.PinFrom(obj)
+	if err != nil || r.Paused {
+		return reconcile.Result{}, nil //nolint:nilerr // the feed has logged it
+	}
+	node := &corev1.Node{}
+	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: pin.Node}, node); {
+	case apierrors.IsNotFound(err):
+		node = nil
+	case err != nil:
+		return reconcile.Result{}, err
+	}
+	ready := r.readyIs(pin, node)
+	obj = obj.DeepCopy()
+	ready.ObservedGeneration, ready.LastTransitionTime = obj.Generation, metav1.NewTime(r.Clock.Now())
+	if meta.SetStatusCondition(&obj.Status.Conditions, ready) {
+		err = client.IgnoreNotFound(r.Shared.Wrote("PodIPPin", obj.Name, "status", r.Client.Status().Update(ctx, obj)))
+		r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return obj })
+	}
+	if err == nil && ready.Reason == v1alpha1.ReasonHeldByNode {
+		return reconcile.Result{RequeueAfter: common.LongestWait}, nil // a block of another size queues no pin
+	}
+	return common.AfterConflict(err)
+}
+
+// readyIs returns the condition Ready of a pin. node is nil if there is no such Node.
+func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
+	no := func(reason, format string, args ...any) metav1.Condition {
+		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
+	}
+	block, held := r.Ledger.Block(pin.CIDR)
+	if held && block.Node == pin.Node {
+		if block.Phase != ipalloc.InService {
+			return no(v1alpha1.ReasonPinDraining, "node %s returns the block: kubectl describe podipblock %s", pin.Node, block.Name)
+		}
+		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonHeld, Message: "node " + pin.Node + " holds the block"}
+	}
+	pool := r.poolOf(pin)
+	switch {
+	case pool == nil:
+		return no(v1alpha1.ReasonNotInPool, "no valid PodIPPool has %s in its cidrs: name a block of a pool, or add the CIDR to one", pin.CIDR)
+	case !pool.OnGrid(pin.CIDR):
+		ranges, _ := pool.Ranges(ipalloc.FamilyOf(pin.CIDR.Addr()))
+		return no(v1alpha1.ReasonNotABlock, "blocks of PodIPPool %s have blockSize %d: pin each of them by itself", pool.Name, ranges.Bits)
+	}
+	if others := r.Ledger.HeldIn(pin.CIDR); len(others) > 0 {
+		return no(v1alpha1.ReasonHeldByNode, "node %s holds it; to move it: kubectl cilium-pool drain %s", others[0].Owner.Node, crd.BlockName(others[0].CIDR))
+	}
+	excluded := r.Ledger.Excluded(pin.CIDR)
+	switch {
+	case len(excluded) > 0:
+		return no(v1alpha1.ReasonNotAllocated, "no node gets it: it covers %s", exclude.Words(excluded, nil))
+	case !pool.MayGive(pin.CIDR):
+		return no(v1alpha1.ReasonNotAllocated, "PodIPPool %s gives it to no node: %s", pool.Name, whyNot(pool, pin))
+	case node == nil:
+		return no(v1alpha1.ReasonWaitsForNode, "there is no Node %s yet: the block is kept for it", pin.Node)
+	case !pool.Selector.Matches(labels.Set(node.Labels)):
+		return no(v1alpha1.ReasonPoolDoesNotSelect, "spec.nodeSelector of PodIPPool %s does not match the labels of Node %s", pool.Name, pin.Node)
+	}
+	return no(v1alpha1.ReasonWaitsForNode, "node %s has not claimed it yet", pin.Node)
+}
+
+// poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it is the one that
+// assigns them.
+func (r *Reconciler) poolOf(pin crd.Pin) (found *crd.Pool) {
+	for _, name := range r.Pools.Names() {
+		if pool := r.Pools.Get(name); pool != nil && pool.Touches(pin.CIDR) && (found == nil || found.ClosedTo(pin.CIDR)) {
+			found = pool
+		}
+	}
+	return found
+}
+
+// whyNot returns why a pool gives a block to no node.
+func whyNot(pool *crd.Pool, pin crd.Pin) string {
+	switch {
+	case pool.Deleting:
+		return "it is being deleted"
+	case pool.Paused:
+		return "it is paused (spec.paused)"
+	case pool.Skips(pin.CIDR):
+		return "addresses of the block are reserved (spec.reserved)"
+	}
+	r, _ := pool.RangeOf(pin.CIDR)
+	return fmt.Sprintf("%s has allocationPolicy %s", r.CIDR, r.Policy)
+}

@@ -1,0 +1,125 @@
+package pin
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+func ofPool(change func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
+	return fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/28"), change)
+}
+
+// A pin says whether its node holds the block, or why not, and is written once for each turn.
+func TestPinReady(t *testing.T) {
+	pin, node := fixtures.Pin("10.0.0.4/30", "n"), fixtures.Node()
+	pool := ofPool(func(*v1alpha1.PodIPPoolSpec) {})
+	deleted := fixtures.BeingDeleted(pool.DeepCopy())
+	deleted.Finalizers = []string{v1alpha1.Finalizer}
+	for name, test := range map[string]struct {
+		objects []client.Object
+		given   func(*fakeapi.Cluster)
+		want    string
+	}{
+		"held":      {objects: []client.Object{pin, node, pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)}, want: "True Held: node n holds the block"},
+		"draining":  {objects: []client.Object{pin, node, pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.Draining)}, want: "False Draining: node n returns the block: kubectl describe podipblock 10.0.0.4-30"},
+		"no node":   {objects: []client.Object{pin, pool}, want: "False WaitsForNode: there is no Node n yet: the block is kept for it"},
+		"unclaimed": {objects: []client.Object{pin, node, pool}, want: "False WaitsForNode: node n has not claimed it yet"},
+		"held by another node": {
+			objects: []client.Object{fixtures.Pin("10.0.0.4/30", "m"), pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)},
+			want:    "False HeldByNode: node n holds it; to move it: kubectl cilium-pool drain 10.0.0.4-30",
+		},
+		"part of a block of another node": {
+			objects: []client.Object{fixtures.Pin("10.0.0.4/30", "m"), pool, fixtures.BlockObject("10.0.0.0/29", ipalloc.InService)},
+			want:    "False HeldByNode: node n holds it; to move it: kubectl cilium-pool drain 10.0.0.0-29",
+		},
+		"no pool":       {objects: []client.Object{fixtures.Pin("10.9.0.4/30", "n"), node, pool}, want: "False NotInPool: no valid PodIPPool has 10.9.0.4/30 in its cidrs: name a block of a pool, or add the CIDR to one"},
+		"wrong size":    {objects: []client.Object{fixtures.Pin("10.0.0.0/29", "n"), node, pool}, want: "False NotABlock: blocks of PodIPPool p have blockSize 30: pin each of them by itself"},
+		"wider than it": {objects: []client.Object{fixtures.Pin("10.0.0.0/24", "n"), node, pool}, want: "False NotABlock: blocks of PodIPPool p have blockSize 30: pin each of them by itself"},
+		"not selected": {
+			objects: []client.Object{pin, node, ofPool(func(s *v1alpha1.PodIPPoolSpec) { s.NodeSelector = fixtures.ZonedPool().Spec.NodeSelector })},
+			want:    "False PoolDoesNotSelect: spec.nodeSelector of PodIPPool p does not match the labels of Node n",
+		},
+		"drains": {
+			objects: []client.Object{pin, node, ofPool(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain })},
+			want:    "False NotAllocated: PodIPPool p gives it to no node: 10.0.0.0/28 has allocationPolicy Drain",
+		},
+		"reserved": {
+			objects: []client.Object{pin, node, ofPool(func(s *v1alpha1.PodIPPoolSpec) { s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.4/30"}} })},
+			want:    "False NotAllocated: PodIPPool p gives it to no node: addresses of the block are reserved (spec.reserved)",
+		},
+		"paused": {
+			objects: []client.Object{pin, node, ofPool(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true })},
+			want:    "False NotAllocated: PodIPPool p gives it to no node: it is paused (spec.paused)",
+		},
+		"deleted": {
+			objects: []client.Object{pin, node, deleted},
+			want:    "False NotAllocated: PodIPPool p gives it to no node: it is being deleted",
+		},
+		"invalid": {
+			objects: []client.Object{pin, node, ofPool(func(s *v1alpha1.PodIPPoolSpec) {
+				s.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "bad"}}}
+			})},
+			want: "False NotInPool: no valid PodIPPool has 10.0.0.4/30 in its cidrs: name a block of a pool, or add the CIDR to one",
+		},
+		"of the cluster": {
+			objects: []client.Object{pin, node, pool},
+			given: func(b *fakeapi.Cluster) {
+				b.Ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.5/32"))
+			},
+			want: "False NotAllocated: no node gets it: it covers 10.0.0.5 of Node x",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var objects []client.Object
+			for _, o := range test.objects {
+				objects = append(objects, o.DeepCopyObject().(client.Object))
+			}
+			b := fakeapi.New(t, ciliumnode.CRD, objects...)
+			if test.given != nil {
+				test.given(b)
+			}
+			r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Events: b.Events, Shared: b.Shared, Clock: b.Clock}
+			for _, paused := range []bool{true, false} {
+				r.Paused = paused
+				result, err := r.Reconcile(t.Context(), fakeapi.RequestOf(objects[0].GetName()))
+				if again := !paused && strings.Contains(test.want, "HeldByNode"); err != nil || (result.RequeueAfter == common.LongestWait) != again {
+					t.Fatalf("%v, %v", result, err)
+				}
+			}
+			obj := &v1alpha1.PodIPPin{}
+			if err := b.API.Get(t.Context(), types.NamespacedName{Name: objects[0].GetName()}, obj); err != nil {
+				t.Fatal(err)
+			}
+			is := obj.Status.Conditions[0]
+			if got := string(is.Status) + " " + is.Reason + ": " + is.Message; got != test.want || is.Type != v1alpha1.PinReady || is.ObservedGeneration != obj.Generation {
+				t.Errorf("GOT  %s (%+v)\nWANT %s", got, is, test.want)
+			}
+			if writes := len(b.Calls); writes != 1 {
+				t.Errorf("writes %v", b.Calls)
+			}
+			if _, err := r.Reconcile(t.Context(), fakeapi.RequestOf(obj.Name)); err != nil || len(b.Calls) != 1 {
+				t.Errorf("settled: %v, writes %v", err, b.Calls)
+			}
+		})
+	}
+}
+
+func TestPinIsGone(t *testing.T) {
+	b := fakeapi.New(t, ciliumnode.CRD)
+	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Events: b.Events, Shared: b.Shared, Clock: b.Clock}
+	if result, err := r.Reconcile(t.Context(), fakeapi.RequestOf("gone")); err != nil || result.RequeueAfter != 0 || len(b.Calls) > 0 {
+		t.Errorf("%v, %v, writes %v", result, err, b.Calls)
+	}
+}

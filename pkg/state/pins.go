@@ -1,0 +1,151 @@
+package state
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// pins are the blocks that PodIPPins keep for nodes.
+type pins struct {
+	*core
+	*exclusions
+
+	pinned map[netip.Prefix]string   // the node of each block
+	pinsOf map[string][]netip.Prefix // the blocks of each node, sorted
+	// inForce are the pins that are blocks of a pool: no claim of another node takes these. A pin
+	// of a wrong size could keep a whole pool from the cluster.
+	inForce map[netip.Prefix]bool
+	pools   map[string]*crd.Pool
+}
+
+// SetPin stores a pin. It returns the node that had the block before, "" if it was not pinned.
+func (p *pins) SetPin(pin crd.Pin) (before string) {
+	p.mu.Lock()
+	defer p.unlock()
+	before = p.pinned[pin.CIDR]
+	removeFrom(p.pinsOf, before, pin.CIDR)
+	p.pinned[pin.CIDR] = pin.Node
+	p.pinsOf[pin.Node] = append(p.pinsOf[pin.Node], pin.CIDR)
+	slices.SortFunc(p.pinsOf[pin.Node], netip.Prefix.Compare)
+	p.enforce(pin.CIDR)
+	return before
+}
+
+// RemovePin drops the pin of a block.
+func (p *pins) RemovePin(cidr netip.Prefix) {
+	p.mu.Lock()
+	defer p.unlock()
+	removeFrom(p.pinsOf, p.pinned[cidr], cidr)
+	delete(p.pinned, cidr)
+	p.enforce(cidr)
+}
+
+// setPools replaces the pools, by name.
+func (p *pins) setPools(pools map[string]*crd.Pool) {
+	p.pools = pools
+	for cidr := range p.pinned {
+		p.enforce(cidr)
+	}
+}
+
+// enforce reserves the block of a pin that is in force now, and gives it back if it no longer is.
+func (p *pins) enforce(cidr netip.Prefix) {
+	switch inForce := p.pinned[cidr] != "" && p.isOfPool(cidr); {
+	case inForce && !p.inForce[cidr]:
+		p.inForce[cidr] = true
+		p.space.Reserve(cidr)
+		p.reserved.Reserve(cidr)
+		p.taken = append(p.taken, cidr)
+	case !inForce && p.inForce[cidr]:
+		delete(p.inForce, cidr)
+		p.space.Unreserve(cidr)
+		p.reserved.Unreserve(cidr)
+		p.freed = append(p.freed, cidr)
+	}
+}
+
+// isOfPool reports whether a CIDR is a block of the pool that assigns its addresses.
+func (p *pins) isOfPool(cidr netip.Prefix) bool {
+	for _, pool := range p.pools {
+		if pool.OnGrid(cidr) && !pool.ClosedTo(cidr) {
+			return true
+		}
+	}
+	return false
+}
+
+// Pins returns the pinned blocks, in no particular order.
+func (p *pins) Pins() []netip.Prefix {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.pinned))
+}
+
+// PinsOf returns the blocks that are pinned to a node, sorted.
+func (p *pins) PinsOf(node string) []netip.Prefix {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.pinsOf[node])
+}
+
+// PinnedTo returns the node that a block is pinned to, "" if it is not.
+func (p *pins) PinnedTo(cidr netip.Prefix) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pinned[cidr]
+}
+
+// AwayPins returns the blocks of a pool, which may be nil, that are pinned and that no node holds.
+func (p *pins) AwayPins(pool *crd.Pool) []netip.Prefix {
+	p.mu.Lock()
+	pinned := slices.Collect(maps.Keys(p.inForce))
+	p.mu.Unlock()
+	pinned = slices.DeleteFunc(pinned, func(cidr netip.Prefix) bool { return pool == nil || !pool.Holds(cidr) })
+	var away []netip.Prefix
+	inParts(&p.mu, pinned, func(cidr netip.Prefix) {
+		if !p.isTaken(cidr) {
+			away = append(away, cidr)
+		}
+	})
+	return away
+}
+
+// isTaken reports whether a node holds or claims an address of a CIDR.
+func (p *pins) isTaken(cidr netip.Prefix) bool {
+	_, held := p.space.Owner(cidr)
+	return held || len(p.space.Overlapping(cidr)) > 0
+}
+
+// missingPins returns the blocks that are pinned to a node and that it can claim from a pool that assigns
+// them, sorted.
+func (p *pins) missingPins(node string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, cidr := range p.pinsOf[node] {
+		if p.inForce[cidr] && !p.isTaken(cidr) && p.space.Reservations(cidr) == 1 {
+			out = append(out, cidr)
+		}
+	}
+	return out
+}
+
+// claimPin claims a block that is pinned to a node, from a pool.
+func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool *crd.Pool) (netip.Prefix, error) {
+	err := ipalloc.ErrExhausted
+	for _, cidr := range c.missingPins(o.Node) {
+		if ipalloc.FamilyOf(cidr.Addr()) != f || !pool.MayGive(cidr) {
+			continue
+		}
+		c.space.Unreserve(cidr)
+		_, failed := c.claimOpen(ipalloc.Cut{Ranges: []netip.Prefix{cidr}, BlockBits: cidr.Bits()}, o, agent, nil)
+		c.space.Reserve(cidr)
+		if failed == nil {
+			return cidr, nil
+		}
+		err = failed
+	}
+	return netip.Prefix{}, err
+}
