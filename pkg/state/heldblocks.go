@@ -55,8 +55,12 @@ func (c *core) Overlaps(cidr netip.Prefix) []ipalloc.Held {
 func (c *core) HeldIn(cidr netip.Prefix) []ipalloc.Held {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	held := c.space.Overlapping(cidr)
-	if owner, ok := c.space.Owner(cidr); ok {
+	return heldIn(c.space, cidr)
+}
+
+func heldIn(space *ipalloc.Space, cidr netip.Prefix) []ipalloc.Held {
+	held := space.Overlapping(cidr)
+	if owner, ok := space.Owner(cidr); ok {
 		held = append(held, ipalloc.Held{CIDR: cidr, Owner: owner})
 	}
 	return held

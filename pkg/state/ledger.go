@@ -53,7 +53,7 @@ func NewLedger() *Ledger {
 	}
 	pinned := &pins{
 		core: c, exclusions: excluded,
-		pinned: map[netip.Prefix]string{}, pinsOf: map[string][]netip.Prefix{}, inForce: map[netip.Prefix]bool{},
+		pinned: ipalloc.NewSpace(), pinsOf: map[string][]netip.Prefix{}, inForce: map[netip.Prefix]bool{},
 	}
 	return &Ledger{
 		core: c, heldBlocks: blocks, ciliumNodes: nodes, exclusions: excluded, pins: pinned,

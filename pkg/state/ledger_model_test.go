@@ -132,10 +132,11 @@ func (m *ledgerModel) claim(t *testing.T, node string) {
 	if b, known := m.ledger.Block(cidr); known {
 		t.Errorf("%s claimed for %s, though %s is known to hold it", cidr, node, b.Node)
 	}
-	if to := m.ledger.PinnedTo(cidr); to != "" && to != node {
+	to, _ := m.ledger.pinned.Owner(cidr)
+	if to.Node != "" && to.Node != node {
 		t.Errorf("%s claimed for %s, though it is pinned to %s", cidr, node, to)
 	}
-	if missing := m.ledger.Facts(node).missingPins; len(missing) > 0 && m.ledger.PinnedTo(cidr) == "" {
+	if missing := m.ledger.Facts(node).missingPins; len(missing) > 0 && to.Node == "" {
 		t.Errorf("%s claimed for %s before %s, which are pinned to it", cidr, node, missing)
 	}
 	m.note("%s claims %s", node, cidr)

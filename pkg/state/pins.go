@@ -14,7 +14,7 @@ type pins struct {
 	*core
 	*exclusions
 
-	pinned map[netip.Prefix]string   // the node of each block
+	pinned *ipalloc.Space            // its blocks have the nodes that they are pinned to as owners
 	pinsOf map[string][]netip.Prefix // the blocks of each node, sorted
 	// inForce are the pins that are blocks of a pool: no claim of another node takes these. A pin
 	// of a wrong size could keep a whole pool from the cluster.
@@ -26,9 +26,8 @@ type pins struct {
 func (p *pins) SetPin(pin crd.Pin) (before string) {
 	p.mu.Lock()
 	defer p.unlock()
-	before = p.pinned[pin.CIDR]
-	removeFrom(p.pinsOf, before, pin.CIDR)
-	p.pinned[pin.CIDR] = pin.Node
+	before = p.unpin(pin.CIDR)
+	_ = p.pinned.Restore(ipalloc.Held{CIDR: pin.CIDR, Owner: ipalloc.Owner{Node: pin.Node}}) // pins may overlap
 	p.pinsOf[pin.Node] = append(p.pinsOf[pin.Node], pin.CIDR)
 	slices.SortFunc(p.pinsOf[pin.Node], netip.Prefix.Compare)
 	p.enforce(pin.CIDR)
@@ -39,22 +38,31 @@ func (p *pins) SetPin(pin crd.Pin) (before string) {
 func (p *pins) RemovePin(cidr netip.Prefix) {
 	p.mu.Lock()
 	defer p.unlock()
-	removeFrom(p.pinsOf, p.pinned[cidr], cidr)
-	delete(p.pinned, cidr)
+	p.unpin(cidr)
 	p.enforce(cidr)
+}
+
+func (p *pins) unpin(cidr netip.Prefix) (node string) {
+	owner, _ := p.pinned.Owner(cidr)
+	removeFrom(p.pinsOf, owner.Node, cidr)
+	p.pinned.Release(cidr)
+	return owner.Node
 }
 
 // setPools replaces the pools, by name.
 func (p *pins) setPools(pools map[string]*crd.Pool) {
 	p.pools = pools
-	for cidr := range p.pinned {
-		p.enforce(cidr)
+	for _, cidrs := range p.pinsOf {
+		for _, cidr := range cidrs {
+			p.enforce(cidr)
+		}
 	}
 }
 
 // enforce reserves the block of a pin that is in force now, and gives it back if it no longer is.
 func (p *pins) enforce(cidr netip.Prefix) {
-	switch inForce := p.pinned[cidr] != "" && p.isOfPool(cidr); {
+	_, pinned := p.pinned.Owner(cidr)
+	switch inForce := pinned && p.isOfPool(cidr); {
 	case inForce && !p.inForce[cidr]:
 		p.inForce[cidr] = true
 		p.space.Reserve(cidr)
@@ -78,11 +86,18 @@ func (p *pins) isOfPool(cidr netip.Prefix) bool {
 	return false
 }
 
-// Pins returns the pinned blocks, in no particular order.
+// PinsIn returns the pins that share addresses with a CIDR, with their nodes as owners.
+func (p *pins) PinsIn(cidr netip.Prefix) []ipalloc.Held {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return heldIn(p.pinned, cidr)
+}
+
+// Pins returns the pinned blocks of all nodes, in no particular order.
 func (p *pins) Pins() []netip.Prefix {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.pinned))
+	return slices.Concat(slices.Collect(maps.Values(p.pinsOf))...)
 }
 
 // PinsOf returns the blocks that are pinned to a node, sorted.
@@ -90,13 +105,6 @@ func (p *pins) PinsOf(node string) []netip.Prefix {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.pinsOf[node])
-}
-
-// PinnedTo returns the node that a block is pinned to, "" if it is not.
-func (p *pins) PinnedTo(cidr netip.Prefix) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pinned[cidr]
 }
 
 // AwayPins returns the blocks of a pool, which may be nil, that are pinned and that no node holds.

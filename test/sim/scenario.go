@@ -74,7 +74,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.PodDel: 10, world.PodGone: 8, world.PodForce: .2,
 		world.Pass: 8, world.JumpFar: .2, world.Collect: 3,
 		world.NodeDelete: .1, world.NodeOff: .1, world.NodeMake: 1, world.CNDelete: .2, world.CNEdit: .3,
-		world.PoolEdit: .5, world.BlockDelete: .4, world.BlockMake: .2, world.BlockTear: .2, world.BlockStrip: .2,
+		world.PoolEdit: .5, world.BlockDelete: .4, world.BlockMake: .2, world.PinMake: .2, world.PinDelete: .2, world.BlockTear: .2, world.BlockStrip: .2,
 		world.BlockStatus: .2, world.Touch: .3, world.Cordon: .3,
 		world.Migrate: .7, world.CommandCall: 40, world.CommandFails: .2, world.CommandUnheard: .5, world.CommandKills: .3,
 		world.CommandDies: .2, world.Configure: .5, world.AgentRollout: 1, world.BackupTake: .3, world.BackupAgain: .3,

@@ -254,6 +254,9 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 // blocks of a pool with newly freed ones.
 func (f *Feed) Changed(freed, taken []netip.Prefix) {
 	changed := f.Pools.Touching(taken)
+	for _, cidr := range slices.Concat(freed, taken) {
+		f.queuePinsIn(cidr)
+	}
 	for _, family := range ipalloc.Families() {
 		other := func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != family }
 		pools := f.Pools.Touching(slices.DeleteFunc(slices.Clone(freed), other))
@@ -272,9 +275,7 @@ func (f *Feed) blockMoved(b crd.Block) {
 	f.queueNode(b.Node, b.Phase != ipalloc.InService)
 	f.queuePoolStatus(b.Pool)
 	f.add(BlockQueue, b.Name, 0)
-	if f.Ledger.PinnedTo(b.CIDR) != "" {
-		f.add(PinQueue, b.Name, 0)
-	}
+	f.queuePinsIn(b.CIDR)
 	for _, other := range f.Ledger.Overlaps(b.CIDR) {
 		f.QueueNode(other.Owner.Node)
 		f.add(BlockQueue, crd.BlockName(other.CIDR), 0)
@@ -320,6 +321,14 @@ func (f *Feed) allChanged() {
 func (f *Feed) queuePins(blocks []netip.Prefix) {
 	for _, cidr := range blocks {
 		f.add(PinQueue, crd.BlockName(cidr), 0)
+	}
+}
+
+// queuePinsIn queues the pins that share addresses with a CIDR, and their nodes.
+func (f *Feed) queuePinsIn(cidr netip.Prefix) {
+	for _, pin := range f.Ledger.PinsIn(cidr) {
+		f.QueueNode(pin.Owner.Node)
+		f.add(PinQueue, crd.BlockName(pin.CIDR), 0)
 	}
 }
 

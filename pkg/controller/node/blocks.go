@@ -79,7 +79,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 
 // whyClaimed returns the reason of a claim, for the log.
 func (r *Reconciler) whyClaimed(b crd.Block) string {
-	if r.Ledger.PinnedTo(b.CIDR) == b.Node {
+	if slices.Contains(r.Ledger.PinsOf(b.Node), b.CIDR) {
 		return "Pinned"
 	}
 	return "NeedsAddresses"

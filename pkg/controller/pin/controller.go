@@ -67,9 +67,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		err = client.IgnoreNotFound(r.Shared.Wrote("PodIPPin", obj.Name, "status", r.Client.Status().Update(ctx, obj)))
 		r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return obj })
 	}
-	if err == nil && ready.Reason == v1alpha1.ReasonHeldByNode {
-		return reconcile.Result{RequeueAfter: common.LongestWait}, nil // a block of another size queues no pin
-	}
 	return common.AfterConflict(err)
 }
 

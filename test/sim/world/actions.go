@@ -131,6 +131,8 @@ const (
 	PoolEdit    Verb = "pool-edit"
 	BlockDelete Verb = "block-delete"
 	BlockMake   Verb = "block-make"
+	PinMake     Verb = "pin-make"
+	PinDelete   Verb = "pin-delete"
 	BlockTear   Verb = "block-tear"
 	BlockStrip  Verb = "block-strip"
 	BlockStatus Verb = "block-status"

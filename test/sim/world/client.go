@@ -174,6 +174,8 @@ func (l live) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 			if o.Limit > 0 {
 				l.Items = l.Items[:min(len(l.Items), int(o.Limit))]
 			}
+		case *v1alpha1.PodIPPinList:
+			l.Items = allOf[v1alpha1.PodIPPin](w, KindPin)
 		case *networkingv1.ServiceCIDRList:
 			l.Items = allOf[networkingv1.ServiceCIDR](w, KindServiceCIDR)
 		case *corev1.ServiceList, *ciliumv2.CiliumLoadBalancerIPPoolList, *coordinationv1.LeaseList, *policyv1.PodDisruptionBudgetList:

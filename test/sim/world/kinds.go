@@ -31,23 +31,24 @@ const (
 	KindNamespace
 	KindCiliumPool
 	KindServiceCIDR
+	KindPin
 	kindCount
 )
 
 func (k Kind) String() string {
-	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool", "ServiceCIDR"}[k]
+	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool", "ServiceCIDR", "PodIPPin"}[k]
 }
 
 // custom reports whether a CustomResourceDefinition defines the kind.
 func (k Kind) custom() bool {
-	return k == KindCiliumNode || k == KindPool || k == KindBlock || k == KindCiliumPool
+	return k == KindCiliumNode || k == KindPool || k == KindBlock || k == KindPin || k == KindCiliumPool
 }
 
 func (k Kind) version() schema.GroupVersion {
 	switch k {
 	case KindCiliumNode:
 		return ciliumv2.SchemeGroupVersion
-	case KindPool, KindBlock:
+	case KindPool, KindBlock, KindPin:
 		return v1alpha1.GroupVersion
 	case KindCiliumPool:
 		return ciliumv2alpha1.SchemeGroupVersion
@@ -62,14 +63,14 @@ func (k Kind) group() schema.GroupKind {
 }
 
 func (k Kind) resource() schema.GroupResource {
-	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools", "servicecidrs"}[k]
+	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools", "servicecidrs", "podippins"}[k]
 	return schema.GroupResource{Group: k.version().Group, Resource: name}
 }
 
 func (k Kind) empty() client.Object {
 	return [...]client.Object{
 		&corev1.Node{}, &ciliumv2.CiliumNode{}, &corev1.Pod{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{},
-		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}, &networkingv1.ServiceCIDR{},
+		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}, &networkingv1.ServiceCIDR{}, &v1alpha1.PodIPPin{},
 	}[k]
 }
 
@@ -91,6 +92,8 @@ func kindOf(obj client.Object) Kind {
 		return KindCiliumPool
 	case *networkingv1.ServiceCIDR:
 		return KindServiceCIDR
+	case *v1alpha1.PodIPPin:
+		return KindPin
 	}
 	panic(fmt.Sprintf("no such kind here: %T", obj))
 }

@@ -29,13 +29,14 @@ const (
 	nodes = iota
 	pools
 	blocks
+	pins
 	ciliumPools // of multi-pool mode
 	unscheduled // with a scheduler
 	controllers
 )
 
 func controllerName(c int) string {
-	return [...]string{"node", "pool", "block", "ciliumpool", "unscheduled"}[c]
+	return [...]string{"node", "pool", "block", "pin", "ciliumpool", "unscheduled"}[c]
 }
 
 // Operator is one process of the operator, or none while it is down.
@@ -144,7 +145,10 @@ func (o *Operator) start(versionsAgo int) {
 	for c := range o.queues {
 		o.queues[c] = newQueue(o.w.Now)
 	}
-	sources := [controllers]source.Source{nodes: parts.Feed.Source(informer.NodeQueue), pools: parts.Feed.Source(informer.PoolQueue), blocks: parts.Feed.Source(informer.BlockQueue)}
+	sources := [controllers]source.Source{
+		nodes: parts.Feed.Source(informer.NodeQueue), pools: parts.Feed.Source(informer.PoolQueue),
+		blocks: parts.Feed.Source(informer.BlockQueue), pins: parts.Feed.Source(informer.PinQueue),
+	}
 	if o.w.cfg.Asking != nil {
 		parts.Feed.From.CiliumPools = &toolscache.ListWatch{} // the world itself lists and watches
 		sources[ciliumPools] = parts.Feed.Source(informer.CiliumPoolQueue)
@@ -303,6 +307,8 @@ func (o *Operator) reconciler(c int) reconcile.Reconciler {
 		return o.parts.Node
 	case pools:
 		return o.parts.Pool
+	case pins:
+		return o.parts.Pin
 	case ciliumPools:
 		return o.parts.CiliumPool
 	case unscheduled:
@@ -393,7 +399,7 @@ func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, str
 func stripsOf() map[Kind]toolscache.TransformFunc {
 	options := informer.CacheOptions()
 	strips := map[Kind]toolscache.TransformFunc{}
-	for _, obj := range []client.Object{&v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{}, &networkingv1.ServiceCIDR{}} {
+	for _, obj := range []client.Object{&v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPin{}, &networkingv1.ServiceCIDR{}} {
 		strips[kindOf(obj)] = options.DefaultTransform
 	}
 	for obj, by := range options.ByObject {

@@ -6,6 +6,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
@@ -46,9 +47,39 @@ func (r *settledRules) checkRest(when string) {
 		}
 		r.checkBlocks(when, m, cn)
 	}
+	r.checkPins(when)
 	r.checkFamiliesRest(when)
 	r.checkCiliumPoolsRest(when)
 	r.offers.checkScheduledRest(when)
+}
+
+// checkPins checks at rest that every pin says whether its node holds the block in service, and that a
+// node that could claim its block has done so. Agents that have whole blocks return those that they
+// do not need.
+func (r *settledRules) checkPins(when string) {
+	for _, pin := range list[v1alpha1.PodIPPin](r.api, KindPin) {
+		b, ready := r.Block(pin.Name), meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
+		held := b != nil && b.Spec.NodeName == pin.Spec.NodeName && phaseOf(b) == ""
+		switch {
+		case ready == nil || (ready.Status == metav1.ConditionTrue) != held:
+			r.violate(9, "%s: pin %s of node %s says %+v, and is held: %t", when, pin.Name, pin.Spec.NodeName, ready, held)
+		case ready.Reason == v1alpha1.ReasonWaitsForNode && r.mayClaimPins(pin.Spec.NodeName):
+			r.violate(9, "%s: node %s has not claimed its pin %s", when, pin.Spec.NodeName, pin.Name)
+		}
+	}
+}
+
+func (r *settledRules) mayClaimPins(node string) bool {
+	m := r.machine(node)
+	_, ruling := r.space.policy(node, true)
+	pool, ok := r.api.Get(KindPool, ruling).(*v1alpha1.PodIPPool)
+	return ok && !pool.Spec.Paused && !r.whole() && !r.fixed() && m.phase == serving && m.mode == adopt.None && r.api.Get(KindNode, node) != nil
+}
+
+// isPinned reports whether a block is pinned to a node.
+func (q *queries) isPinned(block, node string) bool {
+	pin, ok := q.api.Get(KindPin, block).(*v1alpha1.PodIPPin)
+	return ok && pin.Spec.NodeName == node
 }
 
 // checkAssignedRest checks at rest that a CIDR assigned to an agent is a block of its node. A
@@ -196,7 +227,7 @@ func (r *settledRules) checkReclaim(when string, m *machine, cn *ciliumv2.Cilium
 		target := max(2, demand+policy.MinFree, (demand*100+policy.ExpandPercent-1)/policy.ExpandPercent)
 		for _, b := range held {
 			without := total - b.open
-			if b.cidr.Addr().Is4() == family && !b.pinned && blocks > 1 && without >= target && demand*100 <= policy.ReclaimPercent*without {
+			if b.cidr.Addr().Is4() == family && !b.pinned && !r.isPinned(b.name, m.name) && blocks > 1 && without >= target && demand*100 <= policy.ReclaimPercent*without {
 				r.violate(9, "%s: node %s still has block %s: %d in use, %d without it", when, m.name, b.name, demand, without)
 			}
 		}

@@ -181,7 +181,7 @@ func ranges(pool *v1alpha1.PodIPPool, v4 bool) ([]v1alpha1.PoolCIDR, int) {
 }
 
 func (s *space) isFree(cidr netip.Prefix, pool *v1alpha1.PodIPPoolSpec) bool {
-	if s.overlapped("", cidr) {
+	if s.overlapped("", cidr) || s.api.Get(KindPin, crd.BlockName(cidr)) != nil {
 		return false
 	}
 	// Agents that have whole blocks use every address.

@@ -66,6 +66,7 @@ func (u *users) enablePeople() {
 		for _, name := range u.poolUsers.servedNow() {
 			u.canIf(BlockEdits, BlockMake, m.name, name)
 		}
+		u.canIf(BlockEdits, PinMake, m.name, "")
 	}
 	if !u.sparesForeign() || u.processes.shownToAll(u.carrier()) { // else an operator could not know of it
 		u.canIf(PoolEdits, PoolEdit, people, "add")
@@ -130,6 +131,9 @@ func (u *users) enableCiliumNodeEdits(m *machine) {
 
 // enableBlockEdits enables the users' edits of existing blocks.
 func (u *users) enableBlockEdits() {
+	for _, name := range u.api.Keys(KindPin) {
+		u.canIf(BlockEdits, PinDelete, people, name)
+	}
 	for _, name := range u.api.Keys(KindBlock) {
 		b := u.api.Get(KindBlock, name)
 		if b.GetDeletionTimestamp() == nil && (len(b.GetFinalizers()) > 0 || u.allKnow(name)) {
@@ -228,6 +232,10 @@ func (u *users) doPeople(a Action) {
 		} else {
 			u.makeBlock(m, cmp.Or(a.What, u.cfg.Pools[0].Name))
 		}
+	case PinMake:
+		u.makePin(m)
+	case PinDelete:
+		u.mustNot(u.api.Delete(KindPin, a.What, nil, nil))
 	case BackupTake:
 		u.takeBackup()
 	case BackupAgain:

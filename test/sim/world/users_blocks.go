@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -44,24 +45,44 @@ func (u *users) editBlock(verb Verb, name string) {
 	}
 }
 
-// makeBlock pins the highest free block of a pool's first range to a node.
+// makeBlock creates the highest free block of a pool's first range for a node, as other tools do.
 func (u *users) makeBlock(m *machine, of string) {
-	pool, ok := u.api.Get(KindPool, of).(*v1alpha1.PodIPPool)
-	if !ok || pool.Spec.IPv4 == nil {
-		return
+	free := func(cidr netip.Prefix) bool {
+		return u.api.Get(KindBlock, crd.BlockName(cidr)) == nil && !u.space.named(cidr)
 	}
-	rng, bits := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR), int(pool.Spec.IPv4.BlockSize)
-	for i := 1<<(bits-rng.Bits()) - 1; i >= 0; i-- {
-		cidr := nth(rng, bits, i)
-		if u.api.Get(KindBlock, crd.BlockName(cidr)) == nil && !u.space.named(cidr) {
-			u.pin(cidr, pool.Name, m.name)
-			return
-		}
+	if cidr := u.highest(of, free); cidr.IsValid() {
+		u.create(cidr, of, m.name)
 	}
 }
 
-// pin creates a block as users do.
-func (u *users) pin(cidr netip.Prefix, pool, node string) {
+// makePin pins the highest block of the first pool's first range that is not pinned to a node, held
+// by another or not.
+func (u *users) makePin(m *machine) {
+	open := func(cidr netip.Prefix) bool { return u.api.Get(KindPin, crd.BlockName(cidr)) == nil }
+	if cidr := u.highest(u.cfg.Pools[0].Name, open); cidr.IsValid() {
+		u.must(u.api.Create(&v1alpha1.PodIPPin{
+			ObjectMeta: metav1.ObjectMeta{Name: crd.BlockName(cidr)}, Spec: v1alpha1.PodIPPinSpec{CIDR: cidr.String(), NodeName: m.name},
+		}))
+	}
+}
+
+// highest returns the highest block of a pool's first range that is fit; invalid: there is none.
+func (u *users) highest(of string, fit func(netip.Prefix) bool) netip.Prefix {
+	pool, ok := u.api.Get(KindPool, of).(*v1alpha1.PodIPPool)
+	if !ok || pool.Spec.IPv4 == nil {
+		return netip.Prefix{}
+	}
+	rng, bits := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR), int(pool.Spec.IPv4.BlockSize)
+	for i := 1<<(bits-rng.Bits()) - 1; i >= 0; i-- {
+		if cidr := nth(rng, bits, i); fit(cidr) {
+			return cidr
+		}
+	}
+	return netip.Prefix{}
+}
+
+// create creates a block as other tools do.
+func (u *users) create(cidr netip.Prefix, pool, node string) {
 	block := crd.NewBlock(cidr, pool, node, "")
 	block.Finalizers = nil
 	u.must(u.api.Create(block))
@@ -70,7 +91,7 @@ func (u *users) pin(cidr netip.Prefix, pool, node string) {
 // wide stands for a block of twice its pool's size.
 const wide = "wide"
 
-// makeWideBlock pins the lowest free one to a node: an operator that does not know of it yet
+// makeWideBlock creates the lowest free one for a node: an operator that does not know of it yet
 // would claim there next.
 func (u *users) makeWideBlock(m *machine) {
 	pool, ok := u.api.Get(KindPool, u.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
@@ -80,7 +101,7 @@ func (u *users) makeWideBlock(m *machine) {
 	rng, bits := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR), int(pool.Spec.IPv4.BlockSize)-1
 	for i := range 1 << max(0, bits-rng.Bits()) {
 		if cidr := nth(rng, bits, i); u.space.isFree(cidr, &v1alpha1.PodIPPoolSpec{}) {
-			u.pin(cidr, pool.Name, m.name)
+			u.create(cidr, pool.Name, m.name)
 			return
 		}
 	}

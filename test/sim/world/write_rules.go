@@ -61,7 +61,7 @@ func (r *writeRules) stored(v Version) {
 		r.tracef("  stored %s", brief(v))
 	}
 	switch v.Kind {
-	case KindNamespace, KindCiliumPool, KindServiceCIDR:
+	case KindNamespace, KindCiliumPool, KindServiceCIDR, KindPin:
 		r.storedBeside(v)
 	default:
 		r.judged(v)
