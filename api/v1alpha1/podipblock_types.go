@@ -3,8 +3,8 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // PodIPBlock is a block of pod addresses that one node holds. Creating it is the claim. Setting
-// spec.drain requests a graceful drain: it goes once no pod on its node uses an address of it. A
-// block that you create is pinned to its node.
+// spec.drain requests a graceful drain: it goes once no pod on its node uses an address of it. The
+// operator alone creates blocks; to keep one for a Node, create a PodIPPin.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pib,categories={cilium-pool}

@@ -72,21 +72,21 @@ const PinReady = "Ready"
 
 // Reasons of PinReady.
 const (
-	// ReasonHeld: the node holds the block in service.
-	ReasonHeld = "Held"
-	// ReasonWaitsForNode: the Node does not exist yet, or it has yet to claim the block.
-	ReasonWaitsForNode = "WaitsForNode"
-	// ReasonPinDraining: the node returns the block.
-	ReasonPinDraining = "Draining"
-	// ReasonHeldByNode: another node holds addresses of the block.
-	ReasonHeldByNode = "HeldByNode"
-	// ReasonNotInPool: the CIDR lies in no PodIPPool.
-	ReasonNotInPool = "NotInPool"
-	// ReasonNotABlock: its prefix length is not the block size of its pool.
-	ReasonNotABlock = "NotABlock"
-	// ReasonNotAllocated: no node gets the block from its pool, as its CIDR is cordoned or drains, or
+	// PinHeld: the node holds the block in service.
+	PinHeld = "Held"
+	// PinWaitsForNode: the Node does not exist yet, or it has yet to claim the block.
+	PinWaitsForNode = "WaitsForNode"
+	// PinDraining: the node returns the block.
+	PinDraining = "Draining"
+	// PinHeldByNode: another node holds addresses of the block.
+	PinHeldByNode = "HeldByNode"
+	// PinNotInPool: the CIDR lies in no PodIPPool.
+	PinNotInPool = "NotInPool"
+	// PinNotABlock: its prefix length is not the block size of its pool.
+	PinNotABlock = "NotABlock"
+	// PinNotAllocated: no node gets the block from its pool, as its CIDR is cordoned or drains, or
 	// addresses of it are reserved or belong to the cluster.
-	ReasonNotAllocated = "NotAllocated"
-	// ReasonPoolDoesNotSelect: the pool does not select the Node.
-	ReasonPoolDoesNotSelect = "PoolDoesNotSelect"
+	PinNotAllocated = "NotAllocated"
+	// PinNotSelected: the pool does not select the Node.
+	PinNotSelected = "PoolDoesNotSelect"
 )

@@ -33,7 +33,7 @@ func TestText(t *testing.T) {
   AddressOnTwoNodes  CiliumNode/a  10.0.0.10, 10.0.0.11, 10.0.0.12 and 2 more: in the pools of a and b
       fix: Move pods off 10.0.0.10 on a, then take 10.0.0.10 out of spec.ipam.pool there: kubectl edit ciliumnode a. If the agent itself has 10.0.0.10 (router, health, ingress), restart it then. Find out who wrote it.
   PodAddressUnowned  Pod/default/x  192.0.2.8: runs on a with an address of no block and no pool entry
-      fix: Create the PodIPBlock that holds 192.0.2.8 for the pod's node (see Pin a block), or delete the pod x; it gets another address.
+      fix: Pin the block of 192.0.2.8 to the pod's node (see Pin a block), or delete the pod x; it gets another address.
 WARNINGS
   ForeignPoolEntry  CiliumNode/a  192.0.2.7: in the pool, in no block and in no PodIPPool
       fix: Leave it if you know who wrote it. Else take 192.0.2.7 out of spec.ipam.pool once no pod uses it: kubectl edit ciliumnode a.

@@ -128,32 +128,40 @@ func (p *pins) isTaken(cidr netip.Prefix) bool {
 	return held || len(p.space.Overlapping(cidr)) > 0
 }
 
-// missingPins returns the blocks that are pinned to a node and that it can claim from a pool that assigns
-// them, sorted.
+// missingPins returns the blocks that are pinned to a node and that it could claim, sorted: those of
+// which no node holds or names an address, but for its own CiliumNode.
 func (p *pins) missingPins(node string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, cidr := range p.pinsOf[node] {
-		if p.inForce[cidr] && !p.isTaken(cidr) && p.space.Reservations(cidr) == 1 {
+		kept := 1 // for the pin
+		if n := p.seen[node]; n != nil {
+			for _, named := range n.foreign {
+				if named.Overlaps(cidr) {
+					kept++
+				}
+			}
+		}
+		if p.inForce[cidr] && !p.isTaken(cidr) && p.space.Reservations(cidr) == kept {
 			out = append(out, cidr)
 		}
 	}
 	return out
 }
 
-// claimPin claims a block that is pinned to a node, from a pool.
+// claimPin claims a block of a pool that is pinned to a node.
 func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool *crd.Pool) (netip.Prefix, error) {
-	err := ipalloc.ErrExhausted
-	for _, cidr := range c.missingPins(o.Node) {
-		if ipalloc.FamilyOf(cidr.Addr()) != f || !pool.MayGive(cidr) {
-			continue
-		}
-		c.space.Unreserve(cidr)
-		_, failed := c.claimOpen(ipalloc.Cut{Ranges: []netip.Prefix{cidr}, BlockBits: cidr.Bits()}, o, agent, nil)
-		c.space.Reserve(cidr)
-		if failed == nil {
-			return cidr, nil
-		}
-		err = failed
+	if !c.space.Ready() {
+		return netip.Prefix{}, ipalloc.ErrNotReady
 	}
-	return netip.Prefix{}, err
+	none := ipalloc.ErrExhausted
+	for _, cidr := range c.missingPins(o.Node) {
+		switch last := c.closed[cidr]; {
+		case ipalloc.FamilyOf(cidr.Addr()) != f, !pool.MayGive(cidr), last.Node == o.Node && last.Closed.Agent == agent && agent != "":
+		case c.refused[cidr]:
+			none = ErrRefused
+		default:
+			return cidr, c.space.Restore(ipalloc.Held{CIDR: cidr, Owner: o})
+		}
+	}
+	return netip.Prefix{}, none
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -80,6 +81,18 @@ func TestPinnedBlock(t *testing.T) {
 	}
 }
 
+// A node claims a pinned block also if its own CiliumNode names addresses of it, as after a restore.
+func TestPinOfNamedAddresses(t *testing.T) {
+	c := clusterOf()
+	c.Ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix("10.0.0.12/30"), Node: "n"})
+	cn := fixtures.CiliumNode("n", "1")
+	cn.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.13", "10.0.0.14")
+	c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
+	if got := claimsNext(t, c, "n"); got != "10.0.0.12/30" {
+		t.Errorf("it claims %s", got)
+	}
+}
+
 // A block that the pool gives to no node is not claimed by a pin either.
 func TestPinOfABlockThatIsKeptBack(t *testing.T) {
 	edit := func(change func(*v1alpha1.PodIPPoolSpec)) func(*Cluster) {
@@ -88,6 +101,11 @@ func TestPinOfABlockThatIsKeptBack(t *testing.T) {
 	for name, change := range map[string]func(c *Cluster){
 		"another holds it":     func(c *Cluster) { c.Ledger.Upsert(fixtures.Block("10.0.0.12/30", "p", "m", 1)) },
 		"another holds a part": func(c *Cluster) { c.Ledger.Upsert(fixtures.Block("10.0.0.12/31", "p", "m", 1)) },
+		"another names a part": func(c *Cluster) {
+			cn := fixtures.CiliumNode("m", "1")
+			cn.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.13")
+			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
+		},
 		"it has a Node's": func(c *Cluster) {
 			c.Ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.13/32"))
 		},

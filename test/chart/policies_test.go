@@ -105,7 +105,10 @@ func blockAttempts() map[string]attempt {
 		own   = `{"metadata":{"finalizers":["cilium-pool.io/in-use"]}}`
 	)
 	return map[string]attempt{
-		"adopting or pinning a block":     {who: editor, create: adopted},
+		"adopting a block":                {who: editor, create: adopted},
+		"creating a block":                {who: editor, create: newBlock("10.20.3.0/28"), want: "create a PodIPPin, with the block's cidr and the nodeName"},
+		"creating a block, by an admin":   {who: breaks, create: newBlock("10.20.3.0/28")},
+		"pinning a block":                 {who: editor, create: newPin("10.20.3.16/28", "n1")},
 		"a label of migrate":              {who: editor, kind: block, patch: label},
 		"finishing a move":                {who: editor, kind: block, patch: `{"metadata":{"labels":{"cilium-pool.io/adopted-from":null}}}`},
 		"draining a block":                {who: editor, kind: block, patch: `{"spec":{"drain":true}}`},
@@ -221,6 +224,12 @@ func newBlock(cidr string, finalizers ...string) *v1alpha1.PodIPBlock {
 	return &v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(cidr, "/", "-"), Finalizers: finalizers},
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: cidr, PoolName: "p", NodeName: "n1"},
+	}
+}
+
+func newPin(cidr, node string) *v1alpha1.PodIPPin {
+	return &v1alpha1.PodIPPin{
+		ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(cidr, "/", "-")}, Spec: v1alpha1.PodIPPinSpec{CIDR: cidr, NodeName: node},
 	}
 }
 

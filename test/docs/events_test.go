@@ -130,7 +130,7 @@ func TestEventsPage(t *testing.T) {
 		}
 	}
 	for heading, columns := range map[string]int{
-		"Events": 5, "Conditions of a PodIPPool": 5, "Conditions of a PodIPBlock": 4, "Condition of a Node": 5, "Reasons of DrainWaits": 3,
+		"Events": 5, "Conditions of a PodIPPool": 5, "Conditions of a PodIPBlock": 4, "Condition of a PodIPPin": 3, "Condition of a Node": 5, "Reasons of DrainWaits": 3,
 	} {
 		for _, row := range table(page, heading) {
 			if len(row) != columns || slices.Contains(row, "") {
@@ -149,6 +149,7 @@ func TestEventsPage(t *testing.T) {
 	reasons := append(constants(t, "api/v1alpha1", "Reason"), literalReasons(t, "pkg/controller/block")...)
 	sameSet(t, "reasons of blocks", column(page, "Conditions of a PodIPBlock", 1), reasons)
 	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "api/v1alpha1", "Reason"))
+	sameSet(t, "condition and reasons of pins", append(unique(column(page, "Condition of a PodIPPin", 0)), column(page, "Condition of a PodIPPin", 1)...), constants(t, "api/v1alpha1", "Pin"))
 	sameSet(t, "conditions of Nodes", unique(column(page, "Condition of a Node", 0)), constants(t, "api/v1alpha1", "NodeAddressShortage"))
 	sameSet(t, "reasons of Nodes", column(page, "Condition of a Node", 2),
 		append(constants(t, "pkg/controller/node", "reason"), constants(t, "api/v1alpha1", "NodePoolsExhausted")...))
@@ -228,7 +229,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 		}
 	})
 	sameSet(t, "functions that send events", where["Eventf"], []string{"SendWith"})
-	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setCondition", "conflict", "SetBlockPhase", "SetBlockWait"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setCondition", "conflict", "Reconcile", "SetBlockPhase", "SetBlockWait"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])
 	}

@@ -115,7 +115,7 @@ func newEnvOn(t *testing.T, cluster *controlplane.Cluster) *env {
 func (e *env) wipe() {
 	e.TB.Helper()
 	e.Wipe(&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{},
-		&corev1.ServiceList{}, &ciliumv2.CiliumLoadBalancerIPPoolList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &eventsv1.EventList{})
+		&corev1.ServiceList{}, &ciliumv2.CiliumLoadBalancerIPPoolList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPPinList{}, &v1alpha1.PodIPBlockList{}, &eventsv1.EventList{})
 }
 
 // breaks declares that the test breaks a rule on purpose until it calls end, which fails the

@@ -78,33 +78,35 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 	block, held := r.Ledger.Block(pin.CIDR)
 	if held && block.Node == pin.Node {
 		if block.Phase != ipalloc.InService {
-			return no(v1alpha1.ReasonPinDraining, "node %s returns the block: kubectl describe podipblock %s", pin.Node, block.Name)
+			return no(v1alpha1.PinDraining, "node %s returns the block: kubectl describe podipblock %s", pin.Node, block.Name)
 		}
-		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonHeld, Message: "node " + pin.Node + " holds the block"}
+		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionTrue, Reason: v1alpha1.PinHeld, Message: "node " + pin.Node + " holds the block"}
 	}
 	pool := r.poolOf(pin)
 	switch {
 	case pool == nil:
-		return no(v1alpha1.ReasonNotInPool, "no valid PodIPPool has %s in its cidrs: name a block of a pool, or add the CIDR to one", pin.CIDR)
+		return no(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: name a block of a pool, or add the CIDR to one", pin.CIDR)
 	case !pool.OnGrid(pin.CIDR):
 		ranges, _ := pool.Ranges(ipalloc.FamilyOf(pin.CIDR.Addr()))
-		return no(v1alpha1.ReasonNotABlock, "blocks of PodIPPool %s have blockSize %d: pin each of them by itself", pool.Name, ranges.Bits)
+		return no(v1alpha1.PinNotABlock, "blocks of PodIPPool %s have blockSize %d: pin each of them by itself", pool.Name, ranges.Bits)
 	}
 	if others := r.Ledger.HeldIn(pin.CIDR); len(others) > 0 {
-		return no(v1alpha1.ReasonHeldByNode, "node %s holds it; to move it: kubectl cilium-pool drain %s", others[0].Owner.Node, crd.BlockName(others[0].CIDR))
+		return no(v1alpha1.PinHeldByNode, "node %s holds it; to move it: kubectl cilium-pool drain %s", others[0].Owner.Node, crd.BlockName(others[0].CIDR))
 	}
-	excluded := r.Ledger.Excluded(pin.CIDR)
+	excluded, named := r.Ledger.Excluded(pin.CIDR), r.Ledger.NamedElsewhere(pin.Node, pin.CIDR)
 	switch {
+	case len(named) > 0:
+		return no(v1alpha1.PinHeldByNode, "the CiliumNode of another node names %s", named[0])
 	case len(excluded) > 0:
-		return no(v1alpha1.ReasonNotAllocated, "no node gets it: it covers %s", exclude.Words(excluded, nil))
+		return no(v1alpha1.PinNotAllocated, "no node gets it: it covers %s", exclude.Words(excluded, nil))
 	case !pool.MayGive(pin.CIDR):
-		return no(v1alpha1.ReasonNotAllocated, "PodIPPool %s gives it to no node: %s", pool.Name, whyNot(pool, pin))
+		return no(v1alpha1.PinNotAllocated, "PodIPPool %s gives it to no node: %s", pool.Name, whyNot(pool, pin))
 	case node == nil:
-		return no(v1alpha1.ReasonWaitsForNode, "there is no Node %s yet: the block is kept for it", pin.Node)
+		return no(v1alpha1.PinWaitsForNode, "there is no Node %s yet: the block is kept for it", pin.Node)
 	case !pool.Selector.Matches(labels.Set(node.Labels)):
-		return no(v1alpha1.ReasonPoolDoesNotSelect, "spec.nodeSelector of PodIPPool %s does not match the labels of Node %s", pool.Name, pin.Node)
+		return no(v1alpha1.PinNotSelected, "spec.nodeSelector of PodIPPool %s does not match the labels of Node %s", pool.Name, pin.Node)
 	}
-	return no(v1alpha1.ReasonWaitsForNode, "node %s has not claimed it yet", pin.Node)
+	return no(v1alpha1.PinWaitsForNode, "node %s has not claimed it yet", pin.Node)
 }
 
 // poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it is the one that

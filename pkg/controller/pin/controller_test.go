@@ -71,6 +71,15 @@ func TestPinReady(t *testing.T) {
 			})},
 			want: "False NotInPool: no valid PodIPPool has 10.0.0.4/30 in its cidrs: name a block of a pool, or add the CIDR to one",
 		},
+		"named by another": {
+			objects: []client.Object{pin, node, pool},
+			given: func(b *fakeapi.Cluster) {
+				m := fixtures.CiliumNode("m", "")
+				m.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.6")
+				b.Ledger.UpsertCiliumNode(ciliumnode.NewView(m))
+			},
+			want: "False HeldByNode: the CiliumNode of another node names 10.0.0.6/32",
+		},
 		"of the cluster": {
 			objects: []client.Object{pin, node, pool},
 			given: func(b *fakeapi.Cluster) {

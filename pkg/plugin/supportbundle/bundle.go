@@ -146,7 +146,11 @@ func (b *bundle) addObjects(ctx context.Context) {
 	for i := range b.Objects.Blocks {
 		redactMeta(&b.Objects.Blocks[i].ObjectMeta)
 	}
+	for i := range b.Objects.Pins {
+		redactMeta(&b.Objects.Pins[i].ObjectMeta)
+	}
 	b.addYAML("podippools.yaml", b.Objects.Pools)
+	b.addYAML("podippins.yaml", b.Objects.Pins)
 	b.addYAML("podipblocks.yaml", b.Objects.Blocks)
 	ciliumNodes := &ciliumv2.CiliumNodeList{}
 	if err := b.Cluster.Client.List(ctx, ciliumNodes); err != nil {
