@@ -249,6 +249,10 @@ func TestEventsOfBlocks(t *testing.T) {
 		kind string
 		want string
 	}{
+		"that is pinned": {func(r *Reporter) {
+			r.Ledger.SetPin(crd.Pin{CIDR: of.CIDR, Node: of.Node})
+			r.sendClaimed(here, plan, of)
+		}, event.ReasonBlockClaimed, "block 10.0.0.0/30 of pool p on node n: claimed, as it is pinned to the node"},
 		"of the first pool":   {func(r *Reporter) { r.sendClaimed(here, plan, of) }, event.ReasonBlockClaimed, "block 10.0.0.0/30 of pool p on node n: claimed, as the node wants 3 more addresses"},
 		"of another pool":     {func(r *Reporter) { r.sendClaimed(here, plan, q) }, event.ReasonBlockClaimed, "more addresses; pool p, which comes first, has no block for it"},
 		"a drain":             {func(r *Reporter) { r.sendPhase(here, of, ipalloc.Draining, expand.CIDRDraining, "x") }, event.ReasonBlockDraining, ": " + string(expand.CIDRDraining) + ": x"},

@@ -131,10 +131,12 @@ func (r *Reporter) sendPhase(o *observation, b crd.Block, phase ipalloc.Phase, r
 	r.sendBlock(o, b, kind, message)
 }
 
-// sendClaimed reports that a block was claimed for a node that wants more addresses.
+// sendClaimed reports that a block was claimed for a node, and why.
 func (r *Reporter) sendClaimed(o *observation, p *familyPlan, b crd.Block) {
 	what := fmt.Sprintf("claimed, as the node wants %d more addresses", p.plan.Claim.Addresses)
-	if first := p.Ruling(); first != b.Pool {
+	if slices.Contains(r.Ledger.PinsOf(b.Node), b.CIDR) {
+		what = "claimed, as it is pinned to the node"
+	} else if first := p.Ruling(); first != b.Pool {
 		what += "; pool " + first + ", which comes first, has no block for it"
 	}
 	r.sendBlock(o, b, event.ReasonBlockClaimed, what)

@@ -159,6 +159,9 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 		return err
 	}
 	rows := leavingRows(c, t)
+	if t.block != nil && !f.undo && slices.Contains(c.Ledger.PinsOf(t.block.Node), t.block.CIDR) {
+		fmt.Fprintf(e.ErrOut, "warning: %s is pinned to %s, which claims it again: to give it up, first kubectl delete podippin %s\n", t.what, t.block.Node, t.block.Name)
+	}
 	switch {
 	case f.undo && t.block != nil && t.block.Deleting:
 		return fmt.Errorf("%s is being deleted: that cannot be undone", t.what)

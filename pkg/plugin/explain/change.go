@@ -85,7 +85,10 @@ func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
 	if len(p.Undrain) > 0 {
 		parts = append(parts, fmt.Sprintf("%s goes back into service", suggest.Few(texts(p.Undrain))))
 	}
-	if p.Claim != (expand.Claim{}) {
+	if p.Claim.Pins > 0 {
+		parts = append(parts, "it claims "+suggest.Count(p.Claim.Pins, "block")+" that are pinned to it")
+	}
+	if p.Claim.Addresses > 0 {
 		free := uint64(0)
 		for _, pool := range d.Pools {
 			if cut, ok := pool.Cut(d.Family); ok && !pool.Deleting {
@@ -133,7 +136,7 @@ func morePods(d *cluster.Decision, most int) (int, expand.Plan, bool) {
 }
 
 func grows(p expand.Plan) bool {
-	return p.Claim != expand.Claim{} || len(p.Undrain) > 0 || p.Shortage > 0
+	return p.Claim.Addresses > 0 || len(p.Undrain) > 0 || p.Shortage > 0
 }
 
 func planWith(d *cluster.Decision, n int) expand.Plan {
