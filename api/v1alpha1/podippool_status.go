@@ -50,13 +50,13 @@ type PodIPPoolStatus struct {
 // EffectivePolicy is the policy of a pool with every value that it has.
 type EffectivePolicy struct {
 	// expand says when a node gets another block.
-	Expand ExpandPolicy `json:"expand"`
+	Expand Expand `json:"expand"`
 	// reclaim is the rule for idle blocks.
-	Reclaim ReclaimPolicy `json:"reclaim"`
+	Reclaim Reclaim `json:"reclaim"`
 	// maintenance says when blocks may begin to leave.
-	Maintenance MaintenancePolicy `json:"maintenance"`
+	Maintenance Maintenance `json:"maintenance"`
 	// unselectedNodes is the treatment of blocks on nodes that the pool no longer selects.
-	UnselectedNodes UnselectedNodesPolicy `json:"unselectedNodes"`
+	UnselectedNodes UnselectedNodes `json:"unselectedNodes"`
 	// cooldown of returned blocks.
 	// +kubebuilder:validation:MaxLength=28
 	Cooldown Duration `json:"cooldown"`

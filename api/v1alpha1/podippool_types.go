@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
 
 // PodIPPool is a set of pod addresses for the nodes that a selector picks. The operator cuts it
 // into blocks, assigns blocks to nodes as their pods need them, and reclaims idle ones.
@@ -117,20 +120,20 @@ type PodIPPoolSpec struct {
 
 	// expand says when a node gets another block.
 	// +optional
-	Expand ExpandPolicy `json:"expand,omitzero"`
+	Expand Expand `json:"expand,omitzero"`
 
 	// reclaim is the rule for idle blocks.
 	// +optional
-	Reclaim ReclaimPolicy `json:"reclaim,omitzero"`
+	Reclaim Reclaim `json:"reclaim,omitzero"`
 
 	// maintenance limits when blocks may begin to leave their nodes, and their number in an hour.
 	// +optional
-	Maintenance MaintenancePolicy `json:"maintenance,omitzero"`
+	Maintenance Maintenance `json:"maintenance,omitzero"`
 
 	// unselectedNodes is the treatment of blocks on nodes that nodeSelector no longer picks, as
 	// their labels or the selector changed.
 	// +optional
-	UnselectedNodes UnselectedNodesPolicy `json:"unselectedNodes,omitzero"`
+	UnselectedNodes UnselectedNodes `json:"unselectedNodes,omitzero"`
 
 	// cooldown is the time that a returned block waits before another node may have it, so that
 	// routes to its old node are gone everywhere. Default: the operator's --cooldown (1m).
@@ -260,8 +263,8 @@ const (
 	AllocationDrain AllocationPolicy = "Drain"
 )
 
-// ExpandPolicy says when a node gets another block. Fields left out come from the operator's flags.
-type ExpandPolicy struct {
+// Expand says when a node gets another block. Fields left out come from the operator's flags.
+type Expand struct {
 	// thresholdPercent of a node's addresses in use, above which it gets
 	// another block. Default: --expand-threshold-percent (80); if that is not above
 	// reclaim.thresholdPercent, as far above it as the two flags are apart.
@@ -285,8 +288,8 @@ type ExpandPolicy struct {
 	MaxBlocksPerNode *int32 `json:"maxBlocksPerNode,omitempty"`
 }
 
-// ReclaimPolicy is the rule for idle blocks. Fields left out come from the operator's flags.
-type ReclaimPolicy struct {
+// Reclaim is the rule for idle blocks. Fields left out come from the operator's flags.
+type Reclaim struct {
 	// thresholdPercent: a block is taken back when the node's other blocks,
 	// without it, stay at or below this share in use. Below
 	// expand.thresholdPercent. Default: --reclaim-threshold-percent (50); if that is not
@@ -304,44 +307,52 @@ type ReclaimPolicy struct {
 	IdleFor *Duration `json:"idleFor,omitempty"`
 
 	// pressurePercent: idleFor shrinks once this share of the pool's blocks is taken, the fuller
-	// the pool the more, down to a tenth, and on cordoned nodes to a tenth at once. 0: it never does. Default: --reclaim-pressure-percent (90).
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=100
+	// the pool the more, down to a tenth, and on cordoned nodes to a tenth at once. Or Never.
+	// Default: --reclaim-pressure-percent (90).
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 100 : self == 'Never'",message="pressurePercent must be a number from 1 to 100, or Never if idleFor must not shrink"
 	// +optional
-	PressurePercent *int32 `json:"pressurePercent,omitempty"`
+	PressurePercent *intstr.IntOrString `json:"pressurePercent,omitempty"`
 
-	// mode says which blocks the operator reclaims. WhenIdle: the blocks that it could do without
+	// policy says which blocks the operator reclaims. WhenIdle: the blocks that it could do without
 	// for idleFor. Never: none; only a drain, an edit of the pool or a deleted block takes one
-	// away. Default: WhenIdle, or Never where the operator runs with --reclaim-mode=Never.
+	// away. Default: WhenIdle, or Never where the operator runs with --reclaim-policy=Never.
 	// +optional
-	Mode ReclaimMode `json:"mode,omitempty"`
+	Policy ReclaimPolicy `json:"policy,omitempty"`
 }
 
-// ReclaimMode says which blocks the operator reclaims.
+// ReclaimPolicy says which blocks the operator reclaims.
 //
 // +kubebuilder:validation:Enum=WhenIdle;Never
-type ReclaimMode string
+type ReclaimPolicy string
 
 const (
 	// ReclaimWhenIdle takes back blocks that a node could do without for a while.
-	ReclaimWhenIdle ReclaimMode = "WhenIdle"
+	ReclaimWhenIdle ReclaimPolicy = "WhenIdle"
 	// ReclaimNever takes back no block unless a user asks for it.
-	ReclaimNever ReclaimMode = "Never"
+	ReclaimNever ReclaimPolicy = "Never"
 )
 
-// ReclaimModeOf returns the mode in which blocks are reclaimed, or never.
-func ReclaimModeOf(never bool) ReclaimMode {
+// ReclaimPolicyOf returns WhenIdle or Never.
+func ReclaimPolicyOf(never bool) ReclaimPolicy {
 	if never {
 		return ReclaimNever
 	}
 	return ReclaimWhenIdle
 }
 
-// MaintenancePolicy holds blocks on their nodes outside maintenance windows, and to a rate: blocks
+// Words in place of a number.
+const (
+	// Unlimited: as many as need be.
+	Unlimited = "Unlimited"
+	// Never: there is no such share.
+	Never = "Never"
+)
+
+// Maintenance holds blocks on their nodes outside maintenance windows, and to a rate: blocks
 // that would be reclaimed on the nodes that this pool rules, and blocks of this pool if their CIDR
 // drains or was taken out, or the pool is deleted. A block that has begun to drain goes on when its
 // window closes. A PodIPBlock that you delete begins to drain at once.
-type MaintenancePolicy struct {
+type Maintenance struct {
 	// windows are when blocks may begin to leave; while any of them is open.
 	// Default: --maintenance-windows (at any time).
 	// +kubebuilder:validation:MaxItems=16
@@ -349,30 +360,29 @@ type MaintenancePolicy struct {
 	// +optional
 	Windows []MaintenanceWindow `json:"windows,omitempty"`
 
-	// blocksPerHour is the number of blocks that may begin to leave in an hour. 0: no limit.
-	// Default: --maintenance-blocks-per-hour (0).
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=1000000
+	// blocksPerHour is the number of blocks that may begin to leave in an hour, or Unlimited.
+	// Default: --maintenance-blocks-per-hour (Unlimited).
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self == 'Unlimited'",message="blocksPerHour must be a number from 1 to 1000000, or Unlimited; to stop all change set paused: true"
 	// +optional
-	BlocksPerHour *int32 `json:"blocksPerHour,omitempty"`
+	BlocksPerHour *intstr.IntOrString `json:"blocksPerHour,omitempty"`
 
-	// mode says whether windows and blocksPerHour hold. Scheduled: they do. Unrestricted: blocks
+	// policy says whether windows and blocksPerHour hold. Scheduled: they do. Unrestricted: blocks
 	// may begin to leave at any time and at any rate, against all settings of this pool and of the
 	// operator's flags. Default: Scheduled.
 	// +optional
-	Mode MaintenanceMode `json:"mode,omitempty"`
+	Policy MaintenancePolicy `json:"policy,omitempty"`
 }
 
-// MaintenanceMode says whether maintenance windows and the hourly rate hold.
+// MaintenancePolicy says whether maintenance windows and the hourly rate hold.
 //
 // +kubebuilder:validation:Enum=Scheduled;Unrestricted
-type MaintenanceMode string
+type MaintenancePolicy string
 
 const (
 	// MaintenanceScheduled keeps to the windows and the rate.
-	MaintenanceScheduled MaintenanceMode = "Scheduled"
+	MaintenanceScheduled MaintenancePolicy = "Scheduled"
 	// MaintenanceUnrestricted ignores the windows and the rate.
-	MaintenanceUnrestricted MaintenanceMode = "Unrestricted"
+	MaintenanceUnrestricted MaintenancePolicy = "Unrestricted"
 )
 
 // MaintenanceWindow is a time that comes again and again. Its fields have the names used in
@@ -405,17 +415,17 @@ type MaintenanceWindow struct {
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// UnselectedNodesPolicy is the treatment of the blocks of this pool on nodes that it no longer
+// UnselectedNodes is the treatment of the blocks of this pool on nodes that it no longer
 // selects, while another pool serves them.
-type UnselectedNodesPolicy struct {
-	// mode says whether such a node moves off its blocks. Retain, the default: it keeps the blocks
+type UnselectedNodes struct {
+	// policy says whether such a node moves off its blocks. Retain, the default: it keeps the blocks
 	// it uses, and returns idle ones as any node does. Drain: they drain as on request, the agent's
 	// own addresses included: the node first gets a replacement from the pools that select it, its
 	// agent takes other addresses when it restarts, and a block goes once its last pod has gone. No
 	// pod is evicted. It is taken back where the pool selects the node again. In multi-pool and
 	// kubernetes mode blocks are retained.
 	// +optional
-	Mode UnselectedNodesMode `json:"mode,omitempty"`
+	Policy UnselectedNodesPolicy `json:"policy,omitempty"`
 
 	// maxConcurrent is the number of nodes that may move off this pool at a time, so that a slip in
 	// a selector or in labels does not move all. A node counts until its last block of the pool has
@@ -426,14 +436,14 @@ type UnselectedNodesPolicy struct {
 	MaxConcurrent *int32 `json:"maxConcurrent,omitempty"`
 }
 
-// UnselectedNodesMode says whether nodes move off a pool that no longer selects them.
+// UnselectedNodesPolicy says whether nodes move off a pool that no longer selects them.
 //
 // +kubebuilder:validation:Enum=Retain;Drain
-type UnselectedNodesMode string
+type UnselectedNodesPolicy string
 
 const (
 	// UnselectedNodesRetain leaves nodes the blocks that they use.
-	UnselectedNodesRetain UnselectedNodesMode = "Retain"
+	UnselectedNodesRetain UnselectedNodesPolicy = "Retain"
 	// UnselectedNodesDrain drains their blocks of the pool.
-	UnselectedNodesDrain UnselectedNodesMode = "Drain"
+	UnselectedNodesDrain UnselectedNodesPolicy = "Drain"
 )

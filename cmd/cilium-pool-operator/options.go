@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ type options struct {
 
 	mode          string
 	agentSelector string
-	reclaimMode   string
+	reclaimPolicy string
 	windows       string
 	initialPools  string
 	families      []string // address families that Nodes offer
@@ -57,7 +58,7 @@ func defaultOptions() *options {
 		leaderElect: true, leaseName: "cilium-pool-operator", leaseDuration: 15 * time.Second,
 		metricsAddr: ":9870", metricsSecure: true, healthAddr: ":9871",
 		logLevel: "info", logFormat: "json",
-		mode: string(settings.Mode), agentSelector: settings.AgentSelector.String(), reclaimMode: string(v1alpha1.ReclaimWhenIdle), windows: "[]",
+		mode: string(settings.Mode), agentSelector: settings.AgentSelector.String(), reclaimPolicy: string(v1alpha1.ReclaimWhenIdle), windows: "[]",
 		settings: settings,
 	}
 }
@@ -85,14 +86,14 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.MinFree, "expand-min-free", p.MinFree, "addresses a node keeps free at least; pools may say otherwise")
 	fs.IntVar(&p.MaxBlocks, "expand-max-blocks-per-node", p.MaxBlocks, "blocks a node may hold per address family; pools may say otherwise")
 	fs.IntVar(&p.MaxAddresses, "max-addresses-per-node", p.MaxAddresses, "addresses published per node and family, which bounds the size of its CiliumNode; 1 to 8192")
-	fs.StringVar(&o.reclaimMode, "reclaim-mode", o.reclaimMode, "blocks that are taken back: WhenIdle, or Never, unless asked for by hand; pools may say otherwise")
+	fs.StringVar(&o.reclaimPolicy, "reclaim-policy", o.reclaimPolicy, "blocks that are taken back: WhenIdle, or Never, unless asked for by hand; pools may say otherwise")
 	fs.IntVar(&p.ReclaimPercent, "reclaim-threshold-percent", p.ReclaimPercent, "a block is taken back when the node's others stay at or below this share in use without it; pools may say otherwise")
 	fs.DurationVar(&p.IdleFor, "reclaim-idle-for", p.IdleFor, "time for which that must hold without interruption; pools may say otherwise")
-	fs.IntVar(&s.ReclaimsPerMinute, "reclaims-per-minute", s.ReclaimsPerMinute, "reclaims that may start per minute in the whole cluster; 0: no limit")
-	fs.IntVar(&s.ReclaimsPerMinutePerPool, "reclaims-per-minute-per-pool", s.ReclaimsPerMinutePerPool, "the same for each pool; 0: no limit")
-	fs.IntVar(&p.PressurePercent, "reclaim-pressure-percent", p.PressurePercent, "share of a pool's blocks taken above which --reclaim-idle-for shrinks, down to a tenth in a full pool; 0: never; pools may say otherwise")
+	fs.Var(limit{&s.ReclaimsPerMinute, v1alpha1.Unlimited, 1_000_000}, "reclaims-per-minute", "reclaims that may start per minute in the whole cluster, or Unlimited")
+	fs.Var(limit{&s.ReclaimsPerMinutePerPool, v1alpha1.Unlimited, 1_000_000}, "reclaims-per-minute-per-pool", "the same for each pool")
+	fs.Var(limit{&p.PressurePercent, v1alpha1.Never, 100}, "reclaim-pressure-percent", "share of a pool's blocks taken above which --reclaim-idle-for shrinks, down to a tenth in a full pool, or Never; pools may say otherwise")
 	fs.StringVar(&o.windows, "maintenance-windows", o.windows, "JSON list of when blocks may begin to leave their nodes, each as in {\"schedule\":\"0 22 * * mon-fri\",\"duration\":\"6h\",\"timeZone\":\"UTC\"}; empty: at any time; pools may say otherwise")
-	fs.IntVar(&s.Defaults.Maintenance.BlocksPerHour, "maintenance-blocks-per-hour", s.Defaults.Maintenance.BlocksPerHour, "blocks of each pool that may begin to leave their nodes in an hour, be it by a reclaim or a drain; 0: no limit; pools may say otherwise")
+	fs.Var(limit{&s.Defaults.Maintenance.BlocksPerHour, v1alpha1.Unlimited, 1_000_000}, "maintenance-blocks-per-hour", "blocks of each pool that may begin to leave their nodes in an hour, be it by a reclaim or a drain, or Unlimited; pools may say otherwise")
 	fs.DurationVar(&p.AckHold, "ack-hold", p.AckHold, "time between the agent's agreement to release an address and its removal from the pool")
 	fs.DurationVar(&p.AckTimeout, "ack-timeout", p.AckTimeout, "time to wait for the agent's answer before the next request; at least twice the agents' --ipam-cilium-node-update-rate")
 	fs.DurationVar(&s.Defaults.Cooldown, "cooldown", s.Defaults.Cooldown, "time for which a returned block cools down before another node may have it; pools may say otherwise")
@@ -115,12 +116,38 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 }
 
+// limit is the value of a flag: a number from 1 to most, or the word in place of 0.
+type limit struct {
+	to   *int
+	word string
+	most int
+}
+
+// Set parses the value.
+func (l limit) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if s != l.word && (err != nil || n < 1 || n > l.most) {
+		return fmt.Errorf("must be from 1 to %d, or %s", l.most, l.word)
+	}
+	*l.to = n
+	return nil
+}
+
+func (l limit) String() string {
+	if *l.to == 0 {
+		return l.word
+	}
+	return strconv.Itoa(*l.to)
+}
+
+// Type names the value in the help text.
+func (l limit) Type() string { return "int" }
+
 // policyFlags replaces the fields of a policy by the flags that set them.
 var policyFlags = strings.NewReplacer(
 	"ExpandPercent", "--expand-threshold-percent", "MinFree", "--expand-min-free",
 	"MaxBlocks", "--expand-max-blocks-per-node", "MaxAddresses", "--max-addresses-per-node",
 	"ReclaimPercent", "--reclaim-threshold-percent", "IdleFor", "--reclaim-idle-for",
-	"PressurePercent", "--reclaim-pressure-percent",
 	"AckHold", "--ack-hold", "AckTimeout", "--ack-timeout",
 )
 
@@ -128,10 +155,10 @@ var policyFlags = strings.NewReplacer(
 func (o *options) validate() error {
 	var p config.Problems
 	s := &o.settings
-	if o.reclaimMode != string(v1alpha1.ReclaimWhenIdle) && o.reclaimMode != string(v1alpha1.ReclaimNever) {
-		p.Bad("reclaim-mode", o.reclaimMode, "must be WhenIdle or Never")
+	if o.reclaimPolicy != string(v1alpha1.ReclaimWhenIdle) && o.reclaimPolicy != string(v1alpha1.ReclaimNever) {
+		p.Bad("reclaim-policy", o.reclaimPolicy, "must be WhenIdle or Never")
 	}
-	s.Defaults.Policy.ReclaimDisabled = o.reclaimMode == string(v1alpha1.ReclaimNever)
+	s.Defaults.Policy.ReclaimDisabled = o.reclaimPolicy == string(v1alpha1.ReclaimNever)
 	if err := s.Defaults.Policy.Validate(); err != nil {
 		p = append(p, errors.New(policyFlags.Replace(err.Error())))
 	}
@@ -146,12 +173,6 @@ func (o *options) validate() error {
 	if s.NodeWorkers < 1 || s.NodeWorkers > 1024 {
 		p.Bad("node-workers", s.NodeWorkers, "must be between 1 and 1024")
 	}
-	if s.ReclaimsPerMinute < 0 {
-		p.Bad("reclaims-per-minute", s.ReclaimsPerMinute, "must be 0 (no limit) or more")
-	}
-	if s.ReclaimsPerMinutePerPool < 0 {
-		p.Bad("reclaims-per-minute-per-pool", s.ReclaimsPerMinutePerPool, "must be 0 (no limit) or more")
-	}
 	o.validateMaintenance(&p)
 	o.validateServing(&p)
 	o.validateNames(&p)
@@ -161,9 +182,6 @@ func (o *options) validate() error {
 // validateMaintenance parses the maintenance windows.
 func (o *options) validateMaintenance(p *config.Problems) {
 	m := &o.settings.Defaults.Maintenance
-	if m.BlocksPerHour < 0 {
-		p.Bad("maintenance-blocks-per-hour", m.BlocksPerHour, "must be 0 (no limit) or more")
-	}
 	var windows []v1alpha1.MaintenanceWindow
 	decoder := json.NewDecoder(strings.NewReader(o.windows))
 	decoder.DisallowUnknownFields()

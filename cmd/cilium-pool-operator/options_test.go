@@ -14,13 +14,18 @@ import (
 // parsed returns the options of a command line.
 func parsed(t *testing.T, args ...string) *options {
 	t.Helper()
-	o := defaultOptions()
-	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	o.addFlags(fs)
-	if err := fs.Parse(args); err != nil {
+	o, err := parse(args)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return o
+}
+
+func parse(args []string) (*options, error) {
+	o := defaultOptions()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o.addFlags(fs)
+	return o, fs.Parse(args)
 }
 
 // Every message names the flag, its value and the allowed values.
@@ -32,9 +37,9 @@ func TestValidate(t *testing.T) {
 		"the defaults":           {},
 		"no metrics, no probes":  {args: []string{"--metrics-bind-address=0", "--health-probe-bind-address=0"}},
 		"IPv6 addresses":         {args: []string{"--metrics-bind-address=[::1]:9870"}},
-		"reclaim switched off":   {args: []string{"--reclaim-mode=Never", "--reclaim-threshold-percent=99"}},
-		"reclaim mode":           {args: []string{"--reclaim-mode=never"}, want: []string{"--reclaim-mode is never", "WhenIdle or Never"}},
-		"no limit on reclaims":   {args: []string{"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0"}},
+		"reclaim switched off":   {args: []string{"--reclaim-policy=Never", "--reclaim-threshold-percent=99"}},
+		"reclaim policy":         {args: []string{"--reclaim-policy=never"}, want: []string{"--reclaim-policy is never", "WhenIdle or Never"}},
+		"no limit on reclaims":   {args: []string{"--reclaims-per-minute=Unlimited", "--reclaims-per-minute-per-pool=Unlimited"}},
 		"expand percent":         {args: []string{"--expand-threshold-percent=101"}, want: []string{"--expand-threshold-percent is 101", "1 to 100"}},
 		"min free":               {args: []string{"--expand-min-free=-1"}, want: []string{"--expand-min-free is -1", "0 or more"}},
 		"min free above the cap": {args: []string{"--expand-min-free=10", "--max-addresses-per-node=10"}, want: []string{"--expand-min-free is 10", "--max-addresses-per-node", "below 10"}},
@@ -47,8 +52,8 @@ func TestValidate(t *testing.T) {
 			want: []string{"--reclaim-threshold-percent is 80", "--expand-threshold-percent (80)", "lower the one or raise the other"},
 		},
 		"idle for":        {args: []string{"--reclaim-idle-for=-1s"}, want: []string{"--reclaim-idle-for is -1s", "0s or more"}},
-		"pressure":        {args: []string{"--reclaim-pressure-percent=101"}, want: []string{"--reclaim-pressure-percent is 101", "0 to 100"}},
-		"blocks per hour": {args: []string{"--maintenance-blocks-per-hour=-1"}, want: []string{"--maintenance-blocks-per-hour is -1", "0 (no limit) or more"}},
+		"pressure":        {args: []string{"--reclaim-pressure-percent=101"}, want: []string{`"101"`, `"--reclaim-pressure-percent"`, "from 1 to 100, or Never"}},
+		"blocks per hour": {args: []string{"--maintenance-blocks-per-hour=-1"}, want: []string{`"-1"`, `"--maintenance-blocks-per-hour"`, "from 1 to 1000000, or Unlimited"}},
 		"windows": {
 			args: []string{`--maintenance-windows=[{"schedule":"0 22 * * *","duration":"6h","timeZone":"Asia/Shanghai"}]`},
 		},
@@ -69,8 +74,8 @@ func TestValidate(t *testing.T) {
 		"settle time":                           {args: []string{"--agent-settle-time=2h"}, want: []string{"--agent-settle-time is 2h0m0s", "between"}},
 		"lease duration":                        {args: []string{"--leader-elect-lease-duration=1s"}, want: []string{"--leader-elect-lease-duration is 1s", "between 3s and 5m0s"}},
 		"workers":                               {args: []string{"--node-workers=0"}, want: []string{"--node-workers is 0", "between 1 and 1024"}},
-		"reclaims":                              {args: []string{"--reclaims-per-minute=-1"}, want: []string{"--reclaims-per-minute is -1", "0 (no limit) or more"}},
-		"reclaims of a pool":                    {args: []string{"--reclaims-per-minute-per-pool=-1"}, want: []string{"--reclaims-per-minute-per-pool is -1"}},
+		"reclaims":                              {args: []string{"--reclaims-per-minute=0"}, want: []string{`"0"`, `"--reclaims-per-minute"`, "or Unlimited"}},
+		"reclaims of a pool":                    {args: []string{"--reclaims-per-minute-per-pool=never"}, want: []string{`"--reclaims-per-minute-per-pool"`}},
 		"certificate unused":                    {args: []string{"--metrics-secure=false", "--metrics-cert-dir=/certs"}, want: []string{"--metrics-cert-dir is /certs", "needs --metrics-secure"}},
 		"metrics address":                       {args: []string{"--metrics-bind-address=9870"}, want: []string{"--metrics-bind-address is 9870", ":port, or 0"}},
 		"probe address":                         {args: []string{"--health-probe-bind-address=x"}, want: []string{"--health-probe-bind-address is x", ":port, or 0"}},
@@ -85,7 +90,10 @@ func TestValidate(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := parsed(t, test.args...).validate()
+			o, err := parse(test.args)
+			if err == nil {
+				err = o.validate()
+			}
 			if (err == nil) != (test.want == nil) {
 				t.Fatalf("got %v", err)
 			}
@@ -125,7 +133,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 // is sound, and a pool without settings is valid. If it is refused, the error names a flag.
 func FuzzOptions(f *testing.F) {
 	for _, s := range []string{
-		"", "--expand-threshold-percent=101", "--reclaim-mode=Never --reclaim-threshold-percent=99", "--reclaim-threshold-percent=80",
+		"", "--expand-threshold-percent=101", "--reclaim-policy=Never --reclaim-threshold-percent=99", "--reclaim-threshold-percent=80",
 		"--agent-selector=app=x,tier!=y --shortage-taint=a/b", "--ack-hold=-1s --ack-timeout=1h", "--expand-min-free=4096 --max-addresses-per-node=4097",
 		"--metrics-bind-address=[::]:1 --health-probe-bind-address=0", "--cooldown=24h --node-gone-cooldown=1s", "--log-level=DPANIC",
 	} {

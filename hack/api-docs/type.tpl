@@ -15,7 +15,7 @@
 {{- if eq . "Required: {}" }}{{ $limits = append $limits "required" -}}
 {{- else if not (or (hasPrefix "Optional" .) (hasPrefix "XValidation" .) (hasPrefix "items:" .) (hasPrefix "Type" .)) }}{{ $limits = append $limits . }}{{ end -}}
 {{- end -}}
-| `{{ .Name }}` _{{ if and (eq (int .Type.Kind) 0) (ne .Type.Name "Duration") }}string{{ else }}{{ markdownRenderType .Type }}{{ end }}_ | {{ markdownRenderFieldDoc .Doc }} | {{ join ", " $limits }} |
+| `{{ .Name }}` _{{ if and (eq (int .Type.Kind) 0) (ne .Type.Name "Duration") }}string{{ else if eq .Type.Name "IntOrString" }}integer or string{{ else }}{{ markdownRenderType .Type }}{{ end }}_ | {{ markdownRenderFieldDoc .Doc }} | {{ join ", " $limits }} |
 {{ end -}}
 {{ end -}}
 {{ end -}}

@@ -25,16 +25,16 @@ type published struct {
 
 	CRDSchemas map[string]string `json:"crd-schemas,omitempty"`
 
-	ExpandPercent   int                  `json:"expand-threshold-percent"`
-	MinFree         int                  `json:"expand-min-free"`
-	MaxBlocks       int                  `json:"expand-max-blocks-per-node"`
-	MaxAddresses    int                  `json:"max-addresses-per-node"`
-	ReclaimMode     v1alpha1.ReclaimMode `json:"reclaim-mode"`
-	ReclaimPercent  int                  `json:"reclaim-threshold-percent"`
-	IdleFor         metav1.Duration      `json:"reclaim-idle-for"`
-	PressurePercent int                  `json:"reclaim-pressure-percent"`
-	PerMinute       int                  `json:"reclaims-per-minute"`
-	PerPool         int                  `json:"reclaims-per-minute-per-pool"`
+	ExpandPercent   int                    `json:"expand-threshold-percent"`
+	MinFree         int                    `json:"expand-min-free"`
+	MaxBlocks       int                    `json:"expand-max-blocks-per-node"`
+	MaxAddresses    int                    `json:"max-addresses-per-node"`
+	ReclaimPolicy   v1alpha1.ReclaimPolicy `json:"reclaim-policy"`
+	ReclaimPercent  int                    `json:"reclaim-threshold-percent"`
+	IdleFor         metav1.Duration        `json:"reclaim-idle-for"`
+	PressurePercent int                    `json:"reclaim-pressure-percent"`
+	PerMinute       int                    `json:"reclaims-per-minute"`
+	PerPool         int                    `json:"reclaims-per-minute-per-pool"`
 
 	Windows       []v1alpha1.MaintenanceWindow `json:"maintenance-windows"`
 	BlocksPerHour int                          `json:"maintenance-blocks-per-hour"`
@@ -73,7 +73,7 @@ func (s *Settings) Publish() (string, error) {
 	body, err := json.Marshal(published{
 		Version: s.Version, Commit: s.Commit, Mode: s.Mode, Paused: s.Paused, Shadow: s.Shadow, AnyMode: s.SkipModeCheck, CRDSchemas: s.CRDSchemas,
 		ExpandPercent: p.ExpandPercent, MinFree: p.MinFree, MaxBlocks: p.MaxBlocks, MaxAddresses: p.MaxAddresses,
-		ReclaimMode: v1alpha1.ReclaimModeOf(p.ReclaimDisabled), ReclaimPercent: p.ReclaimPercent, IdleFor: d(p.IdleFor),
+		ReclaimPolicy: v1alpha1.ReclaimPolicyOf(p.ReclaimDisabled), ReclaimPercent: p.ReclaimPercent, IdleFor: d(p.IdleFor),
 		PressurePercent: p.PressurePercent, PerMinute: s.ReclaimsPerMinute, PerPool: s.ReclaimsPerMinutePerPool,
 		Windows: s.Windows, BlocksPerHour: s.Defaults.Maintenance.BlocksPerHour,
 		AckHold: d(p.AckHold), AckTimeout: d(p.AckTimeout), Cooldown: d(s.Defaults.Cooldown), NodeGoneCooldown: d(s.Defaults.NodeGoneCooldown),
@@ -102,7 +102,7 @@ func ReadPublished(body string) (Settings, error) {
 	s.Version, s.Commit, s.Mode, s.Paused, s.Shadow, s.SkipModeCheck, s.CRDSchemas = p.Version, p.Commit, p.Mode, p.Paused, p.Shadow, p.AnyMode, p.CRDSchemas
 	policy := &s.Defaults.Policy
 	policy.ExpandPercent, policy.MinFree, policy.MaxBlocks, policy.MaxAddresses = p.ExpandPercent, p.MinFree, p.MaxBlocks, p.MaxAddresses
-	policy.ReclaimDisabled, policy.ReclaimPercent, policy.IdleFor = p.ReclaimMode == v1alpha1.ReclaimNever, p.ReclaimPercent, p.IdleFor.Duration
+	policy.ReclaimDisabled, policy.ReclaimPercent, policy.IdleFor = p.ReclaimPolicy == v1alpha1.ReclaimNever, p.ReclaimPercent, p.IdleFor.Duration
 	policy.PressurePercent, policy.AckHold, policy.AckTimeout = p.PressurePercent, p.AckHold.Duration, p.AckTimeout.Duration
 	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool = p.PerMinute, p.PerPool
 	s.Defaults.Maintenance.BlocksPerHour = p.BlocksPerHour

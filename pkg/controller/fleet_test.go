@@ -132,7 +132,7 @@ func newFleet(t *testing.T, elected <-chan struct{}) *fleet {
 		pool.Spec.IPv4.BlockSize, pool.Finalizers = 27, []string{v1alpha1.Finalizer}
 		if pool.Name == "left" {
 			pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "other"}}
-			pool.Spec.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+			pool.Spec.UnselectedNodes.Policy = v1alpha1.UnselectedNodesDrain
 		}
 		f.exists(pool)
 	}

@@ -23,8 +23,8 @@ func FuzzPoolFrom(f *testing.F) {
 		edges := v1alpha1.EdgeIPs{AllowFirstIP: flags&1 != 0, AllowLastIP: flags&2 != 0}
 		spec := v1alpha1.PodIPPoolSpec{
 			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: label}},
-			Expand:       v1alpha1.ExpandPolicy{ThresholdPercent: &expand},
-			Reclaim:      v1alpha1.ReclaimPolicy{ThresholdPercent: &reclaim},
+			Expand:       v1alpha1.Expand{ThresholdPercent: &expand},
+			Reclaim:      v1alpha1.Reclaim{ThresholdPercent: &reclaim},
 		}
 		if v4 != "" {
 			spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: cidrs(strings.Split(v4, ",")...), BlockSize: v4Size, EdgeIPs: edges}

@@ -31,18 +31,16 @@ func (m *Maintenance) Delay(now time.Time) expand.Delay {
 }
 
 // parseMaintenance merges the spec with the defaults.
-func parseMaintenance(spec *v1alpha1.MaintenancePolicy, defaults Maintenance, path *field.Path) Maintenance {
-	if spec.Mode == v1alpha1.MaintenanceUnrestricted {
-		return Maintenance{}
+func parseMaintenance(spec *v1alpha1.Maintenance, defaults Maintenance, path *field.Path) (Maintenance, field.ErrorList) {
+	if spec.Policy == v1alpha1.MaintenanceUnrestricted {
+		return Maintenance{}, nil
 	}
 	m := defaults
-	if spec.BlocksPerHour != nil {
-		m.BlocksPerHour = int(*spec.BlocksPerHour)
-	}
+	problems := setLimit(&m.BlocksPerHour, spec.BlocksPerHour, v1alpha1.Unlimited, 1_000_000, path.Child("blocksPerHour"))
 	if len(spec.Windows) > 0 {
 		m.Windows, m.Problem = WindowsFrom(spec.Windows, path.Child("windows"))
 	}
-	return m
+	return m, problems
 }
 
 // WindowsFrom reads windows. If one is invalid, it returns a set that never opens and

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -33,7 +34,7 @@ func TestMaintenance(t *testing.T) {
 		return expand.Delay{For: expand.WaitWindow, Until: time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC)}
 	}
 	tests := map[string]struct {
-		spec    v1alpha1.MaintenancePolicy
+		spec    v1alpha1.Maintenance
 		flags   crd.Maintenance
 		delay   expand.Delay
 		perHour int
@@ -41,13 +42,14 @@ func TestMaintenance(t *testing.T) {
 	}{
 		"nothing is set":                   {},
 		"by flag":                          {flags: byFlag, delay: closed(22), perHour: 60},
-		"the pool's own windows":           {v1alpha1.MaintenancePolicy{Windows: windows("0 20 * * *")}, byFlag, closed(20), 60, ""},
-		"open now":                         {v1alpha1.MaintenancePolicy{Windows: windows("0 20 * * *", "0 12 * * *")}, byFlag, expand.Delay{}, 60, ""},
-		"the pool's own rate":              {v1alpha1.MaintenancePolicy{BlocksPerHour: ptr[int32](5)}, byFlag, closed(22), 5, ""},
-		"a rate without a limit":           {v1alpha1.MaintenancePolicy{BlocksPerHour: ptr[int32](0)}, byFlag, closed(22), 0, ""},
-		"unrestricted beats windows, rate": {v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceUnrestricted, Windows: windows("0 20 * * *")}, byFlag, expand.Delay{}, 0, ""},
-		"a bad window opens never":         {v1alpha1.MaintenancePolicy{Windows: windows("0 24 * * *")}, byFlag, expand.Delay{For: expand.WaitWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
-		"nor does a good one beside a bad": {v1alpha1.MaintenancePolicy{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Delay{For: expand.WaitWindow}, 0, "spec.maintenance.windows[1]"},
+		"the pool's own windows":           {v1alpha1.Maintenance{Windows: windows("0 20 * * *")}, byFlag, closed(20), 60, ""},
+		"open now":                         {v1alpha1.Maintenance{Windows: windows("0 20 * * *", "0 12 * * *")}, byFlag, expand.Delay{}, 60, ""},
+		"the pool's own rate":              {v1alpha1.Maintenance{BlocksPerHour: new(intstr.FromInt32(5))}, byFlag, closed(22), 5, ""},
+		"a rate without a limit":           {v1alpha1.Maintenance{BlocksPerHour: new(intstr.FromString("Unlimited"))}, byFlag, closed(22), 0, ""},
+		"a rate of 0":                      {v1alpha1.Maintenance{BlocksPerHour: new(intstr.FromInt32(0))}, byFlag, closed(22), 60, `spec.maintenance.blocksPerHour: Invalid value: "0": must be from 1 to 1000000, or Unlimited. Until then the operator uses its default, 60`},
+		"unrestricted beats windows, rate": {v1alpha1.Maintenance{Policy: v1alpha1.MaintenanceUnrestricted, Windows: windows("0 20 * * *")}, byFlag, expand.Delay{}, 0, ""},
+		"a bad window opens never":         {v1alpha1.Maintenance{Windows: windows("0 24 * * *")}, byFlag, expand.Delay{For: expand.WaitWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
+		"nor does a good one beside a bad": {v1alpha1.Maintenance{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Delay{For: expand.WaitWindow}, 0, "spec.maintenance.windows[1]"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +64,7 @@ func TestMaintenance(t *testing.T) {
 			if p.Maintenance.BlocksPerHour != test.perHour {
 				t.Errorf("%d blocks per hour, want %d", p.Maintenance.BlocksPerHour, test.perHour)
 			}
-			problem := p.Maintenance.Problem
+			problem := p.Problem()
 			if (problem != nil) != (test.problem != "") || problem != nil && !strings.Contains(problem.Error(), test.problem) {
 				t.Errorf("problem is %v, want %q", problem, test.problem)
 			}

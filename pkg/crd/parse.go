@@ -77,11 +77,12 @@ func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 		WholeBlocks: d.WholeBlocks,
 		remainder:   spec.ReservedBlockPolicy == v1alpha1.PublishRemainder,
 	}
-	p.DrainUnselected = spec.UnselectedNodes.Mode == v1alpha1.UnselectedNodesDrain
+	p.DrainUnselected = spec.UnselectedNodes.Policy == v1alpha1.UnselectedNodesDrain
 	p.MaxUnselected = int(max(1, ptr.Deref(spec.UnselectedNodes.MaxConcurrent, 1)))
 	policy, problems := parsePolicy(spec, d.Policy, path)
 	p.Policy = policy
-	p.Maintenance = parseMaintenance(&spec.Maintenance, d.Maintenance, path.Child("maintenance"))
+	maintenance, errs := parseMaintenance(&spec.Maintenance, d.Maintenance, path.Child("maintenance"))
+	p.Maintenance, problems = maintenance, append(problems, errs...)
 	p.Cooldown = d.Cooldown
 	problems = append(problems, setCooldown(&p.Cooldown, spec.Cooldown, d, path.Child("cooldown"))...)
 	p.NodeGoneCooldown = max(d.NodeGoneCooldown, p.Cooldown)

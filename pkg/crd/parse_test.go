@@ -28,8 +28,8 @@ func TestPoolFrom(t *testing.T) {
 		},
 		IPv6:     ipv6(122, "fd00:10::/48"),
 		Reserved: reserve("100.66.224.0/28", "100.66.224.16/28", "fd00:10::/64"),
-		Expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](90), MaxBlocksPerNode: ptr[int32](3)},
-		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: ptr[v1alpha1.Duration]("1h"), Mode: v1alpha1.ReclaimNever},
+		Expand:   v1alpha1.Expand{ThresholdPercent: ptr[int32](90), MaxBlocksPerNode: ptr[int32](3)},
+		Reclaim:  v1alpha1.Reclaim{IdleFor: ptr[v1alpha1.Duration]("1h"), Policy: v1alpha1.ReclaimNever},
 		Cooldown: ptr[v1alpha1.Duration]("1h"),
 	})
 	obj.UID, obj.Generation, obj.DeletionTimestamp = "u", 7, ptr(birth(2))
@@ -71,16 +71,16 @@ func TestPoolFrom(t *testing.T) {
 
 // A pool can switch reclaim off, and on if the operator's flags have it off; a pool without the
 // setting follows the flags.
-func TestPoolFromReclaimMode(t *testing.T) {
+func TestPoolFromReclaimPolicy(t *testing.T) {
 	for _, test := range []struct {
-		mode                   v1alpha1.ReclaimMode
+		policy                 v1alpha1.ReclaimPolicy
 		disabledByFlag, wanted bool
 	}{
 		{"", false, false}, {"", true, true},
 		{v1alpha1.ReclaimNever, false, true}, {v1alpha1.ReclaimNever, true, true},
 		{v1alpha1.ReclaimWhenIdle, false, false}, {v1alpha1.ReclaimWhenIdle, true, false},
 	} {
-		spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reclaim: v1alpha1.ReclaimPolicy{Mode: test.mode}}
+		spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reclaim: v1alpha1.Reclaim{Policy: test.policy}}
 		d := defaults()
 		d.Policy.ReclaimDisabled = test.disabledByFlag
 		p, err := crd.PoolFrom(object("p", spec), d)
@@ -88,9 +88,9 @@ func TestPoolFromReclaimMode(t *testing.T) {
 			t.Errorf("%+v: disabled %t, %v", test, p != nil && p.Policy.ReclaimDisabled, err)
 		}
 	}
-	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reclaim: v1alpha1.ReclaimPolicy{Mode: "Sometimes"}}
-	if p := pool(t, spec); p.PolicyProblem == nil || !strings.Contains(p.PolicyProblem.Error(), `spec.reclaim.mode: Unsupported value: "Sometimes"`) {
-		t.Errorf("an unknown mode: %v", p.PolicyProblem)
+	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reclaim: v1alpha1.Reclaim{Policy: "Sometimes"}}
+	if p := pool(t, spec); p.PolicyProblem == nil || !strings.Contains(p.PolicyProblem.Error(), `spec.reclaim.policy: Unsupported value: "Sometimes"`) {
+		t.Errorf("an unknown policy: %v", p.PolicyProblem)
 	}
 }
 

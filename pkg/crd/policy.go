@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -44,17 +45,17 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 
 	expandPath, reclaimPath := path.Child("expand"), path.Child("reclaim")
 	var problems field.ErrorList
-	if bad := refuseUnknown(r.Mode, reclaimPath.Child("mode"), v1alpha1.ReclaimWhenIdle, v1alpha1.ReclaimNever); bad != nil {
+	if bad := refuseUnknown(r.Policy, reclaimPath.Child("policy"), v1alpha1.ReclaimWhenIdle, v1alpha1.ReclaimNever); bad != nil {
 		problems = append(problems, bad)
-	} else if r.Mode != "" {
-		p.ReclaimDisabled = r.Mode == v1alpha1.ReclaimNever
+	} else if r.Policy != "" {
+		p.ReclaimDisabled = r.Policy == v1alpha1.ReclaimNever
 	}
 	for _, errs := range []field.ErrorList{
 		setInt(&p.ExpandPercent, e.ThresholdPercent, 1, 100, expandPath.Child("thresholdPercent")),
 		setInt(&p.MinFree, e.MinFree, 0, 4096, expandPath.Child("minFree")),
 		setInt(&p.MaxBlocks, e.MaxBlocksPerNode, 1, 1024, expandPath.Child("maxBlocksPerNode")),
 		setInt(&p.ReclaimPercent, r.ThresholdPercent, 0, 99, reclaimPath.Child("thresholdPercent")),
-		setInt(&p.PressurePercent, r.PressurePercent, 0, 100, reclaimPath.Child("pressurePercent")),
+		setLimit(&p.PressurePercent, r.PressurePercent, v1alpha1.Never, 100, reclaimPath.Child("pressurePercent")),
 		setDuration(&p.IdleFor, r.IdleFor, maxIdleFor, reclaimPath.Child("idleFor")),
 	} {
 		problems = append(problems, errs...)
@@ -74,24 +75,22 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 func (p *Pool) Effective() *v1alpha1.EffectivePolicy {
 	number := func(n int) *int32 { return new(int32(n)) } // all within the API's bounds
 	is := &v1alpha1.EffectivePolicy{
-		Expand: v1alpha1.ExpandPolicy{
+		Expand: v1alpha1.Expand{
 			ThresholdPercent: number(p.Policy.ExpandPercent), MinFree: number(p.Policy.MinFree), MaxBlocksPerNode: number(p.Policy.MaxBlocks),
 		},
-		Reclaim: v1alpha1.ReclaimPolicy{
-			Mode: v1alpha1.ReclaimModeOf(p.Policy.ReclaimDisabled), ThresholdPercent: number(p.Policy.ReclaimPercent),
-			IdleFor: new(v1alpha1.NewDuration(p.Policy.IdleFor)), PressurePercent: number(p.Policy.PressurePercent),
+		Reclaim: v1alpha1.Reclaim{
+			Policy: v1alpha1.ReclaimPolicyOf(p.Policy.ReclaimDisabled), ThresholdPercent: number(p.Policy.ReclaimPercent),
+			IdleFor: new(v1alpha1.NewDuration(p.Policy.IdleFor)), PressurePercent: limit(p.Policy.PressurePercent, v1alpha1.Never),
 		},
-		Maintenance:     v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceScheduled},
-		UnselectedNodes: v1alpha1.UnselectedNodesPolicy{Mode: v1alpha1.UnselectedNodesRetain, MaxConcurrent: number(p.MaxUnselected)},
+		Maintenance:     v1alpha1.Maintenance{Policy: v1alpha1.MaintenanceScheduled, BlocksPerHour: limit(p.Maintenance.BlocksPerHour, v1alpha1.Unlimited)},
+		UnselectedNodes: v1alpha1.UnselectedNodes{Policy: v1alpha1.UnselectedNodesRetain, MaxConcurrent: number(p.MaxUnselected)},
 		Cooldown:        v1alpha1.NewDuration(p.Cooldown),
 	}
 	if p.DrainUnselected {
-		is.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+		is.UnselectedNodes.Policy = v1alpha1.UnselectedNodesDrain
 	}
-	if p.Maintenance.BlocksPerHour > 0 {
-		is.Maintenance.BlocksPerHour = number(p.Maintenance.BlocksPerHour)
-	} else if p.Maintenance.Windows == nil {
-		is.Maintenance.Mode = v1alpha1.MaintenanceUnrestricted
+	if p.Maintenance.BlocksPerHour == 0 && p.Maintenance.Windows == nil {
+		is.Maintenance.Policy = v1alpha1.MaintenanceUnrestricted
 	}
 	for _, w := range p.Maintenance.Windows.Windows() {
 		is.Maintenance.Windows = append(is.Maintenance.Windows, v1alpha1.MaintenanceWindow{
@@ -129,6 +128,28 @@ func setInt(to *int, from *int32, lowest, highest int32, path *field.Path) field
 	}
 	*to = int(*from)
 	return nil
+}
+
+// setLimit sets a number from 1 to highest, or 0 for the word.
+func setLimit(to *int, from *intstr.IntOrString, word string, highest int32, path *field.Path) field.ErrorList {
+	switch {
+	case from == nil:
+	case *from == intstr.FromString(word):
+		*to = 0
+	case from.Type != intstr.Int || from.IntVal < 1 || from.IntVal > highest:
+		return field.ErrorList{field.Invalid(path, from.String(), fmt.Sprintf("must be from 1 to %d, or %s. Until then the operator uses its default, %s", highest, word, limit(*to, word)))}
+	default:
+		*to = from.IntValue()
+	}
+	return nil
+}
+
+// limit is the reverse of setLimit.
+func limit(n int, word string) *intstr.IntOrString {
+	if n == 0 {
+		return new(intstr.FromString(word))
+	}
+	return new(intstr.FromInt32(int32(n))) // within the API's bounds
 }
 
 func setDuration(to *time.Duration, from *v1alpha1.Duration, highest time.Duration, path *field.Path) field.ErrorList {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -17,61 +18,61 @@ import (
 // valid policy, and reports that.
 func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 	tests := map[string]struct {
-		expand   v1alpha1.ExpandPolicy
-		reclaim  v1alpha1.ReclaimPolicy
+		expand   v1alpha1.Expand
+		reclaim  v1alpha1.Reclaim
 		defaults func(*expand.Policy)
 		want     func(*expand.Policy) // from the defaults
 		problems []string
 	}{
 		"sound": {
-			expand: v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](60)},
+			expand: v1alpha1.Expand{ThresholdPercent: ptr[int32](60)},
 			want:   func(p *expand.Policy) { p.ExpandPercent = 60 },
 		},
 		"expand meets the flag of reclaim": {
-			expand: v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](50)},
+			expand: v1alpha1.Expand{ThresholdPercent: ptr[int32](50)},
 			want:   func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 50, 20 },
 		},
 		"reclaim above the flag of expand": {
-			reclaim: v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](85)},
+			reclaim: v1alpha1.Reclaim{ThresholdPercent: ptr[int32](85)},
 			want:    func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 100, 85 },
 		},
 		"reclaim above expand": {
-			expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](40)},
-			reclaim:  v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](60)},
+			expand:   v1alpha1.Expand{ThresholdPercent: ptr[int32](40)},
+			reclaim:  v1alpha1.Reclaim{ThresholdPercent: ptr[int32](60)},
 			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 40, 39 },
 			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 60: must be below expand.thresholdPercent, which is 40, or"},
 		},
 		"flags that contradict each other, as reclaim is disabled by flag": {
-			reclaim:  v1alpha1.ReclaimPolicy{Mode: v1alpha1.ReclaimWhenIdle},
+			reclaim:  v1alpha1.Reclaim{Policy: v1alpha1.ReclaimWhenIdle},
 			defaults: func(p *expand.Policy) { p.ReclaimDisabled, p.ReclaimPercent = true, 90 },
 			want:     func(p *expand.Policy) { p.ReclaimDisabled, p.ReclaimPercent = false, 79 },
 			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 90: must be below expand.thresholdPercent, which is 80, or"},
 		},
 		"a flag was changed": {
-			expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](60)},
+			expand:   v1alpha1.Expand{ThresholdPercent: ptr[int32](60)},
 			defaults: func(p *expand.Policy) { p.ReclaimPercent = 70 },
 			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 60, 50 },
 		},
 		"the lowest threshold there is": {
-			expand: v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](1)},
+			expand: v1alpha1.Expand{ThresholdPercent: ptr[int32](1)},
 			want:   func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 1, 0 },
 		},
 		"the highest threshold there is": {
-			reclaim: v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](99)},
+			reclaim: v1alpha1.Reclaim{ThresholdPercent: ptr[int32](99)},
 			want:    func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 100, 99 },
 		},
 		"as many free addresses as fit": {
-			expand: v1alpha1.ExpandPolicy{MinFree: ptr[int32](4095)},
+			expand: v1alpha1.Expand{MinFree: ptr[int32](4095)},
 			want:   func(p *expand.Policy) { p.MinFree = 4095 },
 		},
 		"free addresses beyond the operator's limit": {
-			expand:   v1alpha1.ExpandPolicy{MinFree: ptr[int32](4096)},
+			expand:   v1alpha1.Expand{MinFree: ptr[int32](4096)},
 			want:     func(p *expand.Policy) { p.MinFree = 4095 },
 			problems: []string{"spec.expand.minFree: Invalid value: 4096: must be below --max-addresses-per-node, which is 4096: lower it or raise the flag. Until then the operator uses 4095"},
 		},
 		"out of bounds, as in an object older than the bounds": {
-			expand:  v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](0), MinFree: ptr[int32](-1), MaxBlocksPerNode: ptr[int32](1025)},
-			reclaim: v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](100), IdleFor: ptr[v1alpha1.Duration]("-1s")},
+			expand:  v1alpha1.Expand{ThresholdPercent: ptr[int32](0), MinFree: ptr[int32](-1), MaxBlocksPerNode: ptr[int32](1025)},
+			reclaim: v1alpha1.Reclaim{ThresholdPercent: ptr[int32](100), IdleFor: ptr[v1alpha1.Duration]("-1s")},
 			problems: []string{
 				"spec.expand.thresholdPercent: Invalid value: 0: must be from 1 to 100. Until then the operator uses its default, 80",
 				"spec.expand.minFree: Invalid value: -1: must be from 0 to 4096",
@@ -150,10 +151,10 @@ func TestEffectivePolicyIsASpec(t *testing.T) {
 	for name, edit := range map[string]func(*v1alpha1.PodIPPoolSpec, *crd.Defaults){
 		"defaults": func(*v1alpha1.PodIPPoolSpec, *crd.Defaults) {},
 		"a spec with all values": func(s *v1alpha1.PodIPPoolSpec, _ *crd.Defaults) {
-			s.Expand = v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](60), MinFree: ptr[int32](0), MaxBlocksPerNode: ptr[int32](3)}
-			s.Reclaim = v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](0), IdleFor: new(v1alpha1.Duration("90s")), PressurePercent: ptr[int32](0), Mode: v1alpha1.ReclaimNever}
-			s.Maintenance = v1alpha1.MaintenancePolicy{Windows: []v1alpha1.MaintenanceWindow{night, {Schedule: "@daily", Duration: "30m"}}, BlocksPerHour: ptr[int32](7)}
-			s.UnselectedNodes = v1alpha1.UnselectedNodesPolicy{Mode: v1alpha1.UnselectedNodesDrain, MaxConcurrent: ptr[int32](5)}
+			s.Expand = v1alpha1.Expand{ThresholdPercent: ptr[int32](60), MinFree: ptr[int32](0), MaxBlocksPerNode: ptr[int32](3)}
+			s.Reclaim = v1alpha1.Reclaim{ThresholdPercent: ptr[int32](0), IdleFor: new(v1alpha1.Duration("90s")), PressurePercent: new(intstr.FromString("Never")), Policy: v1alpha1.ReclaimNever}
+			s.Maintenance = v1alpha1.Maintenance{Windows: []v1alpha1.MaintenanceWindow{night, {Schedule: "@daily", Duration: "30m"}}, BlocksPerHour: new(intstr.FromInt32(7))}
+			s.UnselectedNodes = v1alpha1.UnselectedNodes{Policy: v1alpha1.UnselectedNodesDrain, MaxConcurrent: ptr[int32](5)}
 			s.Cooldown = new(v1alpha1.Duration("0s"))
 		},
 		"flags": func(_ *v1alpha1.PodIPPoolSpec, d *crd.Defaults) {
@@ -162,7 +163,7 @@ func TestEffectivePolicyIsASpec(t *testing.T) {
 		},
 		"against the flags": func(s *v1alpha1.PodIPPoolSpec, d *crd.Defaults) {
 			d.Policy.ReclaimDisabled, d.Maintenance.BlocksPerHour = true, 9
-			s.Reclaim.Mode, s.Maintenance.Mode = v1alpha1.ReclaimWhenIdle, v1alpha1.MaintenanceUnrestricted
+			s.Reclaim.Policy, s.Maintenance.Policy = v1alpha1.ReclaimWhenIdle, v1alpha1.MaintenanceUnrestricted
 		},
 		"thresholds that contradict each other": func(s *v1alpha1.PodIPPoolSpec, _ *crd.Defaults) {
 			s.Expand.ThresholdPercent, s.Reclaim.ThresholdPercent = ptr[int32](40), ptr[int32](60)

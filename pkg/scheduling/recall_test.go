@@ -160,7 +160,7 @@ func TestRecall(t *testing.T) {
 			n.DeletionTimestamp = &at
 		}, x)}, ""},
 		"reclaim is disabled": {[]spoil{first("x"), set(fixtures.Edited(tight("p", "10.0.0.0/28", "10.0.1.0/29"), func(s *v1alpha1.PodIPPoolSpec) {
-			s.Reclaim.Mode = v1alpha1.ReclaimNever
+			s.Reclaim.Policy = v1alpha1.ReclaimNever
 		}))}, ""},
 	}
 	for name, test := range tests {

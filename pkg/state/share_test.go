@@ -23,7 +23,7 @@ import (
 func inZone(zone string, ranges ...string) *v1alpha1.PodIPPool {
 	return fixtures.Edited(fixtures.PodIPPool(zone, 1, ranges...), func(s *v1alpha1.PodIPPoolSpec) {
 		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}
-		s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+		s.UnselectedNodes.Policy = v1alpha1.UnselectedNodesDrain
 	})
 }
 
@@ -39,7 +39,7 @@ func TestRequest(t *testing.T) {
 		return func(_ *Cluster, n *corev1.Node) { n.Labels["zone"] = zone }
 	}
 	retains := func(c *Cluster, _ *corev1.Node) {
-		c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }))
+		c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Policy = v1alpha1.UnselectedNodesRetain }))
 	}
 	unpublished := func(c *Cluster, _ *corev1.Node) {
 		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "9")))

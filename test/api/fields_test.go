@@ -28,7 +28,7 @@ func TestEveryFieldIsBoundedAndTried(t *testing.T) {
 		visit("", d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], func(field string, p apiextensionsv1.JSONSchemaProps) {
 			bounded := map[string]bool{
 				"object": p.AdditionalProperties == nil || p.MaxProperties != nil, "boolean": true, "array": p.MaxItems != nil,
-				"integer": p.Minimum != nil && p.Maximum != nil, "string": p.MaxLength != nil || len(p.Enum) > 0,
+				"": p.XIntOrString && len(p.XValidations) > 0, "integer": p.Minimum != nil && p.Maximum != nil, "string": p.MaxLength != nil || len(p.Enum) > 0,
 			}
 			if !bounded[p.Type] {
 				t.Errorf("%s of a %s has no bounds", field, d.Spec.Names.Kind)

@@ -14,13 +14,14 @@ func TestPoolMaintenance(t *testing.T) {
 		zone     = "timeZone must be a name of the tz database"
 	)
 	tests := map[string]struct{ maintenance, want string }{
-		"all of it":            {"{windows: [{schedule: '0 22 * * mon-fri', duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 120, mode: Unrestricted}", ""},
+		"all of it":            {"{windows: [{schedule: '0 22 * * mon-fri', duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 120, policy: Unrestricted}", ""},
 		"words, lists, steps":  {"{windows: [{schedule: '@daily', duration: 1m}, {schedule: '*/5 1,2 1-7 * sun', duration: 168h, timeZone: Etc/GMT+8}]}", ""},
 		"nothing":              {"{}", ""},
-		"no rate":              {"{blocksPerHour: 0}", ""},
-		"rate of -1":           {"{blocksPerHour: -1}", "spec.maintenance.blocksPerHour"},
+		"no rate":              {"{blocksPerHour: Unlimited}", ""},
+		"rate of 0":            {"{blocksPerHour: 0}", "spec.maintenance.blocksPerHour: Invalid value: 0: blocksPerHour must be a number from 1 to 1000000, or Unlimited; to stop all change set paused: true"},
+		"rate of 120, quoted":  {"{blocksPerHour: '120'}", "spec.maintenance.blocksPerHour"},
 		"rate too high":        {"{blocksPerHour: 1000001}", "spec.maintenance.blocksPerHour"},
-		"another mode":         {"{mode: Never}", "spec.maintenance.mode: Unsupported value"},
+		"another policy":       {"{policy: Never}", "spec.maintenance.policy: Unsupported value"},
 		"too many windows":     {"{windows: [" + strings.Repeat("{schedule: '@daily', duration: 1h}, ", 17) + "]}", "spec.maintenance.windows: Too many: 17"},
 		"no schedule":          {"{windows: [{duration: 6h}]}", "spec.maintenance.windows[0].schedule: Required value"},
 		"no duration":          {"{windows: [{schedule: '0 22 * * *'}]}", "spec.maintenance.windows[0].duration: Required value"},

@@ -8,12 +8,12 @@ import (
 
 func TestUnselectedNodes(t *testing.T) {
 	tests := map[string]struct{ policy, want string }{
-		"all of it":    {"{mode: Drain, maxConcurrent: 5}", ""},
-		"nothing":      {"{}", ""},
-		"retain":       {"{mode: Retain}", ""},
-		"another mode": {"{mode: Evict}", "spec.unselectedNodes.mode: Unsupported value"},
-		"none at all":  {"{mode: Drain, maxConcurrent: 0}", "spec.unselectedNodes.maxConcurrent"},
-		"too many":     {"{mode: Drain, maxConcurrent: 100001}", "spec.unselectedNodes.maxConcurrent"},
+		"all of it":      {"{policy: Drain, maxConcurrent: 5}", ""},
+		"nothing":        {"{}", ""},
+		"retain":         {"{policy: Retain}", ""},
+		"another policy": {"{policy: Evict}", "spec.unselectedNodes.policy: Unsupported value"},
+		"none at all":    {"{policy: Drain, maxConcurrent: 0}", "spec.unselectedNodes.maxConcurrent"},
+		"too many":       {"{policy: Drain, maxConcurrent: 100001}", "spec.unselectedNodes.maxConcurrent"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

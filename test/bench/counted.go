@@ -43,7 +43,7 @@ const (
 // unpaced is the operator with all waits of a reclaim zero and no pacing.
 func unpaced() contender {
 	return operator("--reclaim-idle-for=0s", "--ack-hold=0s", "--cooldown=0s",
-		"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0", "--agent-settle-time=0s")
+		"--reclaims-per-minute=Unlimited", "--reclaims-per-minute-per-pool=Unlimited", "--agent-settle-time=0s")
 }
 
 // reclaimRun edits the pool so that every node returns one of its two blocks.

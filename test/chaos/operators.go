@@ -41,7 +41,7 @@ func operatorFlags(kubeconfig string, s settings) []string {
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--reclaim-idle-for=2s", "--ack-hold=500ms", "--ack-timeout=4s", "--agent-settle-time=1s",
 		"--cooldown=" + s.mode.cooldown().String(), "--node-gone-cooldown=" + max(nodeGone, s.mode.cooldown()).String(),
-		"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0",
+		"--reclaims-per-minute=Unlimited", "--reclaims-per-minute-per-pool=Unlimited",
 	}, s.mode.operatorFlags()...)
 }
 

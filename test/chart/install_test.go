@@ -32,7 +32,7 @@ pools:
   beijing:
     nodeSelector: {matchLabels: {topology.kubernetes.io/zone: beijing}}
     ipv4: {blockSize: 28, cidrs: [{cidr: 100.66.224.0/26}]}
-reclaim: {mode: Never}
+reclaim: {policy: Never}
 cooldown: 1s
 nodeGoneCooldown: 1s
 nodes: {shortageTaint: cilium-pool.io/no-addresses}

@@ -77,7 +77,7 @@ func TestRangeTakenOutOutsideOfTheWindow(t *testing.T) {
 		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.WaitsFor+"Window"
 	})
 	e.hasBlocks("n1", 1)
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Maintenance = v1alpha1.MaintenancePolicy{} })
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Maintenance = v1alpha1.Maintenance{} })
 	e.awaitBlocks("a replacement is there", "n1", 1, many, inCIDR("10.2.0.0/24"))
 	e.running("load", 10)
 	e.DeletePods("load", nil)

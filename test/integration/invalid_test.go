@@ -64,7 +64,7 @@ func TestWrongMinFreeStopsNoNode(t *testing.T) {
 func TestBlockMadeByHandIsPinned(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reclaim.Mode = v1alpha1.ReclaimNever }, "10.1.0.0/24")
+	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reclaim.Policy = v1alpha1.ReclaimNever }, "10.1.0.0/24")
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.Create(&v1alpha1.PodIPBlock{

@@ -36,7 +36,7 @@ func moveOff(seed uint64, c *world.Config) {
 	r := rand.New(rand.NewPCG(seed, 16))
 	for _, p := range c.Pools {
 		if p.Spec.NodeSelector != nil {
-			p.Spec.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+			p.Spec.UnselectedNodes.Policy = v1alpha1.UnselectedNodesDrain
 			p.Spec.UnselectedNodes.MaxConcurrent = []*int32{nil, ptr.To[int32](2)}[r.IntN(2)]
 		}
 	}

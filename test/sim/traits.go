@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -129,20 +129,20 @@ func (t traits) maintain(seed uint64, c *world.Config) {
 	r := rand.New(rand.NewPCG(seed, 6))
 	m := &world.Maintenance{Cordons: t.has(pressure)}
 	c.Maintenance = m
-	var edits []v1alpha1.MaintenancePolicy
+	var edits []v1alpha1.Maintenance
 	for range 3 {
-		p := v1alpha1.MaintenancePolicy{}
+		p := v1alpha1.Maintenance{}
 		if t.has(windows) {
 			p.Windows = someWindows(r)
 		}
 		if t.has(pace) {
-			p.BlocksPerHour = []*int32{nil, ptr.To[int32](6), ptr.To[int32](30), ptr.To[int32](120)}[r.IntN(4)]
+			p.BlocksPerHour = []*intstr.IntOrString{nil, new(intstr.FromInt32(6)), new(intstr.FromInt32(30)), new(intstr.FromInt32(120))}[r.IntN(4)]
 		}
 		edits = append(edits, p)
 	}
 	if t.has(windows) || t.has(pace) {
 		c.Faults |= world.PoolEdits
-		m.Longest, m.Edits = 27*time.Minute, slices.Concat(edits, []v1alpha1.MaintenancePolicy{{Mode: v1alpha1.MaintenanceUnrestricted}})
+		m.Longest, m.Edits = 27*time.Minute, slices.Concat(edits, []v1alpha1.Maintenance{{Policy: v1alpha1.MaintenanceUnrestricted}})
 		switch r.IntN(3) {
 		case 0:
 			m.Flags = edits[0]

@@ -111,7 +111,7 @@ and operator could wait for each other for ever. No effect: any.
 - --expand-threshold-percent={{ .Values.expand.thresholdPercent }}
 - --expand-min-free={{ .Values.expand.minFree }}
 - --expand-max-blocks-per-node={{ .Values.expand.maxBlocksPerNode }}
-- --reclaim-mode={{ .Values.reclaim.mode }}
+- --reclaim-policy={{ .Values.reclaim.policy }}
 - --reclaim-threshold-percent={{ .Values.reclaim.thresholdPercent }}
 - --reclaim-idle-for={{ .Values.reclaim.idleFor }}
 - --reclaim-pressure-percent={{ .Values.reclaim.pressurePercent }}

@@ -98,7 +98,7 @@ func TestReconcileCarriesOn(t *testing.T) {
 			one, true, "",
 		},
 		"a drain": {
-			[]client.Object{fixtures.Draining(v1alpha1.MaintenancePolicy{}), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), one...), inService("10.0.0.0/30"), inService("10.0.1.0/30")},
+			[]client.Object{fixtures.Draining(v1alpha1.Maintenance{}), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), one...), inService("10.0.0.0/30"), inService("10.0.1.0/30")},
 			[]string{"update PodIPBlock status"}, "", slices.Concat(one, pair, []string{"10.0.1.5", "10.0.1.6"}), true, "",
 		},
 		"a block to restore": {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -60,7 +61,7 @@ func TestDrainWaitsForItsWindow(t *testing.T) {
 // blocks even if another pool rules the node.
 func TestWaysPastAWindow(t *testing.T) {
 	anytime, old := fixtures.Nightly(), fixtures.Draining(fixtures.Nightly())
-	anytime.Mode = v1alpha1.MaintenanceUnrestricted
+	anytime.Policy = v1alpha1.MaintenanceUnrestricted
 	old.Spec.IPv4.CIDRs[0].AllocationPolicy, old.Finalizers = v1alpha1.AllocationAllocate, []string{v1alpha1.Finalizer}
 	second := func(i int, b *v1alpha1.PodIPBlock) client.Object {
 		if i == 1 {
@@ -98,8 +99,8 @@ func TestWaysPastAWindow(t *testing.T) {
 }
 
 func TestDrainsTakeTurns(t *testing.T) {
-	one := int32(1)
-	b := newBed(t, threeBlocks(fixtures.Draining(v1alpha1.MaintenancePolicy{BlocksPerHour: &one}), asIs)...)
+	one := intstr.FromInt32(1)
+	b := newBed(t, threeBlocks(fixtures.Draining(v1alpha1.Maintenance{BlocksPerHour: &one}), asIs)...)
 	for hour := range 3 {
 		b.settleAt(time.Duration(hour)*time.Hour + time.Second)
 		all := strings.Join(b.phases(), "\n")
@@ -138,7 +139,7 @@ func TestReclaimWaitsForItsWindow(t *testing.T) {
 // A refused reclaim does not count towards its pool's hourly limit, so the next attempt begins it. A
 // reclaim with a lost response may have begun, so it counts.
 func TestReclaimTakesATurn(t *testing.T) {
-	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	one, pool := intstr.FromInt32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	t.Run("refused", func(t *testing.T) {
 		b := reclaimable(t, pool)
@@ -208,7 +209,7 @@ func TestPressureShortensTheWait(t *testing.T) {
 // unselecting is a pool that selects neither n nor m, and drains their blocks.
 func unselecting(edits ...func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
 	return fixtures.Edited(elsewherePool(), func(s *v1alpha1.PodIPPoolSpec) {
-		s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+		s.UnselectedNodes.Policy = v1alpha1.UnselectedNodesDrain
 		for _, edit := range edits {
 			edit(s)
 		}
@@ -273,7 +274,7 @@ func TestNodesThatDoNotMove(t *testing.T) {
 	for name, objects := range map[string][]client.Object{
 		"a closed window": moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.Maintenance = fixtures.Nightly() }), asIs),
 		"a paused node":   paused,
-		"retained":        moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }), asIs),
+		"retained":        moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Policy = v1alpha1.UnselectedNodesRetain }), asIs),
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, objects...)
@@ -309,7 +310,7 @@ func TestNodesThatDoNotMove(t *testing.T) {
 func TestFirstBlocksDoNotWaitToMove(t *testing.T) {
 	p := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: metav1.LabelSelectorOpDoesNotExist}}}
-	p.Spec.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+	p.Spec.UnselectedNodes.Policy = v1alpha1.UnselectedNodesDrain
 	other := inService("10.0.0.12/30")
 	other.Spec.NodeName, other.Finalizers = "m", nil
 	crd.SetBlockPhase(other, ipalloc.Draining, expand.NodeUnselected, "x", fixtures.Noon())

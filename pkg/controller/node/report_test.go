@@ -129,7 +129,7 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 
 // What a drain waits for is reported once, in the block's status and by an event, until that changes.
 func TestWaitsAreReportedOnce(t *testing.T) {
-	b := newBed(t, threeBlocks(fixtures.Draining(v1alpha1.MaintenancePolicy{}), asIs)...)
+	b := newBed(t, threeBlocks(fixtures.Draining(v1alpha1.Maintenance{}), asIs)...)
 	pod := state.ReadPod(fixtures.Pod("web", "uid", "n", "10.0.0.1"))
 	b.r.Pods.Set(pod, fixtures.Noon())
 	for range 3 {

@@ -16,7 +16,7 @@ func TestWindowCondition(t *testing.T) {
 	bad := fixtures.Nightly()
 	bad.Windows[0].TimeZone = "Asia/Peking"
 	tests := map[string]struct {
-		policy  v1alpha1.MaintenancePolicy
+		policy  v1alpha1.Maintenance
 		at      time.Duration // after noon
 		status  metav1.ConditionStatus
 		reason  string

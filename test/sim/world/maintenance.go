@@ -13,9 +13,9 @@ import (
 // Maintenance limits the times at which blocks drain.
 type Maintenance struct {
 	// Flags is the policy that the operators' flags set for all pools.
-	Flags v1alpha1.MaintenancePolicy
+	Flags v1alpha1.Maintenance
 	// Edits are the users' settings of the first pool, one after the other.
-	Edits []v1alpha1.MaintenancePolicy
+	Edits []v1alpha1.Maintenance
 	// Longest is the longest wait of a block for a window or its turn, if one ever comes.
 	Longest time.Duration
 	// Cordons: users cordon nodes.
@@ -31,13 +31,13 @@ func (m *Maintenance) apply(d *crd.Defaults) {
 		d.Maintenance.Windows, d.Maintenance.Problem = crd.WindowsFrom(m.Flags.Windows, nil)
 	}
 	if m.Flags.BlocksPerHour != nil {
-		d.Maintenance.BlocksPerHour = int(*m.Flags.BlocksPerHour)
+		d.Maintenance.BlocksPerHour = m.Flags.BlocksPerHour.IntValue()
 	}
 }
 
 // shut reports whether no window of a pool ever opens.
 func (m *Maintenance) shut(pool *v1alpha1.PodIPPool) bool {
-	if m == nil || pool.Spec.Maintenance.Mode == v1alpha1.MaintenanceUnrestricted {
+	if m == nil || pool.Spec.Maintenance.Policy == v1alpha1.MaintenanceUnrestricted {
 		return false
 	}
 	specs := pool.Spec.Maintenance.Windows

@@ -300,7 +300,7 @@ func (u *poolUsers) openAll() bool {
 		}
 		any = true
 		pool = pool.DeepCopy()
-		pool.Spec.Maintenance = v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceUnrestricted}
+		pool.Spec.Maintenance = v1alpha1.Maintenance{Policy: v1alpha1.MaintenanceUnrestricted}
 		u.must(u.api.Update(pool, false))
 	}
 	return any
@@ -309,7 +309,7 @@ func (u *poolUsers) openAll() bool {
 // enableSelectors enables making the selectors of pools invalid, and valid again.
 func (u *poolUsers) enableSelectors() {
 	for _, pool := range u.cfg.Pools {
-		if pool.Spec.UnselectedNodes.Mode == v1alpha1.UnselectedNodesDrain {
+		if pool.Spec.UnselectedNodes.Policy == v1alpha1.UnselectedNodesDrain {
 			u.canIf(PoolEdits, PoolEdit, people, "selector="+pool.Name)
 		}
 	}
