@@ -28,6 +28,9 @@ const (
 	// PoolFamiliesServed is False while agents of nodes that hold blocks of the pool do
 	// not run a family that it has, and absent where that was never so.
 	PoolFamiliesServed = "FamiliesServed"
+	// BlockPublished is True while the CiliumNode of a block's node has the block, and absent
+	// before that was observed.
+	BlockPublished = "Published"
 	// BlockDraining is True while a block is being emptied, and False while it
 	// should be but has not begun, as its pool's maintenance does not let it.
 	BlockDraining = "Draining"

@@ -26,9 +26,7 @@ type PodIPBlock struct {
 	// spec says who holds which addresses. Immutable but for drain.
 	// +required
 	Spec PodIPBlockSpec `json:"spec"`
-	// status says whether the block is in service. A claim stores none of it: the API server fills
-	// in that it is.
-	// +kubebuilder:default={}
+	// status is the state that the operator observes.
 	// +optional
 	Status PodIPBlockStatus `json:"status,omitzero"`
 }
@@ -83,15 +81,15 @@ type PodIPBlockSpec struct {
 // PodIPBlockStatus is a convenience: the operator can lose it and do no harm.
 type PodIPBlockStatus struct {
 	// phase sums up the conditions: InService until the block drains, Draining until none of its
-	// addresses is published, CoolingDown until it is deleted. More phases may come. To wait for a
-	// block in service: kubectl wait --for=jsonpath='{.status.phase}'=InService.
-	// +kubebuilder:default=InService
+	// addresses is published, CoolingDown until it is deleted. Absent: just claimed. More phases
+	// may come.
 	// +optional
 	Phase BlockPhase `json:"phase,omitempty"`
 
-	// conditions: Draining, then CoolingDown, each with the reason and since
+	// conditions: Published, then Draining, then CoolingDown, each with the reason and since
 	// when; Draining is False while the block must leave and has not begun to;
-	// Conflict where the block overlaps an older one.
+	// Conflict where the block overlaps an older one. To wait until a node has its addresses:
+	// kubectl wait --for=condition=Published.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -160,6 +158,16 @@ const (
 
 // WaitsFor begins the reasons of the condition Draining while it is False; status.waitsFor follows.
 const WaitsFor = "WaitsFor"
+
+// Reasons of the conditions Published and Conflict.
+const (
+	// PublishedInSpec: its node's CiliumNode has the block, or in kubernetes mode the Node.
+	PublishedInSpec = "InSpec"
+	// PublishedNotInSpec: it has not.
+	PublishedNotInSpec = "NotInSpec"
+	// ConflictOverlap: it shares addresses with another block.
+	ConflictOverlap = "Overlap"
+)
 
 // Reasons of the condition CoolingDown.
 const (

@@ -170,6 +170,9 @@ func (v *View) InUse() []netip.Addr {
 // Lists reports whether podCIDRs names cidr.
 func (v *View) Lists(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
 
+// HasBlock reports whether the CiliumNode has a block, in any of Cilium's pools.
+func (v *View) HasBlock(cidr netip.Prefix) bool { return v != nil && slices.Contains(v.Listed(), cidr) }
+
 // Publishes reports whether pods may get addr from the agent.
 func (v *View) Publishes(addr netip.Addr) bool {
 	if v.BlockAssignment != nil {

@@ -39,6 +39,7 @@ type Operator struct {
 	Pool       *pool.Reconciler
 	Block      *block.Reconciler
 	Pin        *pin.Reconciler
+	Publisher  *block.Publisher
 	CiliumPool *ciliumpool.Reconciler // of multi-pool mode
 	// Unscheduled is for Nodes that offer addresses to the scheduler.
 	Unscheduled *unscheduled.Reconciler
@@ -103,6 +104,9 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 		Pin: &pin.Reconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Events: recorder, Shared: all.shared, Clock: c.Clock,
 			Paused: s.Paused || s.Shadow,
+		},
+		Publisher: &block.Publisher{
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Shared: all.shared, Clock: c.Clock, Paused: s.Paused || s.Shadow,
 		},
 		CiliumPool: &ciliumpool.Reconciler{
 			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Events: recorder, Shared: all.shared,

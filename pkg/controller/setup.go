@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -37,6 +38,7 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 	if err != nil {
 		return err
 	}
+	o.Publisher.Pace = rate.NewLimiter(publishedPerSecond, publishedPerSecond).Wait
 	feed := o.Feed
 	feed.Cache, feed.Elected = mgr.GetCache(), mgr.Elected()
 	prerequisites := Prerequisites{
@@ -110,6 +112,10 @@ func addChecks(mgr manager.Manager, o *Operator, s config.Settings) error {
 // for the statuses of 200 pools.
 const PoolWorkers = 8
 
+// publishedPerSecond is the rate of the writes of conditions Published. At 5,000 nodes that join at
+// once, or that an operator without the condition left, they take minutes beside the claims.
+const publishedPerSecond = 50
+
 // worker is a controller and its parts.
 type worker struct {
 	name       string
@@ -126,6 +132,7 @@ func controllersOf(o *Operator, s config.Settings) []worker {
 		{name: "pool", source: o.Feed.Source(informer.PoolQueue), reconciler: o.Pool, workers: PoolWorkers},
 		{name: "block", source: o.Feed.Source(informer.BlockQueue), reconciler: o.Block, workers: 1},
 		{name: "pin", source: o.Feed.Source(informer.PinQueue), reconciler: o.Pin, workers: 1},
+		{name: "published", source: o.Feed.Source(informer.PublishedQueue), reconciler: o.Publisher, workers: 1},
 	}
 	if s.Mode.ManyPools() {
 		all = append(all, worker{name: "ciliumpool", source: o.Feed.Source(informer.CiliumPoolQueue), reconciler: o.CiliumPool, workers: 1})

@@ -40,6 +40,8 @@ type Block struct {
 	WaitNote string
 	// Conflict: it overlaps an older block.
 	Conflict bool
+	// Published: its status says that its node has its addresses.
+	Published bool
 
 	Created  time.Time
 	Deleting bool
@@ -64,6 +66,7 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		Node:            obj.Spec.NodeName,
 		NodeUID:         types.UID(obj.Spec.NodeUID),
 		Conflict:        meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockConflict),
+		Published:       meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockPublished),
 		Created:         obj.CreationTimestamp.Time,
 		Deleting:        obj.DeletionTimestamp != nil,
 		Drain:           obj.Spec.Drain,
@@ -142,8 +145,8 @@ func NewBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID) *v1alpha1
 }
 
 // SetBlockPhase sets the phase and its condition and removes the other condition; in
-// service a block has neither. A new reason does not change the transition time. It
-// reports whether anything changed.
+// service a block has neither. A block that cools down is no longer published. A new reason does
+// not change the transition time. It reports whether anything changed.
 func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string, now time.Time) bool {
 	conditions := &obj.Status.Conditions
 	name := phaseName(phase)
@@ -155,17 +158,37 @@ func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.
 		}
 	}
 	obj.Status.WaitsFor = ""
+	if phase == ipalloc.CoolingDown && meta.FindStatusCondition(*conditions, v1alpha1.BlockPublished) != nil {
+		changed = setPublished(obj, false, now) || changed
+	}
 	if phase == ipalloc.InService {
 		return changed
 	}
-	return meta.SetStatusCondition(conditions, metav1.Condition{
-		Type:               conditionOf(phase),
-		Status:             metav1.ConditionTrue,
-		ObservedGeneration: obj.Generation,
-		LastTransitionTime: metav1.NewTime(roundUp(now)),
-		Reason:             string(reason),
-		Message:            message,
-	}) || changed
+	return SetBlockCondition(obj, conditionOf(phase), metav1.ConditionTrue, string(reason), message, now) || changed
+}
+
+// SetBlockPublished records whether the CiliumNode of a block in service has the block.
+func SetBlockPublished(obj *v1alpha1.PodIPBlock, published bool, now time.Time) {
+	obj.Status.Phase = v1alpha1.PhaseInService
+	setPublished(obj, published, now)
+}
+
+func setPublished(obj *v1alpha1.PodIPBlock, published bool, now time.Time) bool {
+	if published {
+		return SetBlockCondition(obj, v1alpha1.BlockPublished, metav1.ConditionTrue, v1alpha1.PublishedInSpec, "node "+obj.Spec.NodeName+" has its addresses", now)
+	}
+	return SetBlockCondition(obj, v1alpha1.BlockPublished, metav1.ConditionFalse, v1alpha1.PublishedNotInSpec, "node "+obj.Spec.NodeName+" has none of its addresses", now)
+}
+
+// SetBlockCondition sets a condition of a block, and keeps the conditions sorted by type. It
+// reports whether anything changed.
+func SetBlockCondition(obj *v1alpha1.PodIPBlock, kind string, status metav1.ConditionStatus, reason, message string, now time.Time) bool {
+	changed := meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+		Type: kind, Status: status, ObservedGeneration: obj.Generation,
+		LastTransitionTime: metav1.NewTime(roundUp(now)), Reason: reason, Message: message,
+	})
+	slices.SortFunc(obj.Status.Conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
+	return changed
 }
 
 // NeverOpens ends the note of a wait for a maintenance window that no schedule opens.
@@ -180,19 +203,16 @@ const waitsFor = "; it waits for "
 func SetBlockWait(obj *v1alpha1.PodIPBlock, reason expand.WaitReason, what, note string, now time.Time) bool {
 	changed := obj.Status.WaitsFor != string(reason)
 	obj.Status.WaitsFor = string(reason)
-	condition := metav1.Condition{
-		Type: v1alpha1.BlockDraining, Status: metav1.ConditionFalse, ObservedGeneration: obj.Generation,
-		LastTransitionTime: metav1.NewTime(roundUp(now)), Reason: v1alpha1.WaitsFor + string(reason), Message: what,
-	}
+	status, word := metav1.ConditionFalse, v1alpha1.WaitsFor+string(reason)
 	if reason != "" {
-		condition.Message += waitsFor + note
+		what += waitsFor + note
 	}
 	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionTrue {
-		condition.Status, condition.Reason = c.Status, c.Reason
+		status, word = c.Status, c.Reason
 	} else if reason == "" {
 		return meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockDraining) || changed
 	}
-	return meta.SetStatusCondition(&obj.Status.Conditions, condition) || changed
+	return SetBlockCondition(obj, v1alpha1.BlockDraining, status, word, what, now) || changed
 }
 
 // SetBlockClosed records that an agent has closed a block.

@@ -1,6 +1,7 @@
 package crd_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -123,6 +124,32 @@ func TestBlockFromMalformed(t *testing.T) {
 				t.Errorf("CIDR read is %s, want %q", b.CIDR, tt.cidr)
 			}
 		})
+	}
+}
+
+// A block that cools down is no longer published, by the same write. The conditions stay in order.
+func TestSetBlockPublished(t *testing.T) {
+	obj := crd.NewBlock(prefixes("10.0.0.0/27")[0], "p", "n", "")
+	crd.SetBlockPublished(obj, true, noon())
+	for _, step := range []struct {
+		phase     ipalloc.Phase
+		published bool
+		want      []string
+	}{
+		{ipalloc.InService, true, []string{"Published True InSpec"}},
+		{ipalloc.Draining, true, []string{"Draining True Reclaim", "Published True InSpec"}},
+		{ipalloc.CoolingDown, false, []string{"CoolingDown True Reclaim", "Published False NotInSpec"}},
+		{ipalloc.InService, false, []string{"Published False NotInSpec"}},
+	} {
+		crd.SetBlockPhase(obj, step.phase, expand.Reclaim, "why", noon())
+		var got []string
+		for _, c := range obj.Status.Conditions {
+			got = append(got, fmt.Sprintf("%s %s %s", c.Type, c.Status, c.Reason))
+		}
+		same(t, step.phase.String(), step.want, got)
+		if b, err := crd.BlockFrom(obj); err != nil || b.Published != step.published {
+			t.Errorf("%s: read as published: %t, %v", step.phase, b.Published, err)
+		}
 	}
 }
 

@@ -97,21 +97,6 @@ func valuesOf(spec *ast.ValueSpec, prefixes []string) []string {
 	return values
 }
 
-// literalReasons returns reasons of conditions that are written as literals where they are
-// set.
-func literalReasons(t *testing.T, dir string) []string {
-	t.Helper()
-	var values []string
-	inFunctions(source(t, dir), func(_, _ string, n ast.Node) {
-		if kv, ok := n.(*ast.KeyValueExpr); ok && name(kv.Key) == "Reason" {
-			if v, ok := text(kv.Value); ok {
-				values = append(values, v)
-			}
-		}
-	})
-	return values
-}
-
 func text(e ast.Expr) (string, bool) {
 	literal, ok := e.(*ast.BasicLit)
 	if !ok || literal.Kind != token.STRING {
@@ -146,7 +131,7 @@ func TestEventsPage(t *testing.T) {
 	sameSet(t, "conditions of pools", unique(column(page, "Conditions of a PodIPPool", 0)), constants(t, "api/v1alpha1", "Pool"))
 	sameSet(t, "reasons of pools", unique(column(page, "Conditions of a PodIPPool", 2)), constants(t, "pkg/controller/pool", "Reason"))
 	sameSet(t, "conditions of blocks", unique(column(page, "Conditions of a PodIPBlock", 0)), constants(t, "api/v1alpha1", "Block"))
-	reasons := append(constants(t, "api/v1alpha1", "Reason"), literalReasons(t, "pkg/controller/block")...)
+	reasons := constants(t, "api/v1alpha1", "Reason", "Published", "Conflict")
 	sameSet(t, "reasons of blocks", column(page, "Conditions of a PodIPBlock", 1), reasons)
 	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "api/v1alpha1", "Reason"))
 	sameSet(t, "condition and reasons of pins", append(unique(column(page, "Condition of a PodIPPin", 0)), column(page, "Condition of a PodIPPin", 1)...), constants(t, "api/v1alpha1", "Pin"))
@@ -229,7 +214,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 		}
 	})
 	sameSet(t, "functions that send events", where["Eventf"], []string{"SendWith"})
-	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setCondition", "conflict", "Reconcile", "SetBlockPhase", "SetBlockWait"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setCondition", "Reconcile", "SetBlockCondition"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])
 	}

@@ -55,7 +55,9 @@ func TestPinnedBlock(t *testing.T) {
 	e.hasBlocks("n1", 1)
 	e.pinIs(cidr, metav1.ConditionTrue, v1alpha1.PinHeld)
 
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.2.0.0/26"}) })
+	e.change("all", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.2.0.0/26"})
+	})
 	e.Must(e.Client.Delete(e.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}))
 	e.awaitBlocks("the Node is gone, and its blocks with it", "n1", 0, 0, nil)
 	e.pinIs(cidr, metav1.ConditionFalse, v1alpha1.PinWaitsForNode)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,16 +85,7 @@ func (r *Reconciler) conflict(ctx context.Context, obj *v1alpha1.PodIPBlock, b c
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockConflict)
 	} else {
 		message := fmt.Sprintf("overlaps block %s of %s: neither publishes another address until one of them is deleted", others[0].CIDR, others[0].Owner)
-		meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
-			Type: v1alpha1.BlockConflict, Status: metav1.ConditionTrue, Reason: "Overlap", Message: message,
-			LastTransitionTime: metav1.NewTime(r.Clock.Now()),
-		})
-		slices.SortFunc(obj.Status.Conditions, func(a, b metav1.Condition) int {
-			if a.Type < b.Type {
-				return -1
-			}
-			return 1
-		})
+		crd.SetBlockCondition(obj, v1alpha1.BlockConflict, metav1.ConditionTrue, v1alpha1.ConflictOverlap, message, r.Clock.Now())
 		r.Events.Send(obj, event.ReasonBlockConflict, event.Reconcile, message)
 	}
 	return client.IgnoreNotFound(r.Shared.Wrote("PodIPBlock", obj.Name, "conflict", r.Client.Status().Update(ctx, obj)))

@@ -36,6 +36,10 @@ const (
 // wakeDelay batches freed blocks into one reconcile of each node short of addresses.
 const wakeDelay = 200 * time.Millisecond
 
+// withdrawnDelay is the time until a block reports that its CiliumNode no longer has it. A block that
+// its agent returned cools down sooner, and a CiliumNode that was deleted is back.
+const withdrawnDelay = 10 * time.Second
+
 // assignDelay batches pods that the scheduler finds no addresses for into one assignment
 // of all of them to nodes, and reassignDelay all else that changes while some wait.
 const (
@@ -163,6 +167,9 @@ func (f *Feed) queueAll() {
 	for _, cidr := range f.Ledger.CIDRs() {
 		f.add(BlockQueue, crd.BlockName(cidr), 0)
 	}
+	for _, node := range f.Ledger.Nodes() {
+		f.queuePublished(node)
+	}
 	f.Reassign()
 }
 
@@ -270,8 +277,27 @@ func (f *Feed) Changed(freed, taken []netip.Prefix) {
 	}
 }
 
+// queuePublished queues the blocks of a node with a condition Published that differs from its
+// CiliumNode.
+func (f *Feed) queuePublished(node string) {
+	if !f.leads() {
+		return
+	}
+	cn := f.Ledger.CiliumNode(node)
+	for _, b := range f.Ledger.NodeBlocks(node) {
+		switch published := cn.HasBlock(b.CIDR); {
+		case b.Phase != ipalloc.InService || b.Published == published:
+		case published:
+			f.add(PublishedQueue, b.Name, 0)
+		default:
+			f.add(PublishedQueue, b.Name, withdrawnDelay)
+		}
+	}
+}
+
 func (f *Feed) blockMoved(b crd.Block) {
 	f.excludeCiliumNode(b.Node)
+	f.queuePublished(b.Node)
 	f.queueNode(b.Node, b.Phase != ipalloc.InService)
 	f.queuePoolStatus(b.Pool)
 	f.add(BlockQueue, b.Name, 0)
@@ -285,12 +311,14 @@ func (f *Feed) blockMoved(b crd.Block) {
 func (f *Feed) ciliumNode(cn *ciliumnode.View) {
 	f.Ledger.UpsertCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
+	f.queuePublished(cn.Name)
 	f.queueNode(cn.Name, cn.Answers())
 }
 
 func (f *Feed) ciliumNodeGone(cn *ciliumnode.View) {
 	f.Ledger.RemoveCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
+	f.queuePublished(cn.Name)
 	f.QueueNode(cn.Name)
 	f.forgetGone(cn.Name)
 }

@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -117,6 +119,38 @@ func TestFeedLetsPoolStatusRest(t *testing.T) {
 	feed.pool(status)
 	if diff := cmp.Diff([]string{"p 0s", "p 1s"}, after); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
+	}
+}
+
+// A block in service is queued once its CiliumNode has it and until its status says so. When the
+// CiliumNode lacks it, the block is given time to cool down. A leader queues all such blocks.
+func TestFeedQueuesPublishedBlocks(t *testing.T) {
+	feed, after := newBed(), []string(nil)
+	feed.queues[PublishedQueue] = delays{after: &after}
+	const name = "10.0.0.0-30"
+	said := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
+	crd.SetBlockPublished(said, true, fixtures.Noon())
+	said.ResourceVersion = "3"
+	claimed, cooling := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown)
+	claimed.ResourceVersion, cooling.ResourceVersion = "1", "5"
+	has, hasNot := ciliumnode.CRD.View(fixtures.CiliumNode("n", "2", "10.0.0.0/30")), ciliumnode.CRD.View(fixtures.CiliumNode("n", "4"))
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []string
+	}{
+		{"claimed", func() { deliver(feed, claimed, false) }, nil},
+		{"published", func() { feed.ciliumNode(has) }, []string{name + " 0s"}},
+		{"a leader begins", func() { feed.queueAll() }, []string{name + " 0s"}},
+		{"written", func() { deliver(feed, said, false) }, nil},
+		{"withdrawn", func() { feed.ciliumNode(hasNot) }, []string{name + " 10s"}},
+		{"it cools down", func() { deliver(feed, cooling, false) }, nil},
+	} {
+		after = nil
+		step.do()
+		if diff := cmp.Diff(step.want, after); diff != "" {
+			t.Errorf("%s: queued (-want +got):\n%s", step.what, diff)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	PoolQueue
 	BlockQueue
 	PinQueue
+	PublishedQueue
 	CiliumPoolQueue
 	UnscheduledQueue
 	queueCount

@@ -363,7 +363,7 @@ func verifyReturned(ctx context.Context, client *ciliumnode.Client, o *observati
 		return fmt.Errorf("%w: it has no CiliumNode", errStale)
 	}
 	for _, b := range blocks {
-		if slices.Contains(live.Listed(), b.CIDR) {
+		if live.HasBlock(b.CIDR) {
 			return fmt.Errorf("%w: block %s is on the list of its agent", errStale, b.CIDR)
 		}
 	}

@@ -3,6 +3,7 @@ package bed
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,6 +106,10 @@ func (w World) addBlocks(ctx context.Context, c client.Client, i int, node *core
 		b := crd.NewBlock(w.block(i, j), PoolName, node.Name, node.UID)
 		if err := c.Create(ctx, b); err != nil {
 			return fmt.Errorf("create block %s: %w", b.Name, err)
+		}
+		crd.SetBlockPublished(b, true, time.Now())
+		if err := c.Status().Update(ctx, b); err != nil {
+			return fmt.Errorf("update block %s: %w", b.Name, err)
 		}
 	}
 	return nil

@@ -117,11 +117,8 @@ func (a *API) Update(in client.Object, status bool) (client.Object, error) {
 
 // setDefaults applies the CRDs' defaults.
 func setDefaults(obj client.Object) {
-	switch obj := obj.(type) {
-	case *v1alpha1.PodIPBlock:
-		obj.Status.Phase = cmp.Or(obj.Status.Phase, v1alpha1.PhaseInService)
-	case *v1alpha1.PodIPPool:
-		obj.Spec.ReservedBlockPolicy = cmp.Or(obj.Spec.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
+	if pool, ok := obj.(*v1alpha1.PodIPPool); ok {
+		pool.Spec.ReservedBlockPolicy = cmp.Or(pool.Spec.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
 	}
 }
 

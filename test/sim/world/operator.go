@@ -30,13 +30,14 @@ const (
 	pools
 	blocks
 	pins
+	published
 	ciliumPools // of multi-pool mode
 	unscheduled // with a scheduler
 	controllers
 )
 
 func controllerName(c int) string {
-	return [...]string{"node", "pool", "block", "pin", "ciliumpool", "unscheduled"}[c]
+	return [...]string{"node", "pool", "block", "pin", "published", "ciliumpool", "unscheduled"}[c]
 }
 
 // Operator is one process of the operator, or none while it is down.
@@ -148,6 +149,7 @@ func (o *Operator) start(versionsAgo int) {
 	sources := [controllers]source.Source{
 		nodes: parts.Feed.Source(informer.NodeQueue), pools: parts.Feed.Source(informer.PoolQueue),
 		blocks: parts.Feed.Source(informer.BlockQueue), pins: parts.Feed.Source(informer.PinQueue),
+		published: parts.Feed.Source(informer.PublishedQueue),
 	}
 	if o.w.cfg.Asking != nil {
 		parts.Feed.From.CiliumPools = &toolscache.ListWatch{} // the world itself lists and watches
@@ -309,6 +311,8 @@ func (o *Operator) reconciler(c int) reconcile.Reconciler {
 		return o.parts.Pool
 	case pins:
 		return o.parts.Pin
+	case published:
+		return o.parts.Publisher
 	case ciliumPools:
 		return o.parts.CiliumPool
 	case unscheduled:

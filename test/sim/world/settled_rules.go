@@ -48,6 +48,11 @@ func (r *settledRules) checkRest(when string) {
 		r.checkBlocks(when, m, cn)
 	}
 	r.checkPins(when)
+	for _, obj := range r.Blocks() {
+		if b, err := crd.BlockFrom(obj); err == nil && b.Phase == ipalloc.InService && !b.Deleting && b.Published != r.lists(obj) {
+			r.violate(9, "%s: block %s says that it is published: %t", when, obj.Name, b.Published)
+		}
+	}
 	r.checkFamiliesRest(when)
 	r.checkCiliumPoolsRest(when)
 	r.offers.checkScheduledRest(when)
