@@ -15,7 +15,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolName`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[*].reason`,description="Why it is in its phase, or in conflict"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type!="Published")].reason`,description="Why it is in its phase, or in conflict"
 // +kubebuilder:printcolumn:name="Waits for",type=string,JSONPath=`.status.waitsFor`,description="What keeps a leaving block on its node"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self.spec.cidr) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')",message="metadata.name must follow from spec.cidr, with '-' for ':' and '/': 10.20.0.0/27 is named 10.20.0.0-27, so that a block can be claimed once only"

@@ -12,9 +12,8 @@ type PodIPPoolStatus struct {
 	// cooling down.
 	// +optional
 	Nodes int32 `json:"nodes"`
-	// utilizationPercent is the share of blocks.total that no node can get now, rounded
-	// down: 100 if no block is free, and only then. Of two families it is the larger
-	// share. Absent while the spec cannot be read.
+	// utilizationPercent is 100 × blocks.held / blocks.assignable, rounded down; 100 if no block is
+	// free, and only then. Of two families it is the larger one. Absent while the spec cannot be read.
 	// +optional
 	UtilizationPercent *int32 `json:"utilizationPercent,omitempty"`
 	// roomNodes is the number of nodes that still fit: free blocks divided by the blocks that a
@@ -69,7 +68,7 @@ type FamilyStatus struct {
 	Blocks StateCounts `json:"blocks"`
 	// addresses by the state of their block; those reserved or at an edge of
 	// their block are not counted.
-	Addresses StateCounts `json:"addresses"`
+	Addresses AddressCounts `json:"addresses"`
 	// cidrs lists the CIDRs of the spec with blocks that nodes hold. The API server refuses to
 	// remove such a CIDR from the spec until its allocationPolicy is Drain. A wider CIDR, or both
 	// halves, may replace it.
@@ -93,12 +92,25 @@ type HeldCIDR struct {
 	Blocks int64 `json:"blocks"`
 }
 
+// AddressCounts counts addresses by the state of their block.
+type AddressCounts struct {
+	StateCounts `json:",inline"`
+	// used is the number that agents report in use (status.ipam.used of CiliumNodes), their own
+	// among them. It is as of the last write of this status; if only used changed, the operator
+	// writes it for a change of 5 % or more, at most once a minute. Absent in multi-pool and
+	// kubernetes mode, in which agents do not report it.
+	// +optional
+	Used *int64 `json:"used,omitempty"`
+}
+
 // StateCounts counts things by the state they are in.
 type StateCounts struct {
-	// total is the number that nodes hold or can get. Blocks of a range that is cordoned, drains or
-	// belongs to another pool, and blocks skipped for a reserved range, count only while a node
-	// holds them.
-	Total int64 `json:"total"`
+	// assignable is the number that nodes hold or can get: held + free. Blocks of a range that is
+	// cordoned, drains or belongs to another pool, and blocks with a reserved address or one in use
+	// elsewhere, count only while a node holds them.
+	Assignable int64 `json:"assignable"`
+	// held is the number that nodes hold: inService + draining + coolingDown.
+	Held int64 `json:"held"`
 	// inService is the number that nodes hold and may use.
 	InService int64 `json:"inService"`
 	// draining is the number that nodes hold and are returning.

@@ -11,16 +11,19 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pip,categories={cilium-pool}
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="Among the pools that match a node, the highest comes first"
-// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec['ipv4','ipv6'].cidrs[0].cidr`,priority=1,description="The first CIDR: of IPv4, or of IPv6 where the pool has no IPv4"
-// +kubebuilder:printcolumn:name="Block-Size",type=integer,JSONPath=`.spec['ipv4','ipv6'].blockSize`,description="Prefix length of a block: of IPv4, or of IPv6 where the pool has no IPv4"
+// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec['ipv4','ipv6'].cidrs[0].cidr`,description="The first CIDR: of IPv4, or of IPv6 where the pool has no IPv4, as are the columns up to Used"
+// +kubebuilder:printcolumn:name="Block-Size",type=integer,JSONPath=`.spec['ipv4','ipv6'].blockSize`,description="Prefix length of a block"
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`,description="Nodes that hold a block of this pool"
-// +kubebuilder:printcolumn:name="Blocks",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.total`,description="Blocks that nodes hold or can get: of IPv4, or of IPv6 where the pool has no IPv4"
-// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.free`,description="Blocks that can be claimed now: of IPv4, or of IPv6 where the pool has no IPv4"
-// +kubebuilder:printcolumn:name="Full%",type=integer,JSONPath=`.status.utilizationPercent`,description="Share of Blocks that no node can get now, of the fuller family; 100 if none is free"
-// +kubebuilder:printcolumn:name="Room",type=integer,JSONPath=`.status.roomNodes`,description="How many more nodes fit"
+// +kubebuilder:printcolumn:name="Held",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.held`,description="Blocks that nodes hold"
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.free`,description="Blocks that can be claimed now"
+// +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status['ipv4','ipv6'].addresses.used`,description="Addresses that agents report in use"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Full%",type=integer,JSONPath=`.status.utilizationPercent`,priority=1,description="utilizationPercent"
+// +kubebuilder:printcolumn:name="Room",type=integer,JSONPath=`.status.roomNodes`,priority=1,description="How many more nodes fit"
+// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,priority=1,description="Among the pools that match a node, the highest comes first"
+// +kubebuilder:printcolumn:name="IPv6-CIDR",type=string,JSONPath=`.spec.ipv6.cidrs[0].cidr`,priority=1,description="The first CIDR of IPv6"
+// +kubebuilder:printcolumn:name="IPv6-Held",type=integer,JSONPath=`.status.ipv6.blocks.held`,priority=1,description="IPv6 blocks that nodes hold"
 // +kubebuilder:printcolumn:name="IPv6-Free",type=integer,JSONPath=`.status.ipv6.blocks.free`,priority=1,description="IPv6 blocks that can be claimed now"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of a PodIPPool is at most 63 characters, as blocks carry it; choose a shorter one"

@@ -134,28 +134,6 @@ func (p *Pool) hasRemainder(block netip.Prefix) bool {
 	return n > 0 && (!p.WholeBlocks || n == p.unreserved(block, block))
 }
 
-// TotalBlocks returns the number of blocks of cut that can be assigned, at most MaxUint64. The cut
-// must be of this pool.
-func (p *Pool) TotalBlocks(cut ipalloc.Cut) uint64 {
-	total := new(big.Int)
-	for _, r := range cut.Ranges {
-		total.Add(total, blocksIn(r, cut.BlockBits))
-		for _, s := range p.skipped[ipalloc.FamilyOf(r.Addr())] {
-			if s.Overlaps(r) {
-				total.Sub(total, blocksIn(narrower(r, s), cut.BlockBits))
-			}
-		}
-	}
-	if !total.IsUint64() {
-		return math.MaxUint64
-	}
-	return total.Uint64()
-}
-
-func blocksIn(cidr netip.Prefix, bits int) *big.Int {
-	return new(big.Int).Lsh(big.NewInt(1), uint(bits-cidr.Bits()))
-}
-
 // narrower returns the intersection of two overlapping prefixes.
 func narrower(a, b netip.Prefix) netip.Prefix {
 	if a.Bits() > b.Bits() {

@@ -71,13 +71,12 @@ func TestSkipped(t *testing.T) {
 		policy v1alpha1.ReservedBlockPolicy
 		whole  bool
 		want   []netip.Prefix
-		blocks uint64
 	}{
-		"default":                                {want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.1.0.0/16"), blocks: 1<<22 - 4 - 1<<14},
-		"Skip":                                   {policy: "Skip", want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.1.0.0/16"), blocks: 1<<22 - 4 - 1<<14},
-		"Skip, whole blocks":                     {policy: "Skip", whole: true, want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.1.0.0/16"), blocks: 1<<22 - 4 - 1<<14},
-		"PublishRemainder":                       {policy: "PublishRemainder", want: prefixes("10.0.0.4/30", "10.0.0.8/30", "10.1.0.0/16"), blocks: 1<<22 - 2 - 1<<14},
-		"the same, and agents have whole blocks": {policy: "PublishRemainder", whole: true, want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.1.0.0/16"), blocks: 1<<22 - 3 - 1<<14},
+		"default":                                {want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.1.0.0/16")},
+		"Skip":                                   {policy: "Skip", want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.1.0.0/16")},
+		"Skip, whole blocks":                     {policy: "Skip", whole: true, want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.1.0.0/16")},
+		"PublishRemainder":                       {policy: "PublishRemainder", want: prefixes("10.0.0.4/30", "10.0.0.8/30", "10.1.0.0/16")},
+		"the same, and agents have whole blocks": {policy: "PublishRemainder", whole: true, want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.1.0.0/16")},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -91,27 +90,7 @@ func TestSkipped(t *testing.T) {
 			if got := p.Skipped(ipalloc.IPv6); got != nil {
 				t.Errorf("IPv6: %v", got)
 			}
-			whole, _ := p.Whole(ipalloc.IPv4)
-			if got := p.TotalBlocks(whole); got != tt.blocks {
-				t.Errorf("%d blocks in all, want %d", got, tt.blocks)
-			}
 		})
-	}
-}
-
-// Blocks are counted exactly, however many there are, up to MaxUint64.
-func TestTotalBlocks(t *testing.T) {
-	p := pool(t, v1alpha1.PodIPPoolSpec{IPv6: ipv6(126, "fd00::/48", "fd00:0:1::/64"), Reserved: reserve("fd00::/49", "fd00:0:0:8000::/50", "fd00:0:1::1/128")})
-	whole, _ := p.Whole(ipalloc.IPv6)
-	if got := p.TotalBlocks(whole); got != math.MaxUint64 {
-		t.Errorf("%d blocks in all, want the most that can be counted", got)
-	}
-	for _, r := range whole.Ranges {
-		if r.Bits() == 64 {
-			if got := p.TotalBlocks(ipalloc.Cut{Ranges: []netip.Prefix{r}, BlockBits: 126}); got != 1<<62-1 {
-				t.Errorf("%d blocks in %s, want one less than 2^62", got, r)
-			}
-		}
 	}
 }
 
@@ -177,7 +156,7 @@ func checkFamily(p *crd.Pool, spec v1alpha1.PodIPPoolSpec, f ipalloc.Family) err
 	if !ok {
 		return nil
 	}
-	blocks, total := uint64(0), int64(0)
+	total := int64(0)
 	for _, r := range ranges.CIDRs {
 		for block := netip.PrefixFrom(r.CIDR.Addr(), ranges.Bits); r.CIDR.Contains(block.Addr()); {
 			want := naiveUsable(block, ranges, reserved(&spec))
@@ -195,16 +174,12 @@ func checkFamily(p *crd.Pool, spec v1alpha1.PodIPPoolSpec, f ipalloc.Family) err
 				return fmt.Errorf("block %s is skipped: %v, and listed: %v", block, p.Skips(block), skipped)
 			}
 			if !skipped {
-				blocks++
 				total += int64(len(want))
 			}
 			block = netip.PrefixFrom(netipx.PrefixLastIP(block).Next(), ranges.Bits)
 		}
 	}
 	whole, _ := p.Whole(f)
-	if p.TotalBlocks(whole) != blocks {
-		return fmt.Errorf("%d blocks in all, want %d", p.TotalBlocks(whole), blocks)
-	}
 	if got := p.TotalAddresses(whole); got != total {
 		return fmt.Errorf("total is %d, want %d", got, total)
 	}

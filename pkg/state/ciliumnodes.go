@@ -75,7 +75,25 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 			l.taken = append(l.taken, held.CIDR)
 		}
 	}
+	l.countUsed(cn.Name, l.byNode[cn.Name])
 	return l.setForeign(cn.Name, l.foreignOf(cn.Name))
+}
+
+// countUsed counts the addresses of blocks of a node that its CiliumNode, or the last state of a
+// deleted one, reports in use.
+func (l *Ledger) countUsed(node string, blocks []*heldBlock) {
+	n := l.seen[node]
+	for _, held := range blocks {
+		used := int64(0)
+		if n != nil && n.view.BlockAssignment == nil {
+			for addr := range n.view.Used {
+				if held.CIDR.Contains(addr) {
+					used++
+				}
+			}
+		}
+		l.setUsed(held, used)
+	}
 }
 
 // RemoveCiliumNode handles the deletion of a CiliumNode at its resourceVersion. The addresses it
@@ -159,6 +177,7 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	maps.DeleteFunc(l.closed, func(_ netip.Prefix, b crd.Block) bool { return b.Node == name })
 	changed = l.setForeign(name, nil)
 	delete(l.seen, name)
+	l.countUsed(name, l.byNode[name])
 	return changed
 }
 

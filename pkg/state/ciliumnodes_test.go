@@ -86,6 +86,51 @@ func TestChangedNamesWhatIsForeign(t *testing.T) {
 	}
 }
 
+// The addresses of a pool in use follow agents' reports and blocks, and each change is reported.
+func TestUsedFollowsReports(t *testing.T) {
+	l, version := ReadyLedger(), 0
+	var changed []string
+	l.UseChanged = func(pool string) { changed = append(changed, pool) }
+	reports := func(mode ciliumnode.Mode, addrs ...string) func() {
+		return func() {
+			version++
+			cn := fixtures.CiliumNode("n", strconv.Itoa(version))
+			cn.Status.IPAM.Used = fixtures.AllocationMap(addrs...)
+			l.UpsertCiliumNode(mode.View(cn))
+		}
+	}
+	block := func(cidr, pool string) func() {
+		return func() { version++; l.Upsert(fixtures.Block(cidr, pool, "n", version)) }
+	}
+	for _, step := range []struct {
+		name    string
+		do      func()
+		p, q    [2]int64
+		changed []string
+	}{
+		{name: "no block yet", do: reports(ciliumnode.CRD, "10.0.0.1", "10.0.0.2", "10.0.0.5", "fd00::1")},
+		{"a block", block("10.0.0.0/30", "p"), [2]int64{2, 0}, [2]int64{}, []string{"p"}},
+		{"of IPv6", block("fd00::/126", "p"), [2]int64{2, 1}, [2]int64{}, []string{"p"}},
+		{"of another pool", block("10.0.0.4/30", "q"), [2]int64{2, 1}, [2]int64{1, 0}, []string{"q"}},
+		{"no news", reports(ciliumnode.CRD, "10.0.0.2", "10.0.0.3", "10.0.0.5", "fd00::1"), [2]int64{2, 1}, [2]int64{1, 0}, nil},
+		{"more of one, less of the other", reports(ciliumnode.CRD, "10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1"), [2]int64{3, 1}, [2]int64{}, []string{"p", "q"}},
+		{"its block moves to another pool", block("10.0.0.0/30", "q"), [2]int64{0, 1}, [2]int64{3, 0}, []string{"p", "q"}},
+		{"the CiliumNode is deleted, and its pods run on", func() { version++; l.RemoveCiliumNode(l.CiliumNode("n").At(strconv.Itoa(version))) }, [2]int64{0, 1}, [2]int64{3, 0}, nil},
+		{"its last state is forgotten", func() { l.ForgetCiliumNode("n") }, [2]int64{}, [2]int64{}, []string{"p", "q"}},
+		{"agents that are assigned blocks do not report", reports(ciliumnode.MultiPool, "10.0.0.1"), [2]int64{}, [2]int64{}, nil},
+	} {
+		changed = nil
+		step.do()
+		slices.Sort(changed)
+		if p, q := l.Used("p"), l.Used("q"); p != step.p || q != step.q || !slices.Equal(changed, step.changed) {
+			t.Errorf("%s: p %v, q %v, changed %v; want %v, %v, %v", step.name, p, q, changed, step.p, step.q, step.changed)
+		}
+	}
+	if len(l.used) > 0 {
+		t.Errorf("left is %v", l.used)
+	}
+}
+
 // One CiliumNode cannot take a pool from all nodes: the larger the CIDR that it lists, the more
 // it takes to withhold it.
 func TestWithheldByListedCIDRs(t *testing.T) {

@@ -24,16 +24,24 @@ type core struct {
 	// claim, after the ledger has recorded them. It may call the ledger.
 	Changed      func(freed, taken []netip.Prefix)
 	freed, taken []netip.Prefix // since the last call of Changed
+	// UseChanged, if set, receives a pool after the number of its addresses in use has changed.
+	UseChanged func(pool string)
+	useChanged map[string]bool // since the last calls of UseChanged
 }
 
 // unlock ends a change of the ledger. Only unlock reports freed CIDRs, so that no waiting
 // node is missed.
 func (c *core) unlock() {
-	freed, taken := c.freed, c.taken
-	c.freed, c.taken = nil, nil
+	freed, taken, useChanged := c.freed, c.taken, c.useChanged
+	c.freed, c.taken, c.useChanged = nil, nil, nil
 	c.mu.Unlock()
 	if c.Changed != nil && len(freed)+len(taken) > 0 {
 		c.Changed(freed, taken)
+	}
+	for pool := range useChanged {
+		if c.UseChanged != nil {
+			c.UseChanged(pool)
+		}
 	}
 }
 
@@ -101,6 +109,8 @@ type heldBlock struct {
 	crd.Block
 	// inPool is its index among the blocks of its pool; -1: it is gone.
 	inPool int
+	// used is the number of its addresses that the agent reports in use.
+	used int64
 	// fenced is its version when this process changed its CiliumNode while it cooled down, so that
 	// an older patch of that conflicts. A block that has returned to service may be published again.
 	fenced string
@@ -113,6 +123,8 @@ type heldBlocks struct {
 	blocks map[netip.Prefix]*heldBlock
 	// byNode are the blocks of each node, sorted by address; byPool are the blocks of each pool.
 	byNode, byPool map[string][]*heldBlock
+	// used counts the addresses of each pool and family that agents report in use.
+	used map[string][2]int64
 	// moving counts, by pool and node, the blocks that drain because the pool no longer selects the
 	// node.
 	moving map[string]map[string]int
@@ -146,6 +158,7 @@ func (h *heldBlocks) unindex(cidr netip.Prefix) {
 		return
 	}
 	h.countMoving(held.Block, -1)
+	h.setUsed(held, 0)
 	delete(h.blocks, cidr)
 	pool := h.byPool[held.Pool]
 	last := pool[len(pool)-1]
@@ -160,6 +173,31 @@ func (h *heldBlocks) unindex(cidr netip.Prefix) {
 	if len(h.byNode[held.Node]) == 0 {
 		delete(h.byNode, held.Node)
 	}
+}
+
+// setUsed sets the number of a block's addresses in use.
+func (h *heldBlocks) setUsed(held *heldBlock, n int64) {
+	if n == held.used {
+		return
+	}
+	sum := h.used[held.Pool]
+	sum[ipalloc.FamilyOf(held.CIDR.Addr())] += n - held.used
+	held.used, h.used[held.Pool] = n, sum
+	if sum == [2]int64{} {
+		delete(h.used, held.Pool)
+	}
+	if h.useChanged == nil {
+		h.useChanged = map[string]bool{}
+	}
+	h.useChanged[held.Pool] = true
+}
+
+// Used returns the numbers of addresses of a pool, by family, that agents report in use. Agents that
+// are assigned whole blocks report none.
+func (h *heldBlocks) Used(pool string) [2]int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.used[pool]
 }
 
 // countMoving adds a block that has come (1) or gone (-1) to moving.

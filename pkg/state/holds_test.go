@@ -321,6 +321,7 @@ func (f *fleet) ledgerCalls() map[string]holds.Call {
 	forgetCiliumNode := after(func(i int) { f.RemoveCiliumNode(f.view(i)) }, func(i int) { f.ForgetCiliumNode(f.node(i)) })
 	forgetCiliumNode.Undo = restore
 	return map[string]holds.Call{
+		"Used":                           inPool(func(_, pool string) { f.Used(pool) }),
 		"Size":                           inPool(func(_, pool string) { f.Size(pool) }),
 		"MovingOff":                      inPool(func(_, pool string) { f.MovingOff(pool) }),
 		"MovesOff":                       inPool(func(node, pool string) { f.MovesOff(node, pool) }),

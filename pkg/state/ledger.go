@@ -44,7 +44,7 @@ type Ledger struct {
 func NewLedger() *Ledger {
 	c := &core{space: ipalloc.NewSpace()}
 	blocks := &heldBlocks{
-		core: c, blocks: map[netip.Prefix]*heldBlock{}, moving: map[string]map[string]int{},
+		core: c, blocks: map[netip.Prefix]*heldBlock{}, moving: map[string]map[string]int{}, used: map[string][2]int64{},
 		byNode: map[string][]*heldBlock{}, byPool: map[string][]*heldBlock{},
 	}
 	nodes := &ciliumNodes{core: c, seen: map[string]*seenNode{}}
@@ -172,6 +172,7 @@ func (l *Ledger) set(b crd.Block) {
 	// An overlap is no reason to drop a block: Overlaps reports it later.
 	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
 	if isNew { // it covers addresses that the node's CiliumNode names
+		l.countUsed(b.Node, []*heldBlock{l.blocks[b.CIDR]})
 		l.setForeign(b.Node, l.foreignOf(b.Node))
 	}
 }

@@ -36,15 +36,13 @@ type FamilyUsage struct {
 	PhasesOut bool
 }
 
-// Full is the share of the blocks that no node can get now, in percent, rounded down. It is 100
-// exactly if none is free.
+// Full is the utilizationPercent of the family.
 func (u *FamilyUsage) Full() int32 {
-	total := u.Status.Blocks.Total
-	taken := total - u.Status.Blocks.Free
-	if taken >= total {
+	blocks := &u.Status.Blocks
+	if blocks.Free == 0 {
 		return 100
 	}
-	return int32(min(99, 100*float64(taken)/float64(total)))
+	return int32(min(99, 100*float64(blocks.Held)/float64(blocks.Assignable)))
 }
 
 // NamedNodes is how many nodes a message names at most.
@@ -62,8 +60,9 @@ func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 	readable := pool != nil && !pool.Frozen()
 	nodes := map[string]bool{}
 	var held [2]v1alpha1.FamilyStatus
+	var reusable [2]int64 // held addresses that can be assigned again
 	byCIDR := map[netip.Prefix]int64{}
-	tally, unassignable := crd.NewTally(pool), crd.NewTally(pool)
+	tally := crd.NewTally(pool)
 	for b := range blocks {
 		nodes[b.Node] = true
 		u.Held++
@@ -75,11 +74,10 @@ func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 			if r, ok := pool.RangeOf(b.CIDR); ok {
 				byCIDR[r.CIDR]++
 			}
-			addresses, n := &held[ipalloc.FamilyOf(b.CIDR.Addr())].Addresses, int64(pool.UsableCount(b.CIDR))
-			addTo(addresses, b.Phase, n)
-			if !pool.Assigns(b.CIDR) {
-				unassignable.Add(b)
-				addresses.Total += n
+			f, n := ipalloc.FamilyOf(b.CIDR.Addr()), int64(pool.UsableCount(b.CIDR))
+			addTo(&held[f].Addresses.StateCounts, b.Phase, n)
+			if pool.Assigns(b.CIDR) {
+				reusable[f] += n
 			}
 			if pool.Skips(b.CIDR) {
 				u.Reserved = append(u.Reserved, b)
@@ -94,7 +92,6 @@ func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 	for f, count := range tally.Sum() {
 		for phase, n := range count {
 			addTo(&held[f].Blocks, ipalloc.Phase(phase), n)
-			held[f].Blocks.Total += unassignable.Sum()[f][phase]
 		}
 	}
 	for _, f := range ipalloc.Families() {
@@ -104,13 +101,15 @@ func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 					held[f].CIDRs = append(held[f].CIDRs, v1alpha1.HeldCIDR{CIDR: r.CIDR.String(), Blocks: n})
 				}
 			}
-			u.Families = append(u.Families, familyUsageOf(pool, f, held[f], free))
+			u.Families = append(u.Families, familyUsageOf(pool, f, held[f], reusable[f], free))
 		}
 	}
 	return u
 }
 
 func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {
+	s.Held += n
+	s.Assignable += n
 	switch phase {
 	case ipalloc.InService:
 		s.InService += n
@@ -121,26 +120,26 @@ func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {
 	}
 }
 
-// familyUsageOf adds what can be assigned and what is free to the held counts. The
-// totals of held count blocks that cannot be assigned again.
-func familyUsageOf(pool *crd.Pool, f ipalloc.Family, held v1alpha1.FamilyStatus, free func(ipalloc.Cut) uint64) FamilyUsage {
+// familyUsageOf adds the free blocks and addresses to the held ones, of which reusable addresses
+// can be assigned again.
+func familyUsageOf(pool *crd.Pool, f ipalloc.Family, held v1alpha1.FamilyStatus, reusable int64, free func(ipalloc.Cut) uint64) FamilyUsage {
 	u := FamilyUsage{Family: f, Status: held, PhasesOut: pool.PhasesOut(f)}
 	cut, ok := pool.Cut(f)
 	if !ok || pool.Deleting {
 		return u
 	}
-	n := free(cut)
-	u.Status.Blocks.Free = saturate(n)
-	u.Status.Blocks.Total = sum(saturate(pool.TotalBlocks(cut)), held.Blocks.Total)
-	u.Status.Addresses.Total = sum(pool.TotalAddresses(cut), held.Addresses.Total)
-	size := usableSize(pool, f, cut.BlockBits)
-	taken := held.Addresses.InService + held.Addresses.Draining + held.Addresses.CoolingDown
-	if left := u.Status.Addresses.Total - taken; float64(n)*size > float64(left) {
-		u.Status.Addresses.Free = max(0, left)
-	} else {
-		u.Status.Addresses.Free = saturate(n * uint64(size))
+	n, size := free(cut), usableSize(pool, f, cut.BlockBits)
+	addresses := max(0, pool.TotalAddresses(cut)-reusable)
+	if float64(n)*size < float64(addresses) {
+		addresses = saturate(n * uint64(size))
 	}
+	addFree(&u.Status.Blocks, saturate(n))
+	addFree(&u.Status.Addresses.StateCounts, addresses)
 	return u
+}
+
+func addFree(s *v1alpha1.StateCounts, n int64) {
+	s.Free, s.Assignable = n, saturate(uint64(s.Held)+uint64(n))
 }
 
 // usableSize is how many addresses of a block without reserved ones pods can have.
@@ -160,9 +159,6 @@ func usableSize(pool *crd.Pool, f ipalloc.Family, bits int) float64 {
 }
 
 func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
-
-// sum adds two non-negative counts and saturates.
-func sum(a, b int64) int64 { return saturate(uint64(a) + uint64(b)) }
 
 // agentOwn is how many addresses an agent uses itself: router and health endpoint.
 const agentOwn = 2

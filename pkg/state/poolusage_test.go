@@ -58,7 +58,7 @@ func TestFull(t *testing.T) {
 		{0, 1000, 0}, {1, 1000, 0}, {10, 1000, 1}, {500, 1000, 50}, {999, 1000, 99}, {4095, 4096, 99}, {1000, 1000, 100},
 		{1001, 1000, 100}, {0, 0, 100}, {math.MaxInt64 - 1, math.MaxInt64, 99}, {0, math.MaxInt64, 0},
 	} {
-		u := FamilyUsage{Status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Total: test.whole, Free: test.whole - test.part}}}
+		u := FamilyUsage{Status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Assignable: test.whole, Held: test.part, Free: max(0, test.whole-test.part)}}}
 		if got := u.Full(); got != test.want {
 			t.Errorf("%d of %d: %d%%, want %d%%", test.part, test.whole, got, test.want)
 		}

@@ -62,23 +62,23 @@ utilizationPercent: 0
 roomNodes: 0
 nodes: 0
 ipv4:
-  blocks: {total: 256, inService: 1, draining: 0, coolingDown: 0, free: 0}
-  addresses: {total: 7680, inService: 30, draining: 0, coolingDown: 0, free: 0}
+  blocks: {assignable: 2048, held: 3, inService: 1, draining: 1, coolingDown: 1, free: 2045}
+  addresses: {assignable: 61440, held: 90, inService: 30, draining: 30, coolingDown: 30, free: 61350, used: 41}
 conditions:
 - {type: Overlapping, status: "False", reason: Apart, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
 - {type: Ready, status: "True", reason: AllRight, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 
 	want := []string{
-		"NAME PRIORITY BLOCK-SIZE NODES BLOCKS FREE FULL% ROOM READY REASON AGE",
-		"beijing 10 27 0 256 0 0 0 True AllRight AGE",
-		"new 0 122 AGE",
+		"NAME CIDR BLOCK-SIZE NODES HELD FREE USED READY AGE",
+		"beijing 10.20.0.0/16 27 0 3 2045 41 True AGE",
+		"new fd00:10::/48 122 AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	want = []string{
-		"NAME PRIORITY CIDR BLOCK-SIZE NODES BLOCKS FREE FULL% ROOM READY REASON IPV6-FREE AGE",
-		"beijing 10 10.20.0.0/16 27 0 256 0 0 0 True AllRight AGE",
+		"NAME CIDR BLOCK-SIZE NODES HELD FREE USED READY REASON FULL% ROOM PRIORITY IPV6-CIDR IPV6-HELD IPV6-FREE AGE",
+		"beijing 10.20.0.0/16 27 0 3 2045 41 True AllRight 0 0 10 AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip", "beijing", "-o", "wide"))); diff != "" {
 		t.Errorf("wide columns (-want +got):\n%s", diff)
@@ -90,6 +90,12 @@ func TestColumnsOfBlocks(t *testing.T) {
 	draining := create(t, client, object(t, "PodIPBlock", "10.20.0.0-27", blockSpec("10.20.0.0/27", "beijing", "node-1")))
 	create(t, client, object(t, "PodIPBlock", "10.20.0.32-27", blockSpec("10.20.0.32/27", "beijing", "node-2")))
 	held := create(t, client, object(t, "PodIPBlock", "10.20.0.64-27", blockSpec("10.20.0.64/27", "beijing", "node-2")))
+	cooling := create(t, client, object(t, "PodIPBlock", "10.20.0.96-27", blockSpec("10.20.0.96/27", "beijing", "node-2")))
+	setStatus(t, client, cooling, `
+phase: CoolingDown
+conditions:
+- {type: Published, status: "False", reason: NotListed, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
+- {type: CoolingDown, status: "True", reason: Returned, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 	setStatus(t, client, held, `
 phase: InService
 conditions:
@@ -105,6 +111,7 @@ conditions:
 		"10.20.0.0-27 10.20.0.0/27 beijing node-1 Draining Reclaim Pods AGE",
 		"10.20.0.32-27 10.20.0.32/27 beijing node-2 AGE",
 		"10.20.0.64-27 10.20.0.64/27 beijing node-2 InService WaitsForWindow AGE",
+		"10.20.0.96-27 10.20.0.96/27 beijing node-2 CoolingDown Returned AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)

@@ -248,7 +248,7 @@ func TestPoolOfLargestSize(t *testing.T) {
 
 // heldStatus is the status of a family whose CIDRs all have blocks that nodes hold.
 func heldStatus(cidrs []string) map[string]any {
-	counts := map[string]any{"total": int64(0), "inService": int64(0), "draining": int64(0), "coolingDown": int64(0), "free": int64(0)}
+	counts := map[string]any{"assignable": int64(0), "held": int64(0), "inService": int64(0), "draining": int64(0), "coolingDown": int64(0), "free": int64(0)}
 	held := make([]any, len(cidrs))
 	for i, c := range cidrs {
 		held[i] = map[string]any{"cidr": c, "blocks": int64(9)}

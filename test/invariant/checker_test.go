@@ -64,9 +64,12 @@ func TestQuiet(t *testing.T) {
 		"cn a use 10.9.0.1 default/x": nil, // its agent's
 		"block 10.9.0.0/30 cool":      {"8 block 10.9.0.0-30"},
 		"cn a release 10.9.0.1 marked-for-release": {"8 cn a"},
+		"used 2":             nil, // as agents report
+		"range 10.10.0.0/16": {"8 PodIPPool p"},
 	} {
 		t.Run(writes, func(t *testing.T) {
 			w := newWorld(t, shared.Cluster(t).Config(), invariant.Options{})
+			write(t, w, "used 1")
 			end, err := w.checker.BeginQuiet(w.Ctx)
 			w.Must(err)
 			write(t, w, writes)

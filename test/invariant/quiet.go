@@ -6,6 +6,11 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 )
 
 // Quiet checks rule 8 for a period.
@@ -23,8 +28,9 @@ func (c *Checker) Quiet(ctx context.Context, period time.Duration) ([]Violation,
 	return end(ctx)
 }
 
-// BeginQuiet checks rule 8 until end is called: no block or pool is written, and of a
-// CiliumNode only its agent's fields. Other writes are violations, which end also returns.
+// BeginQuiet checks rule 8 until end is called: no block is written, of a pool only the addresses in
+// use, which follow agents, and of a CiliumNode only its agent's fields. Other writes are violations,
+// which end also returns.
 func (c *Checker) BeginQuiet(ctx context.Context) (end func(context.Context) ([]Violation, error), err error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
@@ -58,8 +64,12 @@ func (c *Checker) noticeRest(change Change) {
 	}
 	what := ""
 	switch change.Kind {
-	case KindBlock, KindPool:
+	case KindBlock:
 		what = "written"
+	case KindPool:
+		if !equality.Semantic.DeepEqual(withoutUsed(change.Old), withoutUsed(change.New)) {
+			what = "written"
+		}
 	case KindCiliumNode:
 		what = c.model.notOfAgent(change)
 	}
@@ -69,6 +79,21 @@ func (c *Checker) noticeRest(change Change) {
 			Text: fmt.Sprintf("%s at rest", what),
 		})
 	}
+}
+
+// withoutUsed returns a pool's spec and status without the addresses in use; nil: there is none.
+func withoutUsed(o client.Object) *v1alpha1.PodIPPool {
+	pool, ok := o.(*v1alpha1.PodIPPool)
+	if !ok {
+		return nil
+	}
+	pool = pool.DeepCopy()
+	for _, f := range []*v1alpha1.FamilyStatus{pool.Status.IPv4, pool.Status.IPv6} {
+		if f != nil {
+			f.Addresses.Used = nil
+		}
+	}
+	return &v1alpha1.PodIPPool{Spec: pool.Spec, Status: pool.Status}
 }
 
 // notOfAgent returns a change of a CiliumNode's version that is not its agent's; "": none. Answers

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,7 @@ type store interface {
 // write performs writes, in place of operators, agents and users, separated by "; ":
 //
 //	range CIDR                                 pool p gets a range
+//	used N                                     its status says that N addresses are in use
 //	node NAME new|gone
 //	pod NODE IP
 //	block CIDR NODE|cool|serve|drain REASON|gone
@@ -62,6 +64,15 @@ func write(t *testing.T, s store, script string) {
 			}
 			p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: name})
 			s.put(p, false)
+		case "used":
+			p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+			s.get(p)
+			n, err := strconv.ParseInt(name, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Status.IPv4 = &v1alpha1.FamilyStatus{Addresses: v1alpha1.AddressCounts{Used: &n}}
+			s.put(p, true)
 		case "node":
 			makeOrRemove(s, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, what)
 		case "pod":

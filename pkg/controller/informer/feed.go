@@ -33,6 +33,9 @@ const (
 	blocksPerSecond = 20_000
 )
 
+// useDelay batches agents' reports about the addresses of a pool: most of them change no status.
+const useDelay = time.Minute
+
 // wakeDelay batches freed blocks into one reconcile of each node short of addresses.
 const wakeDelay = 200 * time.Millisecond
 
@@ -294,6 +297,9 @@ func (f *Feed) queuePublished(node string) {
 		}
 	}
 }
+
+// UseChanged has the status of a pool written for another number of addresses in use.
+func (f *Feed) UseChanged(pool string) { f.add(PoolQueue, pool, useDelay) }
 
 func (f *Feed) blockMoved(b crd.Block) {
 	f.excludeCiliumNode(b.Node)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -105,6 +106,19 @@ func (q delays) Add(r reconcile.Request) { q.AddAfter(r, 0) }
 
 func (q delays) AddAfter(r reconcile.Request, d time.Duration) {
 	*q.after = append(*q.after, r.Name+" "+d.String())
+}
+
+// Agents' reports do not have the status of a pool written at once.
+func TestFeedLetsReportsComeTogether(t *testing.T) {
+	feed, after := newBed(), []string(nil)
+	feed.Ledger.UseChanged, feed.queues[PoolQueue] = feed.UseChanged, delays{after: &after}
+	feed.Ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+	for _, cn := range []*ciliumv2.CiliumNode{fixtures.Joined("n", "10.0.0.1"), fixtures.Joined("n", "10.0.0.1")} {
+		feed.ciliumNode(ciliumnode.NewView(cn))
+	}
+	if diff := cmp.Diff([]string{"p 1m0s"}, after); diff != "" {
+		t.Errorf("queued (-want +got):\n%s", diff)
+	}
 }
 
 // A pool's own status write comes back through the watch, and must not trigger the next one at

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -56,6 +57,8 @@ type Reconciler struct {
 	Cilium *ciliumconfig.Latest
 	// Unrecorded are pools that must not go yet; nil: every pool may.
 	Unrecorded *state.Unrecorded
+
+	wrote sync.Map // the time of the last write of a status, by pool
 }
 
 // Reconcile reconciles the status and the finalizer of one pool.
@@ -71,6 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			r.Events.ForgetWrites(writesOf(req.Name))
 			r.Pacing.ForgetPool(req.Name)
 			r.Pressure.ForgetPool(req.Name)
+			r.wrote.Delete(req.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err
@@ -83,6 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	excluded := r.Ledger.ExcludedFrom(pool)
 	counted := pool.Skipping(slices.Concat(exclude.CIDRs(excluded), r.Ledger.AwayPins(pool)))
 	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, idle: r.Idle}
+	usage.setUsed(pool, r.Ledger.Used(obj.Name))
 	state.Press(r.Pressure, counted, usage.Families)
 	done, refused := r.finalize(ctx, obj, usage.Held == 0)
 	if apierrors.IsConflict(refused) || done {
@@ -94,12 +99,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	usage.served = served
-	err = errors.Join(refused, r.updateStatus(ctx, obj, pool, invalid, usage))
+	wait, err := r.updateStatus(ctx, obj, pool, invalid, usage)
+	err = errors.Join(refused, err)
 	r.reportWrites(writesOf(obj.Name), obj, err)
 	if err != nil {
 		return common.AfterConflict(err)
 	}
-	again := untilWindow(pool, r.Clock.Now())
+	again := common.Sooner(untilWindow(pool, r.Clock.Now()), wait)
 	if usage.looked {
 		again = common.Sooner(again, servedEvery)
 	}
@@ -132,7 +138,9 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 	return obj.DeletionTimestamp != nil, nil
 }
 
-func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage) error {
+// updateStatus writes the status of a pool if it has changed, or returns the time after which it may
+// write the number of addresses in use.
+func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage) (time.Duration, error) {
 	old := obj.Status.DeepCopy()
 	usage.fill(&obj.Status)
 	obj.Status.ObservedGeneration, obj.Status.Effective = obj.Generation, nil
@@ -150,13 +158,17 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	r.Metrics.setRoom(obj, pool, usage)
 	r.gauge(obj, usage)
 	if equality.Semantic.DeepEqual(old, &obj.Status) {
-		return nil
+		return 0, nil
+	}
+	if wait, may := r.mayWrite(obj, old, now); !may {
+		return wait, nil
 	}
 	if err := r.Shared.Wrote("PodIPPool", obj.Name, "status", r.Client.Status().Update(ctx, obj)); err != nil {
-		return client.IgnoreNotFound(err)
+		return 0, client.IgnoreNotFound(err)
 	}
+	r.wrote.Store(obj.Name, now)
 	r.emitEvents(obj, old)
-	return nil
+	return 0, nil
 }
 
 // eventsOfPoolConditions are sent when a condition turns to a status.
@@ -230,14 +242,17 @@ func (r *Reconciler) gauge(obj *v1alpha1.PodIPPool, u poolUsage) {
 		for state, n := range states(f.Status.Blocks) {
 			r.Metrics.blocks.WithLabelValues(obj.Name, f.Family.String(), state).Set(float64(n))
 		}
-		for state, n := range states(f.Status.Addresses) {
+		for state, n := range states(f.Status.Addresses.StateCounts) {
 			r.Metrics.addresses.WithLabelValues(obj.Name, f.Family.String(), state).Set(float64(n))
+		}
+		if used := f.Status.Addresses.Used; used != nil {
+			r.Metrics.addresses.WithLabelValues(obj.Name, f.Family.String(), "used").Set(float64(*used))
 		}
 	}
 }
 
 func states(c v1alpha1.StateCounts) map[string]int64 {
-	return map[string]int64{"total": c.Total, "in_service": c.InService, "draining": c.Draining,
+	return map[string]int64{"assignable": c.Assignable, "in_service": c.InService, "draining": c.Draining,
 		"cooling_down": c.CoolingDown, "free": c.Free}
 }
 

@@ -2,13 +2,18 @@ package pool
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -106,6 +111,72 @@ func TestRefusedFinalizerHidesNoStatus(t *testing.T) {
 	_, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("p"))
 	if err == nil || !slices.Contains(b.Calls, updateStatus) {
 		t.Errorf("%v; calls %v", err, b.Calls)
+	}
+}
+
+// The addresses in use come with every status, and alone only if they have changed by a twentieth,
+// once a minute.
+func TestPoolUsedIsPaced(t *testing.T) {
+	b := newBed(t, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/24")))
+	version := 1
+	reports := func(n int) {
+		version++
+		cn := fixtures.CiliumNode("n", strconv.Itoa(version))
+		cn.Status.IPAM.Used = ipamtypes.AllocationMap{}
+		for i := range n {
+			cn.Status.IPAM.Used[fmt.Sprintf("10.0.0.%d", 1+i)] = ipamtypes.AllocationIP{}
+		}
+		b.Ledger.UpsertCiliumNode(b.Mode.View(cn))
+	}
+	for i, step := range []struct {
+		used    int
+		after   time.Duration // since the last step
+		blocks  []string      // that are claimed
+		want    int64
+		writes  int
+		requeue time.Duration
+	}{
+		{used: 40, blocks: []string{"10.0.0.0/26"}, want: 40, writes: 1},
+		{used: 41, after: time.Hour, want: 40},                                   // too few
+		{used: 42, after: time.Second, want: 42, writes: 1},                      // two in forty
+		{used: 50, after: 20 * time.Second, want: 42, requeue: 40 * time.Second}, // too soon
+		{used: 51, after: 40 * time.Second, want: 51, writes: 1},
+		{used: 52, after: time.Second, blocks: []string{"10.0.0.64/26"}, want: 52, writes: 1}, // with other news
+		{used: 0, after: time.Minute, want: 0, writes: 1},
+		{used: 1, after: time.Minute, want: 1, writes: 1},
+	} {
+		b.Clock.SetTime(b.Clock.Now().Add(step.after))
+		for _, cidr := range step.blocks {
+			b.Ledger.Upsert(fixtures.Block(cidr, "p", "n", 1))
+		}
+		reports(step.used)
+		b.Calls = nil
+		result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("p"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := &v1alpha1.PodIPPool{}
+		if err := b.API.Get(t.Context(), types.NamespacedName{Name: "p"}, got); err != nil {
+			t.Fatal(err)
+		}
+		if used, writes := *got.Status.IPv4.Addresses.Used, len(fakeapi.WritesOf(b.Calls)); used != step.want || writes != step.writes || result.RequeueAfter != step.requeue {
+			t.Errorf("step %d: used %d after %d writes, again after %s; want %+v", i, used, writes, result.RequeueAfter, step)
+		}
+	}
+	if got, want := fakeapi.Series(t, b.r.Metrics.addresses)["cilium_pool_pool_addresses ipv4 p used"], 1.0; got != want {
+		t.Errorf("the metric is %v, want %v", got, want)
+	}
+}
+
+// Agents that are assigned whole blocks do not report the addresses in use: a pool does not say 0.
+func TestPoolUsedIsUnknown(t *testing.T) {
+	for _, mode := range []ciliumnode.Mode{ciliumnode.MultiPool, ciliumnode.Kubernetes} {
+		b := newBedIn(t, mode, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")))
+		b.poolLook()
+		got := &v1alpha1.PodIPPool{}
+		if err := b.API.Get(t.Context(), types.NamespacedName{Name: "p"}, got); err != nil || got.Status.IPv4 == nil || got.Status.IPv4.Addresses.Used != nil {
+			t.Errorf("%s: %v, used is %+v", mode, err, got.Status.IPv4)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ func TestPoolReportsClusterAddresses(t *testing.T) {
 	excluded := ledger.ExcludedFrom(pools.Get("p"))
 	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get("p").Skipping(exclude.CIDRs(excluded)), ledger.PoolBlocks("p"), ledger.Free)}
 	usage.fill(&obj.Status)
-	want := v1alpha1.StateCounts{Total: 3, InService: 1, Free: 2}
+	want := v1alpha1.StateCounts{Assignable: 3, Held: 1, InService: 1, Free: 2}
 	if diff := cmp.Diff(want, obj.Status.IPv4.Blocks); diff != "" {
 		t.Errorf("blocks (-want +got):\n%s", diff)
 	}

@@ -23,8 +23,8 @@ type Metrics struct {
 // NewMetrics registers the metrics with r.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
-		blocks:    common.Gauge("pool_blocks", "Blocks of a pool, by state: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
-		addresses: common.Gauge("pool_addresses", "Addresses of a pool that pods can have, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
+		blocks:    common.Gauge("pool_blocks", "Blocks of a pool, by state: assignable, in_service, draining, cooling_down, free.", "pool", "family", "state"),
+		addresses: common.Gauge("pool_addresses", "Addresses of a pool that pods can have, by the state of their block: assignable, in_service, draining, cooling_down, free; and used, of the held ones.", "pool", "family", "state"),
 		nodes:     common.Gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
 		ready:     common.Gauge("pool_ready", "1 while the condition Ready of a pool is True, or the pool is being deleted; else 0.", "pool"),
 		room:      common.Gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),

@@ -37,6 +37,10 @@ func statusOf(t *testing.T, obj *v1alpha1.PodIPPool, blocks ...crd.Block) v1alph
 	return obj.Status
 }
 
+func addresses(n v1alpha1.StateCounts) v1alpha1.AddressCounts {
+	return v1alpha1.AddressCounts{StateCounts: n}
+}
+
 func TestPoolCounts(t *testing.T) {
 	dual := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	dual.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/48"}}}
@@ -57,43 +61,43 @@ func TestPoolCounts(t *testing.T) {
 		"untouched": {
 			pool: fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 4, Free: 4}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 8},
+				Blocks: v1alpha1.StateCounts{Assignable: 4, Free: 4}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 8, Free: 8}),
 			}},
 		},
 		"a block in each phase, and one of another pool": {
 			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), leaving, resting, fixtures.Block("10.9.0.0/30", "q", "c", 9)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(75)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
-				Blocks:    v1alpha1.StateCounts{Total: 4, InService: 1, Draining: 1, CoolingDown: 1, Free: 1},
-				Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Draining: 2, CoolingDown: 2, Free: 2},
+				Blocks:    v1alpha1.StateCounts{Assignable: 4, Held: 3, InService: 1, Draining: 1, CoolingDown: 1, Free: 1},
+				Addresses: addresses(v1alpha1.StateCounts{Assignable: 8, Held: 6, InService: 2, Draining: 2, CoolingDown: 2, Free: 2}),
 				CIDRs:     []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/28", Blocks: 3}},
 			}},
 		},
 		"a block that overlaps a reserved range is none": {
 			pool: reserving,
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 2, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 4, Free: 4},
+				Blocks: v1alpha1.StateCounts{Assignable: 2, Free: 2}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 4, Free: 4}),
 			}},
 		},
 		"but for one that was held before": {
 			pool:   reserving,
 			blocks: []crd.Block{fixtures.Block("10.0.0.4/30", "p", "a", 1)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(33)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 3, InService: 1, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 5, InService: 1, Free: 4},
+				Blocks: v1alpha1.StateCounts{Assignable: 3, Held: 1, InService: 1, Free: 2}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 5, Held: 1, InService: 1, Free: 4}),
 				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/28", Blocks: 1}},
 			}},
 		},
 		"the remainder of a block": {
 			pool: fixtures.Edited(reserving, func(s *v1alpha1.PodIPPoolSpec) { s.ReservedBlockPolicy = v1alpha1.PublishRemainder }),
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 3, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 5, Free: 5},
+				Blocks: v1alpha1.StateCounts{Assignable: 3, Free: 3}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 5, Free: 5}),
 			}},
 		},
 		"what drains is not free": {
 			pool:   draining,
 			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(50)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 2, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 4, InService: 2, Free: 2},
+				Blocks: v1alpha1.StateCounts{Assignable: 2, Held: 1, InService: 1, Free: 1}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 4, Held: 2, InService: 2, Free: 2}),
 				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.8/29", Blocks: 1}},
 			}},
 		},
@@ -101,7 +105,7 @@ func TestPoolCounts(t *testing.T) {
 			pool:   draining,
 			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1), leaving},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(66)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 3, InService: 1, Draining: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 6, InService: 2, Draining: 2, Free: 2},
+				Blocks: v1alpha1.StateCounts{Assignable: 3, Held: 2, InService: 1, Draining: 1, Free: 1}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 6, Held: 4, InService: 2, Draining: 2, Free: 2}),
 				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/29", Blocks: 1}, {CIDR: "10.0.0.8/29", Blocks: 1}},
 			}},
 		},
@@ -109,7 +113,7 @@ func TestPoolCounts(t *testing.T) {
 			pool:   withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/24"), v1alpha1.AllocationCordon),
 			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(100)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 1, InService: 1}, Addresses: v1alpha1.StateCounts{Total: 2, InService: 2},
+				Blocks: v1alpha1.StateCounts{Assignable: 1, Held: 1, InService: 1}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 2, Held: 2, InService: 2}),
 				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/24", Blocks: 1}},
 			}},
 		},
@@ -121,15 +125,15 @@ func TestPoolCounts(t *testing.T) {
 			pool:   fixtures.BeingDeleted(fixtures.PodIPPool("p", 1, "10.0.0.0/24")),
 			blocks: []crd.Block{leaving},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(100)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 1, Draining: 1}, Addresses: v1alpha1.StateCounts{Total: 2, Draining: 2},
+				Blocks: v1alpha1.StateCounts{Assignable: 1, Held: 1, Draining: 1}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 2, Held: 2, Draining: 2}),
 				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/24", Blocks: 1}},
 			}},
 		},
 		"another pool holds a block of the range": {
 			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "q", "c", 9)},
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(25)), IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 4, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 6},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Assignable: 3, Free: 3}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 6, Free: 6}),
 			}},
 		},
 		"dual stack, its second family fuller": {
@@ -137,11 +141,11 @@ func TestPoolCounts(t *testing.T) {
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), fixtures.Block("fd00::/126", "p", "a", 2)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(50)), Nodes: 1,
 				IPv4: &v1alpha1.FamilyStatus{
-					Blocks: v1alpha1.StateCounts{Total: 4, InService: 1, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Free: 6},
+					Blocks: v1alpha1.StateCounts{Assignable: 4, Held: 1, InService: 1, Free: 3}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 8, Held: 2, InService: 2, Free: 6}),
 					CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/28", Blocks: 1}},
 				},
 				IPv6: &v1alpha1.FamilyStatus{
-					Blocks: v1alpha1.StateCounts{Total: 2, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 4, InService: 2, Free: 2},
+					Blocks: v1alpha1.StateCounts{Assignable: 2, Held: 1, InService: 1, Free: 1}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 4, Held: 2, InService: 2, Free: 2}),
 					CIDRs: []v1alpha1.HeldCIDR{{CIDR: "fd00::/125", Blocks: 1}},
 				}},
 		},
@@ -149,11 +153,11 @@ func TestPoolCounts(t *testing.T) {
 			pool: dual,
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)),
 				IPv4: &v1alpha1.FamilyStatus{
-					Blocks: v1alpha1.StateCounts{Total: 4, Free: 4}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 8},
+					Blocks: v1alpha1.StateCounts{Assignable: 4, Free: 4}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 8, Free: 8}),
 				},
 				IPv6: &v1alpha1.FamilyStatus{
-					Blocks:    v1alpha1.StateCounts{Total: math.MaxInt64, Free: math.MaxInt64},
-					Addresses: v1alpha1.StateCounts{Total: math.MaxInt64, Free: math.MaxInt64},
+					Blocks:    v1alpha1.StateCounts{Assignable: math.MaxInt64, Free: math.MaxInt64},
+					Addresses: addresses(v1alpha1.StateCounts{Assignable: math.MaxInt64, Free: math.MaxInt64}),
 				}},
 		},
 	}
@@ -167,6 +171,11 @@ func TestPoolCounts(t *testing.T) {
 			for _, f := range []*v1alpha1.FamilyStatus{got.IPv4, got.IPv6} {
 				if f == nil {
 					continue
+				}
+				for _, n := range []v1alpha1.StateCounts{f.Blocks, f.Addresses.StateCounts} {
+					if n.Held != n.InService+n.Draining+n.CoolingDown || uint64(n.Assignable) != min(uint64(n.Held)+uint64(n.Free), math.MaxInt64) {
+						t.Errorf("the counts do not add up: %+v", n)
+					}
 				}
 				if u := (state.FamilyUsage{Status: *f}); (f.Blocks.Free == 0) != (u.Full() == 100) {
 					t.Errorf("%d blocks are free, and %d %% are not", f.Blocks.Free, u.Full())

@@ -25,12 +25,12 @@ func sample() *Map {
 		Time: at(5), Cluster: "prod <1>",
 		Pools: []Pool{
 			{
-				PoolRow:  list.PoolRow{Pool: "main", Family: "ipv4", BlockBits: 29, State: "Ready", Total: 48, Free: 41},
+				PoolRow:  list.PoolRow{Pool: "main", Family: "ipv4", BlockBits: 29, State: "Ready", Assignable: 48, Free: 41},
 				Reserved: []netip.Prefix{cidr("10.20.0.248/29")},
 				Sections: []Section{{CIDR: cidr("10.20.0.0/24"), Of: cidr("10.20.0.0/24")}, {CIDR: cidr("10.21.0.0/25"), Of: cidr("10.21.0.0/25"), Cordoned: true, Drains: true}},
 			},
 			{
-				PoolRow:  list.PoolRow{Pool: "six", Family: "ipv6", BlockBits: 122, State: "Exhausted", Message: "no free block is left", Total: 1 << 58},
+				PoolRow:  list.PoolRow{Pool: "six", Family: "ipv6", BlockBits: 122, State: "Exhausted", Message: "no free block is left", Assignable: 1 << 58},
 				Sections: []Section{{CIDR: cidr("fd00::/116"), Of: cidr("fd00::/64"), ClosedBy: "other"}},
 			},
 		},

@@ -45,8 +45,8 @@ func newPools(e *cli.Env) *cobra.Command {
 it does not need the operator to run.
 
 Selected is the number of nodes that claim from the pool first; Nodes is the number
-that hold a block of it. Blocks are the held ones, of all that nodes hold or can get.
-Free are the blocks that could be claimed now, and full is the share of the others.
+that hold a block of it. Held counts blocks, of the assignable ones, and Free those that
+could be claimed now. Full is utilizationPercent. Used counts addresses of held blocks.
 Room is the number of nodes that still fit.
 
 -o wide also shows whether a maintenance window is open, of the pool's own or of the
@@ -82,10 +82,10 @@ func poolTable(rows []PoolRow, now time.Time) cli.Table {
 	return cli.TableOf("pools", rows, func(r *PoolRow) []any {
 		return []any{
 			r.Pool, cli.Dash(r.Family), r.Priority, r.Selected, r.Nodes, fmt.Sprintf("/%d", r.BlockBits),
-			fmt.Sprintf("%d/%s", r.Blocks.Held(), cli.Many(uint64(r.Total))), cli.Many(uint64(r.Free)), fmt.Sprintf("%d%%", r.Full), cli.Many(uint64(r.Room)),
+			fmt.Sprintf("%d/%s", r.Blocks.Held(), cli.Many(uint64(r.Assignable))), cli.Many(uint64(r.Free)), fmt.Sprintf("%d%%", r.Full), cli.Many(uint64(r.Room)),
 			r.Blocks.Draining, r.Blocks.CoolingDown, cli.Fraction(r.Used, r.Addresses), r.Window.words(now), suggest.Few(r.CIDRs), r.State,
 		}
-	}, "Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Blocks", "Free", "Full", "Room", "Draining+", "Cooling Down+", "Used", "Window+", "CIDRs+", "State")
+	}, "Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Held", "Free", "Full", "Room", "Draining+", "Cooling Down+", "Used", "Window+", "CIDRs+", "State")
 }
 
 // PoolRow is one family of a pool, for users and scripts.
@@ -100,12 +100,12 @@ type PoolRow struct {
 	// BlockBits is the prefix length of a block.
 	BlockBits int      `json:"blockBits"`
 	CIDRs     []string `json:"cidrs"`
-	// Total is the number of blocks that nodes hold or can get, Free the number that can be claimed
-	// now, and Full the share of Total that cannot, in percent.
-	Total  int64      `json:"totalBlocks"`
-	Free   int64      `json:"freeBlocks"`
-	Full   int32      `json:"utilizationPercent"`
-	Blocks PhaseCount `json:"blocks"`
+	// Assignable, Free and Full are blocks.assignable, blocks.free and utilizationPercent of the
+	// family's status.
+	Assignable int64      `json:"assignableBlocks"`
+	Free       int64      `json:"freeBlocks"`
+	Full       int32      `json:"utilizationPercent"`
+	Blocks     PhaseCount `json:"blocks"`
 	// Addresses is the number of addresses of its held blocks that pods can have, Used the number
 	// in use.
 	Addresses int `json:"addresses"`
@@ -154,7 +154,7 @@ func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counted *st
 	r := PoolRow{Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{}}
 	if counted != nil {
 		n := counted.Status.Blocks
-		r.Total, r.Free, r.Full = n.Total, n.Free, counted.Full()
+		r.Assignable, r.Free, r.Full = n.Assignable, n.Free, counted.Full()
 		r.Blocks = PhaseCount{InService: int(n.InService), Draining: int(n.Draining), CoolingDown: int(n.CoolingDown)}
 	}
 	if ranges, ok := pool.Ranges(f); ok {

@@ -47,13 +47,13 @@ export class Pools {
   }
 
   #about(p) {
-    const { inService, draining, coolingDown } = p.blocks, total = p.totalBlocks, held = inService + draining + coolingDown;
+    const { inService, draining, coolingDown } = p.blocks, assignable = p.assignableBlocks, held = inService + draining + coolingDown;
     const family = { ipv4: "IPv4", ipv6: "IPv6" }[p.family] ?? "";
-    const gauge = el("div", { class: "gauge", role: "img", "aria-label": `${inService} in service, ${draining} draining, ${coolingDown} cooling down, of ${many(total)} blocks` });
+    const gauge = el("div", { class: "gauge", role: "img", "aria-label": `${inService} in service, ${draining} draining, ${coolingDown} cooling down, of ${many(assignable)} blocks` });
     for (const [phase, n] of [["InService", inService], ["Draining", draining], ["CoolingDown", coolingDown]]) {
-      if (n === 0 || total === 0) continue;
+      if (n === 0 || assignable === 0) continue;
       const part = el("i", { class: phase });
-      part.style.width = `${(100 * n) / total}%`;
+      part.style.width = `${(100 * n) / assignable}%`;
       gauge.append(part);
     }
     const figure = (n, words) => el("span", {}, el("b", {}, n), ` ${words}`);
@@ -62,7 +62,7 @@ export class Pools {
       family && el("span", { class: "kind" }, `${family} · /${p.blockBits} blocks · ${count(p.selectedNodes, "node")}`),
       p.state !== "Ready" && el("span", { class: "state" }, p.state),
       el("p", { class: "figures" },
-        figure(held.toLocaleString("en"), `of ${many(total)} blocks held`),
+        figure(held.toLocaleString("en"), `of ${many(assignable)} blocks held`),
         figure(many(p.freeBlocks), "free"),
         held > 0 && figure(percent(p.used, p.addresses), `of ${p.addresses.toLocaleString("en")} addresses in use`)));
     return [head, gauge, p.message ? el("p", { class: "message" }, p.message) : ""];
