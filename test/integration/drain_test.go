@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -308,4 +309,51 @@ func ownAddress(t *testing.T, e *env, a *agent.Agent) netip.Addr {
 	}
 	t.Fatal("the agent has no address of its own")
 	return netip.Addr{}
+}
+
+// kubectl describe of a pool, a block and a Node says how they are, why, and how they came there.
+func TestDescribeTellsTheStory(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/26")
+	e.node("n1", nil)
+	e.load("n1", "load", 40)
+	e.hasBlocks("n1", 2)
+	b := e.blockWithoutRouter("n1")
+	was := b.DeepCopy()
+	b.Spec.Drain = true
+	e.Must(e.Client.Patch(e.Ctx, b, client.MergeFrom(was)))
+	e.Pods("n1", "more", 40)
+	e.shortage("n1", corev1.ConditionTrue)
+	claimed := "Normal BlockClaimed AGE cilium-pool-operator block " + b.Spec.CIDR + " of pool all on node n1: claimed, as the node wants "
+	for object, want := range map[string][]string{
+		"podippool/all": {
+			"Message: pods wait on n1, and no pool that selects these nodes has a free block: see the condition Exhausted Observed Generation: 1 Reason: NodesShort Status: False Type: Ready",
+			"Reason: NoFreeBlock Status: True Type: Exhausted",
+			"Blocks: Assignable: 2 Cooling Down: 0 Draining: 0 Free: 0 Held: 2 In Service: 2",
+			"Utilization Percent: 100",
+			"Warning PoolExhausted AGE cilium-pool-operator no free block left for ipv4",
+		},
+		"podipblock/" + b.Name: {
+			"Message: it must leave its node, and has not begun to; it waits for a replacement: give a pool of n1 free blocks, or raise the limit of its blocks Observed Generation: 2 " +
+				"Reason: WaitsForReplacement Status: False Type: Draining",
+			claimed,
+		},
+		"node/n1": {
+			"PoolsExhausted ipv4: ", "more addresses wanted and no pool that serves this node (all) has a free block",
+			claimed,
+			"Normal DrainWaits AGE cilium-pool-operator block " + b.Spec.CIDR + " waits for Replacement: ",
+			"Warning PodAddressShortage AGE cilium-pool-operator ipv4: ",
+		},
+	} {
+		e.Eventually("describe "+object, func() error {
+			got := strings.Join(strings.Fields(e.kubectl("describe", object)), " ")
+			got = regexp.MustCompile(` [0-9ms]+( \(x\d+ over [0-9ms]+\))? cilium-pool-operator `).ReplaceAllString(got, " AGE cilium-pool-operator ")
+			i := slices.IndexFunc(want, func(text string) bool { return !strings.Contains(got, text) })
+			if i < 0 {
+				return nil
+			}
+			return fmt.Errorf("no %q in %s", want[i], got)
+		})
+	}
 }

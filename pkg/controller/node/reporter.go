@@ -109,15 +109,17 @@ func (o *observation) leaves(cidr netip.Prefix) string {
 	return unused + " and the node's other blocks cover what its agent requests"
 }
 
-// sendBlock reports on the Node the fate of one of its blocks. The block's own object may be gone
-// before anybody reads the event.
+// sendBlock reports the fate of a block on the block and on its Node: the block may be gone before
+// anybody reads the event.
 func (r *Reporter) sendBlock(o *observation, b crd.Block, kind, what string) {
 	node := o.Node
 	if node == nil { // as the kubelet refers to a Node, and kubectl describe finds it
 		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: types.UID(o.Name)}}
 	}
 	block := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}
-	r.Events.SendOften(node, block, kind, fmt.Sprintf("block %s of pool %s on node %s: %s", b.CIDR, b.Pool, o.Name, what))
+	note := fmt.Sprintf("block %s of pool %s on node %s: %s", b.CIDR, b.Pool, o.Name, what)
+	r.Events.SendOften(node, block, kind, note)
+	r.Events.SendOften(block, node, kind, note)
 }
 
 // sendPhase reports that a block has entered a phase.
