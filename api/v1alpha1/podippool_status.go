@@ -8,8 +8,7 @@ type PodIPPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// nodes is the number of nodes that hold a block of this pool, be it in service, draining or
-	// cooling down.
+	// nodes is the number of nodes that hold a block of this pool.
 	// +optional
 	Nodes int32 `json:"nodes"`
 	// utilizationPercent is 100 × blocks.held / blocks.assignable, rounded down; 100 if no block is
@@ -85,8 +84,7 @@ type HeldCIDR struct {
 	// +kubebuilder:validation:MaxLength=43
 	// +required
 	CIDR string `json:"cidr"`
-	// blocks is the number of blocks that nodes hold of it, be they in service, draining or
-	// cooling down.
+	// blocks is the number of blocks of it that nodes hold.
 	// +kubebuilder:validation:Minimum=1
 	// +required
 	Blocks int64 `json:"blocks"`
@@ -95,28 +93,25 @@ type HeldCIDR struct {
 // AddressCounts counts addresses by the state of their block.
 type AddressCounts struct {
 	StateCounts `json:",inline"`
-	// used is the number that agents report in use (status.ipam.used of CiliumNodes), their own
-	// among them. It is as of the last write of this status; if only used changed, the operator
-	// writes it for a change of 5 % or more, at most once a minute. Absent in multi-pool and
-	// kubernetes mode, in which agents do not report it.
+	// used is the number that agents report (status.ipam.used of CiliumNodes). Of used alone, a
+	// change of 5 % is written, once a minute. Absent in multi-pool and kubernetes mode.
 	// +optional
 	Used *int64 `json:"used,omitempty"`
 }
 
 // StateCounts counts things by the state they are in.
 type StateCounts struct {
-	// assignable is the number that nodes hold or can get: held + free. Blocks of a range that is
-	// cordoned, drains or belongs to another pool, and blocks with a reserved address or one in use
-	// elsewhere, count only while a node holds them.
+	// assignable is held + free. Blocks of a range that is cordoned, drains or belongs to another
+	// pool, and blocks with an address that is reserved or in use elsewhere, count while held.
 	Assignable int64 `json:"assignable"`
-	// held is the number that nodes hold: inService + draining + coolingDown.
+	// held is inService + draining + coolingDown.
 	Held int64 `json:"held"`
-	// inService is the number that nodes hold and may use.
+	// inService are held, and may be used.
 	InService int64 `json:"inService"`
-	// draining is the number that nodes hold and are returning.
+	// draining are held, and on their way back.
 	Draining int64 `json:"draining"`
-	// coolingDown is the number that nodes have returned and no node may get yet.
+	// coolingDown are back, and no node may get them yet.
 	CoolingDown int64 `json:"coolingDown"`
-	// free is the number that can be claimed now.
+	// free can be claimed now.
 	Free int64 `json:"free"`
 }

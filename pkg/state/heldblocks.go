@@ -20,28 +20,22 @@ type core struct {
 	mu    sync.Mutex
 	space *ipalloc.Space
 
-	// Changed, if set, receives the freed CIDRs, and those taken in other ways than by a
-	// claim, after the ledger has recorded them. It may call the ledger.
-	Changed      func(freed, taken []netip.Prefix)
+	// Changed, if set, receives the freed CIDRs, those taken in other ways than by a claim, and the
+	// pools with another number of addresses in use, after the ledger has recorded them. It may call
+	// the ledger.
+	Changed      func(freed, taken []netip.Prefix, used []string)
 	freed, taken []netip.Prefix // since the last call of Changed
-	// UseChanged, if set, receives a pool after the number of its addresses in use has changed.
-	UseChanged func(pool string)
-	useChanged map[string]bool // since the last calls of UseChanged
+	usedIn       []string
 }
 
 // unlock ends a change of the ledger. Only unlock reports freed CIDRs, so that no waiting
 // node is missed.
 func (c *core) unlock() {
-	freed, taken, useChanged := c.freed, c.taken, c.useChanged
-	c.freed, c.taken, c.useChanged = nil, nil, nil
+	freed, taken, used := c.freed, c.taken, c.usedIn
+	c.freed, c.taken, c.usedIn = nil, nil, nil
 	c.mu.Unlock()
-	if c.Changed != nil && len(freed)+len(taken) > 0 {
-		c.Changed(freed, taken)
-	}
-	for pool := range useChanged {
-		if c.UseChanged != nil {
-			c.UseChanged(pool)
-		}
+	if c.Changed != nil && len(freed)+len(taken)+len(used) > 0 {
+		c.Changed(freed, taken, used)
 	}
 }
 
@@ -186,10 +180,9 @@ func (h *heldBlocks) setUsed(held *heldBlock, n int64) {
 	if sum == [2]int64{} {
 		delete(h.used, held.Pool)
 	}
-	if h.useChanged == nil {
-		h.useChanged = map[string]bool{}
+	if !slices.Contains(h.usedIn, held.Pool) {
+		h.usedIn = append(h.usedIn, held.Pool)
 	}
-	h.useChanged[held.Pool] = true
 }
 
 // Used returns the numbers of addresses of a pool, by family, that agents report in use. Agents that

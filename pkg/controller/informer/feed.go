@@ -33,8 +33,8 @@ const (
 	blocksPerSecond = 20_000
 )
 
-// useDelay batches agents' reports about the addresses of a pool: most of them change no status.
-const useDelay = time.Minute
+// usedDelay batches agents' reports about the addresses of a pool: most of them change no status.
+const usedDelay = time.Minute
 
 // wakeDelay batches freed blocks into one reconcile of each node short of addresses.
 const wakeDelay = 200 * time.Millisecond
@@ -260,9 +260,9 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 		})
 }
 
-// Changed queues pools whose free blocks have changed, and the nodes that wait for
-// blocks of a pool with newly freed ones.
-func (f *Feed) Changed(freed, taken []netip.Prefix) {
+// Changed queues pools whose free blocks or addresses in use have changed, and the nodes that wait
+// for blocks of a pool with newly freed ones.
+func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
 	changed := f.Pools.Touching(taken)
 	for _, cidr := range slices.Concat(freed, taken) {
 		f.queuePinsIn(cidr)
@@ -277,6 +277,9 @@ func (f *Feed) Changed(freed, taken []netip.Prefix) {
 	}
 	for _, name := range changed {
 		f.queuePoolStatus(name)
+	}
+	for _, name := range used {
+		f.add(PoolQueue, name, usedDelay)
 	}
 }
 
@@ -297,9 +300,6 @@ func (f *Feed) queuePublished(node string) {
 		}
 	}
 }
-
-// UseChanged has the status of a pool written for another number of addresses in use.
-func (f *Feed) UseChanged(pool string) { f.add(PoolQueue, pool, useDelay) }
 
 func (f *Feed) blockMoved(b crd.Block) {
 	f.excludeCiliumNode(b.Node)

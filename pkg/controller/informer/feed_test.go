@@ -111,7 +111,7 @@ func (q delays) AddAfter(r reconcile.Request, d time.Duration) {
 // Agents' reports do not have the status of a pool written at once.
 func TestFeedLetsReportsComeTogether(t *testing.T) {
 	feed, after := newBed(), []string(nil)
-	feed.Ledger.UseChanged, feed.queues[PoolQueue] = feed.UseChanged, delays{after: &after}
+	feed.Ledger.Changed, feed.queues[PoolQueue] = feed.Changed, delays{after: &after}
 	feed.Ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	for _, cn := range []*ciliumv2.CiliumNode{fixtures.Joined("n", "10.0.0.1"), fixtures.Joined("n", "10.0.0.1")} {
 		feed.ciliumNode(ciliumnode.NewView(cn))
