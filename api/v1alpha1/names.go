@@ -27,9 +27,6 @@ const (
 	// SettingsAnnotation on the operator's Lease has the version and the settings of
 	// the operator that leads or led last, as JSON.
 	SettingsAnnotation = "cilium-pool.io/settings"
-	// CreatedPoolsAnnotation on the ConfigMap of a first installation's pools lists, separated by
-	// spaces, the pools that the operator has created, or found.
-	CreatedPoolsAnnotation = "cilium-pool.io/created-pools"
 	// IPv4Resource and IPv6Resource are extended resources: a Node offers so many
 	// addresses of the family, and a pod requests one.
 	IPv4Resource = "cilium-pool.io/ipv4"

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -44,7 +43,6 @@ type options struct {
 	agentSelector string
 	reclaimPolicy string
 	windows       string
-	initialPools  string
 	families      []string // address families that Nodes offer
 	settings      config.Settings
 	version       bool
@@ -112,7 +110,6 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition cilium-pool.io/PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes with pods that cannot get an address; empty: none")
 	fs.StringSliceVar(&o.families, "scheduling-families", o.families, "families (ipv4, ipv6) that Nodes offer to the scheduler, as the resources cilium-pool.io/ipv4 and cilium-pool.io/ipv6; needs --mode=crd, Kubernetes 1.36 and the chart's policies; empty: none")
-	fs.StringVar(&o.initialPools, "initial-pools", o.initialPools, "NAMESPACE/NAME of a ConfigMap of PodIPPools, which the chart makes in a first installation; each is created once, as soon as the CRDs are served; empty: none")
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 }
 
@@ -219,13 +216,6 @@ func (o *options) validateServing(p *config.Problems) {
 }
 
 func (o *options) validateNames(p *config.Problems) {
-	if o.initialPools != "" {
-		namespace, name, _ := strings.Cut(o.initialPools, "/")
-		if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-			p.Bad("initial-pools", o.initialPools, "must be the namespace and the name of a ConfigMap, as in kube-system/pools")
-		}
-		o.settings.InitialPools = types.NamespacedName{Namespace: namespace, Name: name}
-	}
 	mode, err := ciliumnode.ParseMode(o.mode)
 	if err != nil {
 		p.Bad("mode", o.mode, err.Error())

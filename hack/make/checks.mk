@@ -84,7 +84,7 @@ screenshots: # Make the pictures of docs/images, of what "make up" runs.
 .PHONY: chart-lint
 chart-lint: $(helm) # Run helm lint on the chart, with its own values and with those of examples/.
 	$(helm) lint --strict $(CHART)
-	$(helm) lint --strict $(CHART) -f examples/values.yaml -f examples/values-pools.yaml -f examples/values-monitoring.yaml
+	$(helm) lint --strict $(CHART) -f examples/values.yaml -f examples/values-monitoring.yaml
 
 .PHONY: alerts-test
 alerts-test: $(helm) $(promtool) # Test the chart's alerts by promtool, and all queries against the metrics there are.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -61,8 +60,6 @@ type Settings struct {
 	// OfferFamilies are offered by Nodes to the scheduler, where the API server can make
 	// pods request their addresses. In crd mode only.
 	OfferFamilies []ipalloc.Family
-	// InitialPools is the ConfigMap of a first installation's pools; empty: none.
-	InitialPools types.NamespacedName
 	// CiliumConfigEvery is the interval between two reads of Cilium's configuration.
 	CiliumConfigEvery time.Duration
 	// Version and Commit identify this build.

@@ -6,10 +6,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -80,7 +83,24 @@ func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 	if held := len(b.Blocks()); held != 3 {
 		t.Errorf("a new node has got %d blocks, want 3", held)
 	}
-	if s := podIPPool(b, "p").Status; s.RoomNodes == nil || *s.RoomNodes != 20 { // 64 blocks, 3 of them held
+	got := &v1alpha1.PodIPPool{}
+	if err := b.API.Get(t.Context(), client.ObjectKey{Name: "p"}, got); err != nil {
+		t.Fatal(err)
+	}
+	if s := got.Status; s.RoomNodes == nil || *s.RoomNodes != 20 { // 64 blocks, 3 of them held
 		t.Errorf("there is room for %v nodes, want 20", s.RoomNodes)
+	}
+}
+
+func poolReconciler(b *fakeapi.Cluster) *pool.Reconciler {
+	b.T.Helper()
+	own, err := pool.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return &pool.Reconciler{
+		Cache: b.Cached(), Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: state.NewCiliumPools(),
+		Pacing: b.Pacing, Pressure: b.Pressure,
+		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
 	}
 }

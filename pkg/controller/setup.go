@@ -21,7 +21,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Setup adds the controllers and their dependencies to a manager. Create its cache with
@@ -86,18 +85,8 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 	return nil
 }
 
-// addChecks adds the initial pools, and the checks of the CRDs and of Cilium's configuration.
+// addChecks adds the checks of the CRDs and of Cilium's configuration.
 func addChecks(mgr manager.Manager, o *Operator, s config.Settings) error {
-	if s.InitialPools.Name != "" {
-		initial := &InitialPools{
-			ConfigMap: s.InitialPools, Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Events: o.Node.Events, Shared: o.Node.Shared,
-			Unrecorded: &state.Unrecorded{},
-		}
-		o.Pool.Unrecorded = initial.Unrecorded
-		if err := mgr.Add(initial); err != nil {
-			return err
-		}
-	}
 	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.metrics}); err != nil {
 		return err
 	}

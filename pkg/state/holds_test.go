@@ -275,7 +275,6 @@ func (f *fleet) stores() []store {
 			"Delete": {N: len(f.cuts), Do: func(i int) { f.pools.Delete(poolName(i)) }, Undo: f.setPool},
 		}},
 		f.podStore(), f.agentStore(), f.awaitingStore(), f.pressureStore(), f.unscheduledStore(), f.ciliumPoolStore(),
-		{of: &state.Unrecorded{}, values: f.poolNames},
 	}
 	for i := range stores {
 		stores[i].fleet = f

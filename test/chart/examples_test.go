@@ -70,27 +70,11 @@ func TestExamplesApply(t *testing.T) {
 	}
 }
 
-// The example values-pools.yaml has the same pools as pools.yaml.
-func TestExampleValues(t *testing.T) {
-	pools := ofKind(t, render(t, "-f", examples+"/values.yaml", "-f", examples+"/values-pools.yaml", "--api-versions", "cilium-pool.io/v1alpha1/PodIPPool"), "PodIPPool")
-	apply(t, pools)
-	specs := func(all []*unstructured.Unstructured) map[string]v1alpha1.PodIPPoolSpec {
-		m := map[string]v1alpha1.PodIPPoolSpec{}
-		for _, o := range all {
-			m[o.GetName()] = typed[v1alpha1.PodIPPool](t, o).Spec
-		}
-		return m
-	}
-	if diff := cmp.Diff(specs(readObjects(t, examples+"/pools.yaml")), specs(pools)); diff != "" {
-		t.Errorf("(-pools.yaml +values-pools.yaml):\n%s", diff)
-	}
-}
-
 // Both Helms accept each of our chart's example values files, next to the others.
 func TestExampleValuesRender(t *testing.T) {
 	for _, major := range majors() {
 		for _, file := range filesOf(t, "/values*.yaml") {
-			renderBy(t, major, "-f", examples+"/values.yaml", "-f", examples+"/values-pools.yaml", "-f", file)
+			renderBy(t, major, "-f", examples+"/values.yaml", "-f", file)
 		}
 	}
 }

@@ -6,32 +6,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // installValues make the operator fast, and let the next one become leader soon after one was killed.
 const installValues = `
-pools:
-  beijing:
-    nodeSelector: {matchLabels: {topology.kubernetes.io/zone: beijing}}
-    ipv4: {blockSize: 28, cidrs: [{cidr: 100.66.224.0/26}]}
 reclaim: {policy: Never}
 cooldown: 1s
 nodeGoneCooldown: 1s
@@ -39,8 +31,17 @@ nodes: {shortageTaint: cilium-pool.io/no-addresses}
 extraArgs: [--ack-hold=100ms, --ack-timeout=5s, --agent-settle-time=200ms, --leader-elect-lease-duration=3s]
 `
 
-// One command installs everything, including pools; upgrades, also to other CRDs, and a
-// rollback keep the pools; uninstalling leaves CRDs, pools and blocks.
+const beijing = `
+apiVersion: cilium-pool.io/v1alpha1
+kind: PodIPPool
+metadata: {name: beijing, annotations: {helm.sh/resource-policy: keep}}
+spec:
+  nodeSelector: {matchLabels: {topology.kubernetes.io/zone: beijing}}
+  ipv4: {blockSize: 28, cidrs: [{cidr: 100.66.224.0/26}]}
+`
+
+// Upgrades, also to other CRDs, and a rollback keep the pools, even one that an older chart had as
+// an object of its own; uninstalling leaves CRDs, pools and blocks.
 func TestInstallUpgradeRollbackUninstall(t *testing.T) {
 	installUpgradeRollbackUninstall(newBed(t, helm4))
 }
@@ -48,11 +49,9 @@ func TestInstallUpgradeRollbackUninstall(t *testing.T) {
 // TestLongHelm3 repeats all of it with the other major version of Helm.
 func TestLongHelm3(t *testing.T) {
 	for name, test := range map[string]func(*bed){
-		"install to uninstall":                installUpgradeRollbackUninstall, // helm -f accepts no path with a comma
-		"remove everything":                   removeEverything,
-		"pools of a first installation":       poolsOfAFirstInstallation,
-		"pools of kubectl are not taken over": poolsOfKubectlAreNotTakenOver,
-		"objects do not depend on it":         objectsDoNotDependOnTheCluster,
+		"install to uninstall":        installUpgradeRollbackUninstall, // helm -f accepts no path with a comma
+		"remove everything":           removeEverything,
+		"objects do not depend on it": objectsDoNotDependOnTheCluster,
 	} {
 		t.Run(name, func(t *testing.T) { test(newBed(t, helm3)) })
 	}
@@ -61,10 +60,11 @@ func TestLongHelm3(t *testing.T) {
 func installUpgradeRollbackUninstall(b *bed) {
 	run := func(args ...string) string { b.Helper(); return b.helm(append(args, "-f", b.values)...) }
 
-	notes := run("install", release, olderChart(b.T))
-	wantAll(b.T, notes, "kubectl get podippools")
+	older := olderChart(b.T)
+	wantAll(b.T, run("install", release, older), "There is no pool yet")
+	run("upgrade", release, older)
 	op := b.startOperator("--metrics-bind-address=0")
-	pool := b.awaitPool("beijing")
+	pool := b.pool()
 	b.Eventually("the operator has written the pool's status", func() error {
 		if got := b.pool().Status.ObservedGeneration; got != pool.Generation {
 			return fmt.Errorf("observedGeneration is %d, want %d", got, pool.Generation)
@@ -72,24 +72,10 @@ func installUpgradeRollbackUninstall(b *bed) {
 		return nil
 	})
 	op.stop()
-	if got := pool.Spec.IPv4.BlockSize; got != 28 {
-		b.Errorf("blockSize of the pool is %d", got)
-	}
 	b.hasColumns("with the older chart", false)
 
-	upgrade := func(priority string) {
-		b.Helper()
-		notes := run("upgrade", release, chart, "--set", "pools.beijing.priority="+priority)
-		if b.major != helm3 {
-			return
-		}
-		wantAll(b.T, notes, "once more")
-		run("upgrade", release, chart, "--set", "pools.beijing.priority="+priority)
-	}
-	upgrade("7")
-	if got := b.samePool("an upgrade", pool).Spec.Priority; got != 7 {
-		b.Errorf("after the upgrade the priority is %d", got)
-	}
+	wantAll(b.T, run("upgrade", release, chart), "kubectl get podippools")
+	b.samePool("an upgrade to a chart without it", pool)
 	b.hasColumns("after an upgrade", true)
 	b.Create(&v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "100.66.224.16-28", Finalizers: []string{v1alpha1.Finalizer}},
@@ -99,27 +85,9 @@ func installUpgradeRollbackUninstall(b *bed) {
 	b.helm("rollback", release, "1")
 	b.samePool("a rollback", pool)
 	b.hasColumns("after a rollback", false)
-	upgrade("8")
-	if got := b.samePool("an upgrade after a rollback", pool).Spec.Priority; got != 8 {
-		b.Errorf("after the upgrade that follows a rollback the priority is %d", got)
-	}
+	run("upgrade", release, chart)
+	b.samePool("an upgrade after a rollback", pool)
 	b.hasColumns("after an upgrade that follows a rollback", true)
-
-	generation := b.pool().Generation
-	run("upgrade", release, chart, "--set", "pools.beijing.priority=8")
-	if got := b.samePool("an upgrade with the same values", pool).Generation; got != generation {
-		b.Errorf("an upgrade with the same values changed the pool: generation %d, was %d", got, generation)
-	}
-	run("upgrade", release, chart, "--set", "pools.beijing.priority=9") // an ordinary upgrade
-	if got := b.pool().Spec.Priority; got != 9 {
-		b.Errorf("after another upgrade the priority is %d", got)
-	}
-	b.helm("rollback", release)
-	if p := b.pool(); p.Spec.Priority != 8 || !slices.Contains(p.Finalizers, v1alpha1.Finalizer) { // of the operator
-		b.Errorf("after a rollback: priority %d, finalizers %v", p.Spec.Priority, p.Finalizers)
-	}
-	run("upgrade", release, chart, "--set", "pools=null")
-	b.samePool("being taken out of the values", pool)
 
 	b.helm("uninstall", release)
 	b.samePool("uninstalling", pool)
@@ -132,12 +100,14 @@ func installUpgradeRollbackUninstall(b *bed) {
 	b.samePool("installing again", pool)
 }
 
-// olderChart returns the chart as an earlier version might have been, with CRDs that lack
-// something.
+// olderChart returns the chart as an earlier version might have been: its CRDs lack something, and it
+// has a pool once the API server serves these.
 func olderChart(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cilium-pool-operator")
 	harness.Must(t, os.CopyFS(dir, os.DirFS(chart)))
+	harness.Must(t, os.WriteFile(filepath.Join(dir, "templates/pool.yaml"),
+		[]byte(`{{ if .Capabilities.APIVersions.Has "cilium-pool.io/v1alpha1/PodIPPool" }}`+beijing+"{{ end }}"), 0o600))
 	files, err := filepath.Glob(filepath.Join(dir, "files/crds/*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no CRDs in the chart: %v", err)
@@ -172,109 +142,18 @@ func (b *bed) samePool(after string, want *v1alpha1.PodIPPool) *v1alpha1.PodIPPo
 	return got
 }
 
+func (b *bed) createBeijing() {
+	b.Helper()
+	for _, o := range objects(b.T, beijing) {
+		b.Create(o)
+	}
+}
+
 func (b *bed) pool() *v1alpha1.PodIPPool {
 	b.Helper()
 	p := &v1alpha1.PodIPPool{}
 	b.Read(p, "", "beijing")
 	return p
-}
-
-// Helm does not own a pool created by kubectl, and its own error does not name a fix. The chart
-// explains how to proceed, and the way it names works.
-func TestPoolsOfKubectlAreNotTakenOver(t *testing.T) { poolsOfKubectlAreNotTakenOver(newBed(t, helm4)) }
-
-func poolsOfKubectlAreNotTakenOver(b *bed) {
-	wantAll(b.T, b.helm("install", release, chart), "There is no pool yet")
-	b.Create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "beijing"}, Spec: v1alpha1.PodIPPoolSpec{
-		IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "100.66.224.0/26"}}},
-	}})
-	if notes := b.helm("upgrade", release, chart); strings.Contains(notes, "There is no pool yet") {
-		b.Errorf("the notes do not see the pool:\n%s", notes)
-	}
-	wantAll(b.T, b.helm("upgrade", release, chart, "--dry-run=server", "--set-json", `pools={"wide":{"ipv4":{"blockSize":28,"cidrs":[{"cidr":"100.66.224.0/24"}]}}}`),
-		"100.66.224.0/24 of pool wide overlaps 100.66.224.0/26, of PodIPPool beijing: the older pool assigns the blocks of both")
-	values := writeFile(b.T, installValues)
-	_, err := b.tryHelm("upgrade", release, chart, "-f", values)
-	wantError(b.T, err, "PodIPPool beijing exists and was not made by Helm", "remove it from pools in the values",
-		"kubectl annotate podippool beijing meta.helm.sh/release-name="+release)
-	pool := b.pool()
-	pool.Annotations = map[string]string{"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace}
-	pool.Labels = map[string]string{"app.kubernetes.io/managed-by": "Helm"}
-	b.Must(b.Client.Update(b.Context(), pool))
-	b.helm("upgrade", release, chart, "-f", values)
-}
-
-const initialPools = release + "-initial-pools"
-
-// awaitPool waits until the operator has created a pool of the values.
-func (b *bed) awaitPool(name string) *v1alpha1.PodIPPool {
-	b.Helper()
-	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	b.Eventually("pool "+name+" is created and recorded", func() error {
-		if err := b.Client.Get(b.Context(), client.ObjectKeyFromObject(pool), pool); err != nil {
-			return err
-		}
-		config := &corev1.ConfigMap{}
-		b.Read(config, namespace, initialPools)
-		if recorded := strings.Fields(config.Annotations[v1alpha1.CreatedPoolsAnnotation]); !slices.Contains(recorded, name) {
-			return fmt.Errorf("recorded are %v", recorded)
-		}
-		return nil
-	})
-	return pool
-}
-
-// addInitialPool writes a pool into the ConfigMap.
-func (b *bed) addInitialPool(name, spec string) {
-	b.Helper()
-	config := &corev1.ConfigMap{}
-	b.Read(config, namespace, initialPools)
-	config.Data[name] = fmt.Sprintf("apiVersion: cilium-pool.io/v1alpha1\nkind: PodIPPool\nmetadata: {name: %s}\nspec: %s\n", name, spec)
-	b.Must(b.Client.Update(b.Context(), config))
-}
-
-// Pools of the values exist even if the first installation timed out. The operator creates
-// them, once, and Helm owns them from the next upgrade on.
-func TestPoolsOfAFirstInstallation(t *testing.T) { poolsOfAFirstInstallation(newBed(t, helm4)) }
-
-func poolsOfAFirstInstallation(b *bed) {
-	second := "--set-json=pools.shanghai={\"ipv4\":{\"blockSize\":28,\"cidrs\":[{\"cidr\":\"100.68.0.0/26\"}]}}"
-	// No Deployment controller runs: no pod becomes ready.
-	if _, err := b.tryHelm("install", release, chart, second, "-f", b.values, "--wait", "--timeout=3s"); err == nil {
-		b.Fatal("an installation whose Deployment is never ready succeeded")
-	}
-	op := b.startOperator("--metrics-bind-address=0")
-	beijing := b.awaitPool("beijing")
-	shanghai := b.awaitPool("shanghai")
-	b.Delete(shanghai)
-	b.Gone(shanghai)
-	b.Must(op.Kill())
-
-	// Once the last pool of the ConfigMap is created, all earlier ones have been processed.
-	b.addInitialPool("wrong", "{ipv4: {blockSizes: 28, blockSize: 28, cidrs: [{cidr: 100.69.0.0/26}]}}")
-	b.addInitialPool("zunyi", "{ipv4: {blockSize: 28, cidrs: [{cidr: 100.70.0.0/26}]}}")
-	op = b.startOperator("--metrics-bind-address=0")
-	b.awaitPool("zunyi")
-	if err := b.Client.Get(b.Context(), client.ObjectKeyFromObject(shanghai), shanghai); !apierrors.IsNotFound(err) {
-		b.Errorf("a restart of the operator brought a deleted pool back: %v", err)
-	}
-	b.reported(event.ReasonInitialPoolRefused, "pools.wrong in the chart's values", "blockSizes")
-
-	go b.playDeploymentController(b.Context())
-	upgrade := func() {
-		b.Helper()
-		b.helmWait("upgrade", release, chart, "--set=pools.beijing.priority=5")
-	}
-	upgrade()
-	if b.major == helm3 {
-		upgrade()
-	}
-	pool := b.samePool("the first upgrade", beijing)
-	if pool.Spec.Priority != 5 || !slices.Contains(pool.Finalizers, v1alpha1.Finalizer) {
-		b.Errorf("after the upgrade: priority %d, finalizers %v", pool.Spec.Priority, pool.Finalizers)
-	}
-	b.Gone(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: initialPools}})
-	op.stop()
 }
 
 // reported waits for an event of the operator with these parts in its note.
@@ -300,6 +179,7 @@ func TestRemoveEverything(t *testing.T) { removeEverything(newBed(t, helm4)) }
 func removeEverything(b *bed) {
 	go b.playDeploymentController(b.Context())
 	b.helmWait("install", release, chart)
+	b.createBeijing()
 	before := b.objectsOfOurs()
 	op := b.startOperator()
 	container := b.deployment().Spec.Template.Spec.Containers[0]

@@ -1,13 +1,10 @@
 package chart
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/jsonpath"
@@ -22,7 +19,6 @@ fullnameOverride: pool-op
 commonLabels: {team: network}
 commonAnnotations: {example.org/owner: network}
 imagePullSecrets: [{name: registry}]
-pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 100.64.0.0/16}]}}}
 k8sServiceHost: 192.0.2.1
 k8sServicePort: 6443
 nodes: {shortageTaint: example.org/short}
@@ -82,8 +78,6 @@ func TestBothHelmsRenderAlike(t *testing.T) {
 	}
 }
 
-const onePool = "pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 100.64.0.0/16}]}}}"
-
 // renderedValues are values, a kind or an object, a path, and its text in all objects of the kind.
 func renderedValues() [][4]string {
 	const (
@@ -138,10 +132,9 @@ func renderedValues() [][4]string {
 		{"mode: multi-pool", role, pools + spaces, `["list","watch","create","patch","delete"]["list","watch"]`},
 		{"mode: multi-pool\ncilium: {keepPodIPPools: false}", role, pools + spaces, `["list","watch"]["list","watch"]`},
 		// Argo CD prunes objects that a chart no longer renders, and obeys Helm's resource-policy only when an Application is
-		// deleted; a Flux Kustomization never does. A pruned CRD would delete all its objects, and a pruned pool would drain.
+		// deleted; a Flux Kustomization never does. A pruned CRD would delete all its objects.
 		{"", "CustomResourceDefinition", kept, "keep Prune=false disabled keep Prune=false disabled"},
 		{"crds: {keep: false}", "CustomResourceDefinition", `{NOTES.helm\.sh/resource-policy}`, ""},
-		{onePool, "PodIPPool", kept, "keep Prune=false disabled"},
 		// Parts of a pod.
 		{everything, "Deployment", "{.metadata.name} {POD.imagePullSecrets[*].name} {POD.runtimeClassName} {POD.priorityClassName} {POD.hostNetwork}",
 			"pool-op registry native system-cluster-critical true"},
@@ -164,7 +157,6 @@ func renderedValues() [][4]string {
 
 const (
 	bothFamilies = "scheduling: {enabled: true, families: [ipv4, ipv6]}"
-	served       = "cilium-pool.io/v1alpha1/PodIPPool"
 )
 
 var atDigest = "@sha256:" + strings.Repeat("0", 64)
@@ -178,7 +170,7 @@ func TestRenderedValues(t *testing.T) {
 		path := jsonpath.New("").AllowMissingKeys(true)
 		harness.Must(t, path.Parse(short.Replace(row[2])))
 		if rendered[values] == nil {
-			rendered[values] = render(t, "-f", writeFile(t, values), "--set", "image.digest="+atDigest[1:], "--api-versions", mutates, "--api-versions", served)
+			rendered[values] = render(t, "-f", writeFile(t, values), "--set", "image.digest="+atDigest[1:], "--api-versions", mutates)
 		}
 		var got []string
 		for _, o := range rendered[values] {
@@ -196,20 +188,9 @@ func TestRenderedValues(t *testing.T) {
 	}
 }
 
-// Argo CD renders again once the API server serves the CRDs. Then the chart renders the pools of
-// its values itself, which must not restart the operator. It has no hooks, as Argo CD would change
-// their order.
-func TestArgoSecondSync(t *testing.T) {
-	args := []string{"-f", examples + "/values-pools.yaml"}
-	first := render(t, args...)
-	second := render(t, append(args, "--api-versions", "cilium-pool.io/v1alpha1", "--api-versions", served)...)
-	template := func(all []*unstructured.Unstructured) corev1.PodTemplateSpec {
-		return typed[appsv1.Deployment](t, ofKind(t, all, "Deployment")[0]).Spec.Template
-	}
-	if diff := cmp.Diff(template(first), template(second)); diff != "" {
-		t.Errorf("the second sync replaces the operator's pods (-first +second):\n%s", diff)
-	}
-	for _, o := range slices.Concat(first, second) {
+// The chart has no hooks, as Argo CD would change their order.
+func TestNoHooks(t *testing.T) {
+	for _, o := range render(t, "-f", writeFile(t, everything)) {
 		if hook := o.GetAnnotations()["helm.sh/hook"]; hook != "" {
 			t.Errorf("%s %s is a hook: %s", o.GetKind(), o.GetName(), hook)
 		}

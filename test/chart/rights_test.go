@@ -48,6 +48,7 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	b.ciliumConfig("ipam", "crd", "enable-ip-masq-agent", "true")
 	readers := `metrics.readers=[{"kind":"ServiceAccount","name":"prometheus","namespace":"default"}]`
 	b.helmWait("install", release, chart, "--set-json", readers)
+	b.createBeijing()
 	certificate, trust := b.certificate()
 	op := b.startOperator("--metrics-cert-dir=" + certificate)
 	b.Cleanup(func() {

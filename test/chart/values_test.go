@@ -24,47 +24,40 @@ import (
 )
 
 func TestBadValuesAreRefused(t *testing.T) {
-	pool := "pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 10.0.0.0/16}]}, "
 	tests := map[string]struct{ values, want string }{
-		"typo at the top":           {"replica: 3", "additional properties 'replica' not allowed"},
-		"typo inside":               {"expand: {treshold: 3}", "additional properties 'treshold' not allowed"},
-		"typo in a pool":            {pool + "prio: 3}}", "additional properties 'prio' not allowed"},
-		"typo in a pool's CIDR":     {"pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 10.0.0.0/16, darin: true}]}}}", "additional properties 'darin' not allowed"},
-		"name of a pool":            {"pools: {Beijing: {}}", "additional properties 'Beijing' not allowed"},
-		"block size":                {"pools: {p: {ipv4: {blockSize: 31, cidrs: [{cidr: 10.0.0.0/16}]}}}", "maximum: got 31, want 30"},
-		"percent above 100":         {"expand: {thresholdPercent: 101}", "maximum: got 101, want 100"},
-		"percent as a string":       {"expand: {thresholdPercent: '80'}", "got string, want integer"},
-		"schedule":                  {"maintenance: {windows: [{schedule: '99 99 * * *', duration: 6h}]}", "does not match pattern"},
-		"no blocks":                 {"expand: {maxBlocksPerNode: 0}", "minimum: got 0, want 1"},
-		"duration without unit":     {"cooldown: '60'", "does not match pattern"},
-		"duration as a number":      {"reclaim: {idleFor: 600}", "got number, want string"},
-		"replicas":                  {"replicas: -1", "minimum: got -1, want"},
-		"port":                      {"metrics: {port: 70000}", "maximum: got 70,000, want 65,535"},
-		"log level":                 {"log: {level: verbose}", "value must be one of"},
-		"tag as a number":           {"image: {tag: 1.10}", "got number, want string"},
-		"digest":                    {"image: {digest: latest}", "does not match pattern"},
-		"reclaim not below expand":  {"reclaim: {thresholdPercent: 80}", "reclaim.thresholdPercent (80) must be below expand.thresholdPercent (80)"},
-		"more free than may be":     {"expand: {minFree: 4096}", "maximum: got 4,096, want 4,095"},
-		"a flag given twice":        {"extraArgs: [--cooldown=2m]", "extraArgs has --cooldown=2m, which the chart sets"},
-		"the name of the Lease":     {"extraArgs: [--leader-elect-name=l]", "for the Lease cilium-pool-operator"},
-		"replicas without election": {"leaderElection: {enabled: false}", "several replicas need leaderElection.enabled"},
-		"typo in what may be empty": {"metrics: {serviceMonitor: {intervall: 30s}}", "additional properties 'intervall' not allowed"},
-		"typo in a probe":           {"livenessProbe: {failureTreshold: 3}", "additional properties 'failureTreshold' not allowed"},
-		"unknown alert":             {"metrics: {prometheusRule: {disabled: [Filling]}}", "value must be one of"},
-		"label that is a number":    {"podLabels: {a: 1}", "got number, want string"},
-		"enabled by no condition":   {"enabled: false", "value must be true"},
-		"looked up API server":      {"k8sServiceHost: auto", "k8sServiceHost=auto is not supported"},
-		"mode":                      {"mode: cluster-pool", "value must be one of"},
-		"word for a preflight":      {"preflight: {pools: error}", "value must be one of"},
-		"range of a firewall":       {"hostFirewall: {allowedCIDRs: [10.0.0.1]}", "does not match pattern"},
-		"name that is too long":     {"fullnameOverride: " + strings.Repeat("a", 48), "maxLength: got 48, want 47"},
-		"a monitor of loopback":     {"metrics: {secure: false, serviceMonitor: {enabled: true}}", "metrics.secure=false serves metrics on 127.0.0.1 alone"},
-		"certificate without TLS":   {"metrics: {secure: false, certSecret: s}", "metrics.certSecret needs metrics.secure"},
-		"monitor without a Service": {"metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}", "needs metrics.service.enabled"},
-		"monitor without metrics":   {"metrics: {port: 0, serviceMonitor: {enabled: true}}", "metrics.serviceMonitor.enabled needs metrics.port"},
-		"monitor without a token":   {"metrics: {podMonitor: {enabled: true}}", "metrics.podMonitor needs endpoint.authorization"},
-		"pools that overlap": {"preflight: {pools: fail}\npools: {a: {ipv6: {blockSize: 120, cidrs: [{cidr: 'fd00:1::/64'}]}}, " +
-			"b: {ipv6: {blockSize: 120, cidrs: [{cidr: 'fd00:1:0:0:1::/80'}]}}}", "fd00:1:0:0:1::/80 of pool b overlaps fd00:1::/64, of pool a"},
+		"typo at the top":            {"replica: 3", "additional properties 'replica' not allowed"},
+		"typo inside":                {"expand: {treshold: 3}", "additional properties 'treshold' not allowed"},
+		"percent above 100":          {"expand: {thresholdPercent: 101}", "maximum: got 101, want 100"},
+		"percent as a string":        {"expand: {thresholdPercent: '80'}", "got string, want integer"},
+		"schedule":                   {"maintenance: {windows: [{schedule: '99 99 * * *', duration: 6h}]}", "does not match pattern"},
+		"no blocks":                  {"expand: {maxBlocksPerNode: 0}", "minimum: got 0, want 1"},
+		"duration without unit":      {"cooldown: '60'", "does not match pattern"},
+		"duration as a number":       {"reclaim: {idleFor: 600}", "got number, want string"},
+		"replicas":                   {"replicas: -1", "minimum: got -1, want"},
+		"port":                       {"metrics: {port: 70000}", "maximum: got 70,000, want 65,535"},
+		"log level":                  {"log: {level: verbose}", "value must be one of"},
+		"tag as a number":            {"image: {tag: 1.10}", "got number, want string"},
+		"digest":                     {"image: {digest: latest}", "does not match pattern"},
+		"reclaim not below expand":   {"reclaim: {thresholdPercent: 80}", "reclaim.thresholdPercent (80) must be below expand.thresholdPercent (80)"},
+		"more free than may be":      {"expand: {minFree: 4096}", "maximum: got 4,096, want 4,095"},
+		"a flag given twice":         {"extraArgs: [--cooldown=2m]", "extraArgs has --cooldown=2m, which the chart sets"},
+		"the name of the Lease":      {"extraArgs: [--leader-elect-name=l]", "for the Lease cilium-pool-operator"},
+		"replicas without election":  {"leaderElection: {enabled: false}", "several replicas need leaderElection.enabled"},
+		"typo in what may be empty":  {"metrics: {serviceMonitor: {intervall: 30s}}", "additional properties 'intervall' not allowed"},
+		"typo in a probe":            {"livenessProbe: {failureTreshold: 3}", "additional properties 'failureTreshold' not allowed"},
+		"unknown alert":              {"metrics: {prometheusRule: {disabled: [Filling]}}", "value must be one of"},
+		"label that is a number":     {"podLabels: {a: 1}", "got number, want string"},
+		"enabled by no condition":    {"enabled: false", "value must be true"},
+		"looked up API server":       {"k8sServiceHost: auto", "k8sServiceHost=auto is not supported"},
+		"mode":                       {"mode: cluster-pool", "value must be one of"},
+		"pools":                      {"pools: {p: {}}", "kubectl apply -f your PodIPPools"},
+		"range of a firewall":        {"hostFirewall: {allowedCIDRs: [10.0.0.1]}", "does not match pattern"},
+		"name that is too long":      {"fullnameOverride: " + strings.Repeat("a", 48), "maxLength: got 48, want 47"},
+		"a monitor of loopback":      {"metrics: {secure: false, serviceMonitor: {enabled: true}}", "metrics.secure=false serves metrics on 127.0.0.1 alone"},
+		"certificate without TLS":    {"metrics: {secure: false, certSecret: s}", "metrics.certSecret needs metrics.secure"},
+		"monitor without a Service":  {"metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}", "needs metrics.service.enabled"},
+		"monitor without metrics":    {"metrics: {port: 0, serviceMonitor: {enabled: true}}", "metrics.serviceMonitor.enabled needs metrics.port"},
+		"monitor without a token":    {"metrics: {podMonitor: {enabled: true}}", "metrics.podMonitor needs endpoint.authorization"},
 		"offers of whole blocks":     {"mode: multi-pool\nscheduling: {enabled: true}", "scheduling.enabled needs mode=crd"},
 		"a family that is none":      {"scheduling: {families: [IPv4]}", "value must be one of"},
 		"one port for two endpoints": {"metrics: {port: 9871}", "metrics.port and health.port are both 9871"},
@@ -77,73 +70,10 @@ func TestBadValuesAreRefused(t *testing.T) {
 	}
 }
 
-// schemaOf reads the schema of the values.
-func schemaOf[T any](t *testing.T) (s T) {
-	t.Helper()
-	harness.Must(t, json.Unmarshal(readFile(t, chart+"/values.schema.json"), &s))
-	return s
-}
-
-// The schema checks a pool in the values as strictly as the CRD does, and lacks no field of
-// the CRD.
-func TestSchemaOfPoolsFollowsTheCRD(t *testing.T) {
-	own := ownCRDs(t)
-	i := slices.IndexFunc(own, func(c *apiextensionsv1.CustomResourceDefinition) bool { return c.Spec.Names.Kind == "PodIPPool" })
-	values := schemaOf[struct {
-		Definitions struct {
-			PoolSpec apiextensionsv1.JSONSchemaProps
-		}
-	}](t)
-	sameShape(t, "spec", own[i].Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], values.Definitions.PoolSpec)
-}
-
-func sameShape(t *testing.T, path string, crd, values apiextensionsv1.JSONSchemaProps) {
-	t.Helper()
-	if values.Ref != nil {
-		return // a duration has a rule of another form
-	}
-	limits := func(s apiextensionsv1.JSONSchemaProps) map[string]any {
-		m := map[string]any{"type": s.Type, "minimum": s.Minimum, "maximum": s.Maximum, "maxItems": s.MaxItems, "minItems": s.MinItems}
-		if s.Type == "object" {
-			m["required"] = slices.Sorted(slices.Values(s.Required))
-		}
-		return m
-	}
-	want, got := limits(crd), limits(values)
-	if strings.Contains(path, "nodeSelector") || strings.HasSuffix(path, "reserved") {
-		delete(want, "maxItems")
-		delete(got, "maxItems")
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-CRD +values.schema.json):\n%s", path, diff)
-	}
-	for name, property := range crd.Properties {
-		there, ok := values.Properties[name]
-		if !ok {
-			t.Errorf("values.schema.json has no %s.%s", path, name)
-			continue
-		}
-		sameShape(t, path+"."+name, property, there)
-	}
-	for name := range values.Properties {
-		if _, ok := crd.Properties[name]; !ok {
-			t.Errorf("values.schema.json has %s.%s, which the CRD does not know", path, name)
-		}
-	}
-	if crd.Items != nil {
-		if values.Items == nil {
-			t.Errorf("values.schema.json does not say what %s holds", path)
-			return
-		}
-		sameShape(t, path+"[]", *crd.Items.Schema, *values.Items.Schema)
-	}
-}
-
 // The chart sets each flag that is not for extraArgs, and its values' defaults are the flags' own.
 func TestFlagsAndValues(t *testing.T) {
 	want := flagDefaults(t)
 	want["leader-elect-namespace"] = namespace
-	want["initial-pools"] = namespace + "/" + initialPools
 	want["health-probe-bind-address"] = "127.0.0.1" + want["health-probe-bind-address"] // on the host network
 	want["startup-taints"] = strings.Trim(want["startup-taints"], "[]")
 	got := argsOf(t, deployment(t))
@@ -193,7 +123,7 @@ health: {port: 9999}
 		"mode": "multi-pool", "cilium-namespace": "cilium", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false", "park-draining-blocks": "true",
 		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",
-		"initial-pools": "network/" + initialPools, "scheduling-families": "",
+		"scheduling-families": "",
 	}
 	if diff := cmp.Diff(want, argsOf(t, deployment(t, "-f", values))); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
@@ -283,7 +213,9 @@ func TestCRDsAreThoseOfTheCode(t *testing.T) {
 func TestSchemaIsComplete(t *testing.T) {
 	var values map[string]any
 	harness.Must(t, yaml.Unmarshal(readFile(t, chart+"/values.yaml"), &values))
-	all := schemaOf[map[string]any](t)
+	var all map[string]any
+	harness.Must(t, json.Unmarshal(readFile(t, chart+"/values.schema.json"), &all))
+	delete(all["properties"].(map[string]any), "pools") // refused by validate.yaml, which says more
 	closed(t, "", all)
 	sameKeys(t, "", values, all)
 }

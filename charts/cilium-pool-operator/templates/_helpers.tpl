@@ -42,6 +42,11 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{- /* The Lease that replicas lead by: the default of --leader-elect-name. */}}
+{{- define "leaseName" -}}
+cilium-pool-operator
+{{- end }}
+
 {{- define "serviceAccount" -}}
 {{ if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "name" .) }}{{ else }}{{ .Values.serviceAccount.name | default "default" }}{{ end }}
 {{- end }}
@@ -131,7 +136,6 @@ and operator could wait for each other for ever. No effect: any.
 - --node-condition={{ .Values.nodes.condition }}
 - --shortage-taint={{ .Values.nodes.shortageTaint }}
 - --scheduling-families={{ if .Values.scheduling.enabled }}{{ join "," .Values.scheduling.families }}{{ end }}
-- --initial-pools={{ include "namespace" . }}/{{ include "pools.initial" . }}
 {{- end }}
 
 {{- /* Not empty: the API server can make pods request addresses, and is to do so. */}}

@@ -25,18 +25,7 @@ var modes = []string{"crd", "multi-pool", "kubernetes"}
 // switches are values that add or remove rights of the operator.
 var switches = []string{
 	"nodes.shortageTaint=KEY", "nodes.condition=false", "cilium.keepPodIPPools=false",
-	"metrics.secure=false", "leaderElection.enabled=false", aPool,
-}
-
-// aPool is a pool in the values, of a chart rendered where the CRDs are not served.
-const aPool = "pools.name.ipv4.blockSize=27,pools.name.ipv4.cidrs[0].cidr=10.0.0.0/16"
-
-// label is the table's text for a switch.
-func label(s string) string {
-	if s == aPool {
-		return "`pools` in a first installation"
-	}
-	return "`" + s + "`"
+	"metrics.secure=false", "leaderElection.enabled=false",
 }
 
 func main() {
@@ -129,8 +118,8 @@ func (t *table) add(helm, chart, mode string, column int) error {
 			return err
 		}
 		with := verbsOf(rights)
-		note(less, granted, with, label(s))
-		note(more, with, granted, label(s))
+		note(less, granted, with, "`"+s+"`")
+		note(more, with, granted, "`"+s+"`")
 		all = append(all, rights...)
 	}
 	for _, r := range all {

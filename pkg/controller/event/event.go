@@ -47,7 +47,6 @@ const (
 	ReasonCiliumPodIPPoolUnfit       = "CiliumPodIPPoolUnfit"
 	ReasonPoolMasqueraded            = "PoolMasqueraded"
 	ReasonCiliumModeDiffers          = "CiliumModeDiffers"
-	ReasonInitialPoolRefused         = "InitialPoolRefused"
 )
 
 // Recorder sends Kubernetes events.
@@ -92,7 +91,7 @@ func Type(reason string) string {
 	switch reason {
 	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade, ReasonCiliumNodeUnreadable,
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted,
-		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses, ReasonInitialPoolRefused,
+		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses,
 		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed,
 		config.ReasonWriteRefused:
 		return corev1.EventTypeWarning

@@ -29,9 +29,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// unrecordedRetry is when to look again whether the record of a pool has been written.
-const unrecordedRetry = 2 * time.Second
-
 // servedEvery is the interval of reconciles of a pool without a free block and without an event.
 const servedEvery = 10 * time.Minute
 
@@ -55,8 +52,6 @@ type Reconciler struct {
 	CiliumPools *state.CiliumPools
 	// Cilium is how agents are configured.
 	Cilium *ciliumconfig.Latest
-	// Unrecorded are pools that must not go yet; nil: every pool may.
-	Unrecorded *state.Unrecorded
 
 	wrote sync.Map // the time of the last write of a status, by pool
 }
@@ -80,9 +75,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	obj = obj.DeepCopy()
-	if obj.DeletionTimestamp != nil && r.Unrecorded.Has(obj.Name) {
-		return reconcile.Result{RequeueAfter: unrecordedRetry}, nil
-	}
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
 	excluded := r.Ledger.ExcludedFrom(pool)
 	counted := pool.Skipping(slices.Concat(exclude.CIDRs(excluded), r.Ledger.AwayPins(pool)))
