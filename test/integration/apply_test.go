@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,39 +12,63 @@ import (
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
-// Once the operator has processed the applied examples, the files still match the
-// objects: applying them again causes no conflict and no change, and the operator
-// owns only the fields that it writes.
+// The operator serves nodes from the applied examples, and the files still match the objects: applying
+// them again causes no conflict and no change, pruning deletes nothing, and the operator owns only the
+// fields that it writes.
 func TestExamplesApplyAgain(t *testing.T) {
-	for name, how := range map[string][]string{"client side": nil, "server side": {"--server-side"}} {
+	for name, how := range map[string]struct{ apply, prune []string }{
+		"client side": {nil, []string{"--all", "--prune-allowlist=cilium-pool.io/v1alpha1/PodIPPool",
+			"--prune-allowlist=cilium-pool.io/v1alpha1/PodIPPin", "--prune-allowlist=cilium-pool.io/v1alpha1/PodIPBlock"}},
+		"server side": {[]string{"--server-side"}, []string{"--applyset=configmaps/examples", "--namespace=default"}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t)
 			e.start(quick())
-			e.bareNode("gateway-1", nil)
 			files := manifests(e)
+			apply := func(files []string, flags ...string) string {
+				t.Helper()
+				return e.kubectl(slices.Concat([]string{"apply", "-f", strings.Join(files, ",")}, how.apply, flags)...)
+			}
+			t.Cleanup(func() { e.kubectl("delete", "-f", "../../examples/admission-nodename.yaml") })
 			for range 2 { // the second time against the objects of the first operator
-				for _, f := range files {
-					e.kubectl(append([]string{"apply", "-f", f}, how...)...)
-				}
+				apply(files)
 				e.Eventually("the operator has seen to all", e.seenTo)
 			}
-			for _, f := range files {
-				if out := e.kubectl(append([]string{"diff", "-f", f}, how...)...); out != "" {
-					t.Errorf("%s differs from what is there:\n%s", f, out)
-				}
-				if out := e.kubectl("apply", "-f", f); how == nil && slices.ContainsFunc(strings.Split(strings.TrimSpace(out), "\n"),
-					func(line string) bool { return !strings.HasSuffix(line, " unchanged") }) {
-					t.Errorf("applied again: %s", out)
-				}
+			e.node("gateway-1", map[string]string{"node-restriction.kubernetes.io/zone": "beijing"})
+			e.load("gateway-1", "load", 40)
+			e.awaitBlocks("the pinned block", "gateway-1", 1, 1, inCIDR("100.66.230.32/27"))
+			e.node("dual-1", map[string]string{"node-restriction.kubernetes.io/dual-stack": "true"}, agent.IPv4, agent.IPv6)
+			e.awaitBlocks("a block of each family", "dual-1", 2, 2, ofPool("dual-stack"))
+			e.Eventually("the operator has settled", e.still())
+
+			if out := e.kubectl(append([]string{"diff", "-f", strings.Join(files, ",")}, how.apply...)...); out != "" {
+				t.Errorf("the files differ from what is there:\n%s", out)
 			}
-			for _, o := range poolsAndBlocks(e) {
+			before := versions(e)
+			if out := apply(files); how.apply == nil && slices.ContainsFunc(strings.Split(strings.TrimSpace(out), "\n"),
+				func(line string) bool { return !strings.HasSuffix(line, " unchanged") }) {
+				t.Errorf("applied again: %s", out)
+			}
+			if diff := cmp.Diff(before, versions(e)); diff != "" {
+				t.Errorf("applied again (-before +after):\n%s", diff)
+			}
+			prune := append([]string{"--prune"}, how.prune...)
+			if out := apply(files, prune...); strings.Contains(out, "pruned") {
+				t.Errorf("pruned, with all files there: %s", out)
+			}
+			if out := apply(files[1:], append(prune, "--dry-run=server")...); !strings.Contains(out, "/beijing pruned") {
+				t.Errorf("without %s it does not prune: %s", files[0], out)
+			}
+			for _, o := range objectsOf(e) {
 				managed := o.GetManagedFields()
 				if !slices.ContainsFunc(managed, byKubectl) {
 					continue // a block that the operator created
@@ -60,20 +83,23 @@ func TestExamplesApplyAgain(t *testing.T) {
 	}
 }
 
-// manifests returns the example files with pools and blocks, pools first.
+// versions returns the names and versions of pools, pins and blocks.
+func versions(e *env) []string {
+	e.TB.Helper()
+	var all []string
+	for _, o := range objectsOf(e) {
+		all = append(all, o.GetName()+" "+o.GetResourceVersion())
+	}
+	return all
+}
+
+// manifests returns the example files with objects, pools first.
 func manifests(e *env) []string {
 	e.TB.Helper()
 	all, err := filepath.Glob("../../examples/*.yaml")
 	e.Must(err)
-	var files []string
-	for _, f := range all {
-		body, err := os.ReadFile(f)
-		e.Must(err)
-		if bytes.Contains(body, []byte("\napiVersion: cilium-pool.io/")) {
-			files = append(files, f)
-		}
-	}
-	if len(files) < 4 {
+	files := slices.DeleteFunc(all, func(f string) bool { return strings.Contains(filepath.Base(f), "values") })
+	if len(files) < 6 {
 		e.TB.Fatalf("found %v alone", files)
 	}
 	slices.Reverse(files)
@@ -84,7 +110,9 @@ func manifests(e *env) []string {
 func (e *env) kubectl(args ...string) string {
 	e.TB.Helper()
 	args = append([]string{"--kubeconfig", filepath.Join(e.cluster.Dir(), "kubeconfig"), "--cache-dir", e.TB.TempDir()}, args...)
-	out, err := exec.CommandContext(e.Ctx, filepath.Join(e.cluster.BinDir(), "kubectl"), args...).CombinedOutput()
+	cmd := exec.CommandContext(e.Ctx, filepath.Join(e.cluster.BinDir(), "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECTL_APPLYSET=true")
+	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	differs := slices.Contains(args, "diff") && errors.As(err, &exit) && exit.ExitCode() == 1
 	if err != nil && !differs {
@@ -93,13 +121,18 @@ func (e *env) kubectl(args ...string) string {
 	return string(out)
 }
 
-func poolsAndBlocks(e *env) []client.Object {
+func objectsOf(e *env) []client.Object {
 	e.TB.Helper()
 	pools := &v1alpha1.PodIPPoolList{}
 	e.Must(e.Client.List(e.Ctx, pools))
 	var all []client.Object
 	for i := range pools.Items {
 		all = append(all, &pools.Items[i])
+	}
+	pins := &v1alpha1.PodIPPinList{}
+	e.Must(e.Client.List(e.Ctx, pins))
+	for i := range pins.Items {
+		all = append(all, &pins.Items[i])
 	}
 	blocks := e.Blocks("")
 	for i := range blocks {
@@ -110,8 +143,10 @@ func poolsAndBlocks(e *env) []client.Object {
 
 // seenTo returns an error until the operator has written its fields of each object.
 func (e *env) seenTo() error {
-	for _, o := range poolsAndBlocks(e) {
-		if !slices.Contains(o.GetFinalizers(), v1alpha1.Finalizer) {
+	for _, o := range objectsOf(e) {
+		if pin, ok := o.(*v1alpha1.PodIPPin); ok && len(pin.Status.Conditions) == 0 {
+			return fmt.Errorf("pin %s has no status", pin.Name)
+		} else if !ok && !slices.Contains(o.GetFinalizers(), v1alpha1.Finalizer) {
 			return fmt.Errorf("%s has no finalizer", o.GetName())
 		}
 		if pool, ok := o.(*v1alpha1.PodIPPool); ok && pool.Status.ObservedGeneration != pool.Generation {
