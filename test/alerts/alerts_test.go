@@ -219,8 +219,8 @@ func TestRunbooks(t *testing.T) {
 // Values reach the rules, and disabled alerts are not rendered.
 func TestValuesReachAlerts(t *testing.T) {
 	g := alerts(t, "metrics.prometheusRule.disabled={CiliumPoolFilling,CiliumPoolNotReady}",
-		"metrics.prometheusRule.alertLabels.team=net", "metrics.prometheusRule.exhaustedWithinHours=7",
-		"metrics.prometheusRule.drainFor=90m", "metrics.prometheusRule.runbookURL=https://example.org/r")
+		"metrics.prometheusRule.alertLabels.team=net", "metrics.prometheusRule.fillingPercent=70",
+		"metrics.prometheusRule.runbookURL=https://example.org/r")
 	for _, r := range g.Groups[0].Rules {
 		if r.Labels["team"] != "net" || r.Labels["severity"] == "" {
 			t.Errorf("%s has labels %v", r.Alert, r.Labels)
@@ -229,7 +229,7 @@ func TestValuesReachAlerts(t *testing.T) {
 			t.Errorf("%s leads to %s", r.Alert, r.Annotations["runbook_url"])
 		}
 		for name, want := range map[string]string{
-			"CiliumPoolOperatorDown": `{name="cilium-pool-operator"}`, "CiliumPoolExhaustedSoon": "[7h:5m], 7 * 3600) < 0", "CiliumPoolDrainStuck": "[90m:1m]",
+			"CiliumPoolOperatorDown": `{name="cilium-pool-operator"}`, "CiliumPoolFilling": "> 70",
 		} {
 			if r.Alert == name && !strings.Contains(r.Expr, want) {
 				t.Errorf("%s: %s is not in %s", name, want, r.Expr)

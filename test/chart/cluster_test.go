@@ -41,7 +41,7 @@ func foreignCRDs(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	harness.Must(t, err)
 	var module struct{ Dir string }
 	harness.Must(t, json.Unmarshal(out, &module))
-	for _, kind := range []string{"servicemonitors", "podmonitors", "prometheusrules"} {
+	for _, kind := range []string{"servicemonitors", "prometheusrules"} {
 		found = append(found, parseCRD(t, readFile(t, filepath.Join(module.Dir, "example/prometheus-operator-crd/monitoring.coreos.com_"+kind+".yaml"))))
 	}
 	return found
@@ -53,7 +53,7 @@ func TestEveryObjectIsAccepted(t *testing.T) {
 	harness.Must(t, b.cluster.InstallCRDs(t.Context(), append(ownCRDs(t), foreignCRDs(t)...)...))
 	all := render(t, "-f", writeFile(t, everything), "--set", "crds.enabled=false")
 	for _, kind := range []string{
-		"ServiceMonitor", "PodMonitor", "PrometheusRule", "CiliumClusterwideNetworkPolicy", "PodDisruptionBudget",
+		"ServiceMonitor", "PrometheusRule", "CiliumClusterwideNetworkPolicy", "PodDisruptionBudget",
 		"FlowSchema", "ConfigMap",
 	} {
 		ofKind(t, all, kind) // fails if there is none

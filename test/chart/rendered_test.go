@@ -31,15 +31,11 @@ metrics:
     namespace: kube-public
     labels: {release: prometheus}
     endpoint: {interval: 30s, relabelings: [{sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: host}]}
-  podMonitor:
-    enabled: true
-    endpoint: {authorization: {credentials: {name: token, key: token}}, tlsConfig: {insecureSkipVerify: true}}
   prometheusRule:
     enabled: true
     alertLabels: {team: network}
   dashboard: {enabled: true, annotations: {grafana_folder: Cilium}}
 hostFirewall: {enabled: true, allowedCIDRs: [192.0.2.0/24, "2001:db8::/32"]}
-rbac: {extraRules: [{apiGroups: [""], resources: [secrets], verbs: [get]}], userRoles: {aggregateEditorsTo: [admin]}}
 serviceAccount: {annotations: {a: b}}
 dnsConfig: {nameservers: [192.0.2.53]}
 hostAliases: [{ip: 192.0.2.1, hostnames: [api]}]
@@ -118,14 +114,12 @@ func renderedValues() [][4]string {
 		// Cilium hides labels of kubernetes.io on a host from policies, so a policy that selects hosts
 		// by the pods' nodeSelector selects none.
 		{"hostFirewall: {enabled: true}", "CiliumClusterwideNetworkPolicy", "{.spec.nodeSelector}", "{}"},
-		// Views are aggregated by default, edits on request.
+		// Views are aggregated, edits are not.
 		{"", role, views, "truetruetruetrue truetruetruetrue"},
 		{"", "Role " + release + "-leader-election", "{.rules[*].resourceNames[*]}", release},
 		{"", role + " " + release + "-podippool-viewer", views, "truetruetruetrue"},
 		{"", role + " " + release + "-podipblock-viewer", views, "truetruetruetrue"},
 		{"rbac: {userRoles: {aggregateViewers: false}}", role, views, ""},
-		{"rbac: {userRoles: {aggregateEditorsTo: [admin]}}", role + " " + release + "-podippool-editor", views, "true"},
-		{"rbac: {userRoles: {aggregateEditorsTo: [admin]}}", role + " " + release + "-podippool-editor", admin, "true"},
 		// Only multi-pool mode concerns the pools of pods.
 		{"", role, pools + spaces, ""},
 		{"mode: kubernetes", role, pools + spaces, ""},

@@ -55,9 +55,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"name that is too long":      {"fullnameOverride: " + strings.Repeat("a", 48), "maxLength: got 48, want 47"},
 		"a monitor of loopback":      {"metrics: {secure: false, serviceMonitor: {enabled: true}}", "metrics.secure=false serves metrics on 127.0.0.1 alone"},
 		"certificate without TLS":    {"metrics: {secure: false, certSecret: s}", "metrics.certSecret needs metrics.secure"},
-		"monitor without a Service":  {"metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}", "needs metrics.service.enabled"},
 		"monitor without metrics":    {"metrics: {port: 0, serviceMonitor: {enabled: true}}", "metrics.serviceMonitor.enabled needs metrics.port"},
-		"monitor without a token":    {"metrics: {podMonitor: {enabled: true}}", "metrics.podMonitor needs endpoint.authorization"},
 		"offers of whole blocks":     {"mode: multi-pool\nscheduling: {enabled: true}", "scheduling.enabled needs mode=crd"},
 		"a family that is none":      {"scheduling: {families: [IPv4]}", "value must be one of"},
 		"one port for two endpoints": {"metrics: {port: 9871}", "metrics.port and health.port are both 9871"},
@@ -82,7 +80,7 @@ func TestFlagsAndValues(t *testing.T) {
 	}
 	for _, forExtraArgs := range []string{
 		"kubeconfig", "version", "leader-elect-name", "kube-api-qps", "kube-api-burst", "leader-elect-lease-duration", "node-workers",
-		"max-addresses-per-node", "ack-hold", "ack-timeout", "agent-selector", "agent-settle-time", "keep-managed-fields",
+		"max-addresses-per-node", "ack-hold", "ack-timeout", "agent-selector", "agent-settle-time", "keep-managed-fields", "park-draining-blocks",
 	} {
 		delete(want, forExtraArgs)
 	}
@@ -105,7 +103,7 @@ maintenance: {windows: [{schedule: "0 22 * * 1,3", duration: 6h, timeZone: Asia/
 cooldown: 90s
 nodeGoneCooldown: 1h30m
 mode: multi-pool
-cilium: {namespace: cilium, skipCheck: true, keepPodIPPools: false, parkDrainingBlocks: true}
+cilium: {namespace: cilium, skipCheck: true, keepPodIPPools: false}
 nodes: {ignoreTaints: [a/b, c], startupTaints: [d/e, f], condition: false, shortageTaint: x/y}
 metrics: {port: 0, certSecret: certs}
 namespaceOverride: network
@@ -120,7 +118,7 @@ health: {port: 9999}
 		"maintenance-windows": `[{"duration":"6h","schedule":"0 22 * * 1,3","timeZone":"Asia/Shanghai"}]`,
 		"reclaims-per-minute": "601", "reclaims-per-minute-per-pool": "301",
 		"cooldown": "90s", "node-gone-cooldown": "1h30m",
-		"mode": "multi-pool", "cilium-namespace": "cilium", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false", "park-draining-blocks": "true",
+		"mode": "multi-pool", "cilium-namespace": "cilium", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false",
 		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",
 		"scheduling-families": "",

@@ -47,6 +47,10 @@ annotations:
 cilium-pool-operator
 {{- end }}
 
+{{- define "metricsService" -}}
+{{ include "name" . }}-metrics
+{{- end }}
+
 {{- define "serviceAccount" -}}
 {{ if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "name" .) }}{{ else }}{{ .Values.serviceAccount.name | default "default" }}{{ end }}
 {{- end }}
@@ -128,7 +132,6 @@ and operator could wait for each other for ever. No effect: any.
 - --node-gone-cooldown={{ .Values.nodeGoneCooldown }}
 - --mode={{ .Values.mode }}
 - --keep-cilium-pod-ip-pools={{ .Values.cilium.keepPodIPPools }}
-- --park-draining-blocks={{ .Values.cilium.parkDrainingBlocks }}
 - --cilium-namespace={{ .Values.cilium.namespace }}
 - --skip-cilium-check={{ .Values.cilium.skipCheck }}
 - --ignore-node-taints={{ join "," .Values.nodes.ignoreTaints }}
