@@ -175,7 +175,7 @@ func policyBed(t *testing.T) *bed {
 	for mode, more := range map[string]string{
 		"crd": "nodes.shortageTaint=x.y/short", "multi-pool": "admissionPolicies.blocks.enabled=false", "kubernetes": "admissionPolicies.blocks.enabled=false",
 	} {
-		for _, o := range render(t, "--set", "fullnameOverride="+mode+",mode="+mode+",admissionPolicies.blocks.groups={breakers},"+more) {
+		for _, o := range render(t, "--set", "fullnameOverride="+mode+",mode="+mode+",admissionPolicies.blocks.groups={breakers,system:masters},"+more) {
 			if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
 				b.Create(o)
 			}

@@ -115,9 +115,10 @@ func renderedValues() [][4]string {
 		// by the pods' nodeSelector selects none.
 		{"hostFirewall: {enabled: true}", "CiliumClusterwideNetworkPolicy", "{.spec.nodeSelector}", "{}"},
 		// Views are aggregated, edits are not.
-		{"", role, views, "truetruetruetrue truetruetruetrue"},
+		{"", role, views, "truetruetruetrue truetruetruetrue truetruetruetrue"},
 		{"", "Role " + release + "-leader-election", "{.rules[*].resourceNames[*]}", release},
 		{"", role + " " + release + "-podippool-viewer", views, "truetruetruetrue"},
+		{"", role + " " + release + "-podippin-viewer", views, "truetruetruetrue"},
 		{"", role + " " + release + "-podipblock-viewer", views, "truetruetruetrue"},
 		{"rbac: {userRoles: {aggregateViewers: false}}", role, views, ""},
 		// Only multi-pool mode concerns the pools of pods.
@@ -127,7 +128,7 @@ func renderedValues() [][4]string {
 		{"mode: multi-pool\ncilium: {keepPodIPPools: false}", role, pools + spaces, `["list","watch"]["list","watch"]`},
 		// Argo CD prunes objects that a chart no longer renders, and obeys Helm's resource-policy only when an Application is
 		// deleted; a Flux Kustomization never does. A pruned CRD would delete all its objects.
-		{"", "CustomResourceDefinition", kept, "keep Prune=false disabled keep Prune=false disabled"},
+		{"", "CustomResourceDefinition", kept, "keep Prune=false disabled keep Prune=false disabled keep Prune=false disabled"},
 		{"crds: {keep: false}", "CustomResourceDefinition", `{NOTES.helm\.sh/resource-policy}`, ""},
 		// Parts of a pod.
 		{everything, "Deployment", "{.metadata.name} {POD.imagePullSecrets[*].name} {POD.runtimeClassName} {POD.priorityClassName} {POD.hostNetwork}",

@@ -85,6 +85,9 @@ func (b *bed) lifeOfANode() {
 	agent := machines.Boot(b.Context(), "n1")
 	go machines.Run(b.Context())
 
+	b.Create(&v1alpha1.PodIPPin{
+		ObjectMeta: metav1.ObjectMeta{Name: "100.66.224.48-28"}, Spec: v1alpha1.PodIPPinSpec{CIDR: "100.66.224.48/28", NodeName: "later"},
+	})
 	b.Eventually("a first block is claimed and published", func() error { return b.serves("n1", 1) })
 	b.Pods("n1", "few", 20)
 	b.Eventually("the node grows", func() error { return b.serves("n1", 2) })

@@ -109,7 +109,7 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 	return no(v1alpha1.PinWaitsForNode, "node %s has not claimed it yet", pin.Node)
 }
 
-// poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it is the one that
+// poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it prefers one that
 // assigns them.
 func (r *Reconciler) poolOf(pin crd.Pin) (found *crd.Pool) {
 	for _, name := range r.Pools.Names() {
@@ -120,7 +120,7 @@ func (r *Reconciler) poolOf(pin crd.Pin) (found *crd.Pool) {
 	return found
 }
 
-// whyNot returns why a pool gives a block to no node.
+// whyNot returns the reason for a pool to assign a block to no node.
 func whyNot(pool *crd.Pool, pin crd.Pin) string {
 	switch {
 	case pool.Deleting:
