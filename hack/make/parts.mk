@@ -181,7 +181,7 @@ cluster-old-cilium: cluster-packages
 	@$(MAKE) --no-print-directory CILIUM=$(OLD_CILIUM) $(old-cilium-files)
 
 # The scenario operator upgrades from it; there is no release yet.
-OLD_OPERATOR ?= d4dd8e2d84d986a5b2abd0a8ee4f352ad0b5dc70
+OLD_OPERATOR ?= e3bd41a906a15b0e1eb905554723792106e3befa
 old-operator := .cache/cluster/operator-$(OLD_OPERATOR)
 $(old-operator)/image.tar: | $(helm)
 	@echo "building the operator of commit $(OLD_OPERATOR): once, about 1 minute on two cores"
