@@ -65,8 +65,7 @@ type EffectivePolicy struct {
 type FamilyStatus struct {
 	// blocks by state.
 	Blocks StateCounts `json:"blocks"`
-	// addresses by the state of their block; those reserved or at an edge of
-	// their block are not counted.
+	// addresses by the state of their block, without those reserved or at an edge.
 	Addresses AddressCounts `json:"addresses"`
 	// cidrs lists the CIDRs of the spec with blocks that nodes hold. The API server refuses to
 	// remove such a CIDR from the spec until its allocationPolicy is Drain. A wider CIDR, or both
@@ -90,7 +89,7 @@ type HeldCIDR struct {
 	Blocks int64 `json:"blocks"`
 }
 
-// AddressCounts counts addresses by the state of their block.
+// AddressCounts counts addresses.
 type AddressCounts struct {
 	StateCounts `json:",inline"`
 	// used is the number that agents report (status.ipam.used of CiliumNodes). Of used alone, a
