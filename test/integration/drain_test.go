@@ -41,7 +41,7 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	e.usedArePublished("n1")
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationAllocate })
 	e.awaitBlocks("a drain that is no longer requested ends", "n1", 0, 0, func(b v1alpha1.PodIPBlock) bool {
-		return blockIn(b, "10.1.0.0/24") && len(b.Status.Conditions) > 0
+		return blockIn(b, "10.1.0.0/24") && b.Status.Phase != v1alpha1.PhaseInService
 	})
 }
 

@@ -39,10 +39,6 @@ const usedDelay = time.Minute
 // wakeDelay batches freed blocks into one reconcile of each node short of addresses.
 const wakeDelay = 200 * time.Millisecond
 
-// withdrawnDelay is the time until a block reports that its CiliumNode no longer has it. A block that
-// its agent returned cools down sooner, and a CiliumNode that was deleted is back.
-const withdrawnDelay = 10 * time.Second
-
 // assignDelay batches pods that the scheduler finds no addresses for into one assignment
 // of all of them to nodes, and reassignDelay all else that changes while some wait.
 const (
@@ -171,7 +167,7 @@ func (f *Feed) queueAll() {
 		f.add(BlockQueue, crd.BlockName(cidr), 0)
 	}
 	for _, node := range f.Ledger.Nodes() {
-		f.queuePublished(node)
+		queuePublished(&f.Queues, f.Ledger, node)
 	}
 	f.Reassign()
 }
@@ -283,27 +279,9 @@ func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
 	}
 }
 
-// queuePublished queues the blocks of a node with a condition Published that differs from its
-// CiliumNode.
-func (f *Feed) queuePublished(node string) {
-	if !f.leads() {
-		return
-	}
-	cn := f.Ledger.CiliumNode(node)
-	for _, b := range f.Ledger.NodeBlocks(node) {
-		switch published := cn.HasBlock(b.CIDR); {
-		case b.Phase != ipalloc.InService || b.Published == published:
-		case published:
-			f.add(PublishedQueue, b.Name, 0)
-		default:
-			f.add(PublishedQueue, b.Name, withdrawnDelay)
-		}
-	}
-}
-
 func (f *Feed) blockMoved(b crd.Block) {
 	f.excludeCiliumNode(b.Node)
-	f.queuePublished(b.Node)
+	queuePublished(&f.Queues, f.Ledger, b.Node)
 	f.queueNode(b.Node, b.Phase != ipalloc.InService)
 	f.queuePoolStatus(b.Pool)
 	f.add(BlockQueue, b.Name, 0)
@@ -317,14 +295,14 @@ func (f *Feed) blockMoved(b crd.Block) {
 func (f *Feed) ciliumNode(cn *ciliumnode.View) {
 	f.Ledger.UpsertCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
-	f.queuePublished(cn.Name)
+	queuePublished(&f.Queues, f.Ledger, cn.Name)
 	f.queueNode(cn.Name, cn.Answers())
 }
 
 func (f *Feed) ciliumNodeGone(cn *ciliumnode.View) {
 	f.Ledger.RemoveCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
-	f.queuePublished(cn.Name)
+	queuePublished(&f.Queues, f.Ledger, cn.Name)
 	f.QueueNode(cn.Name)
 	f.forgetGone(cn.Name)
 }
@@ -448,30 +426,5 @@ func (f *Feed) nodeMoved(n *corev1.Node, addresses []netip.Prefix, news bool) {
 func (f *Feed) namespaceWants(name string, w state.PoolRequest) {
 	for _, node := range f.Pods.SetNamespace(name, w) {
 		f.QueueNode(node)
-	}
-}
-
-// exclude records the addresses of a cluster object that no pod may get, and queues the
-// nodes that hold any of them. Changed queues the pools.
-func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) {
-	f.queueHolders(f.Ledger.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs))
-}
-
-// excludeCiliumNode does so for the CIDRs that a CiliumNode names, which depend on the blocks of
-// its node.
-func (f *Feed) excludeCiliumNode(name string) { f.queueHolders(f.Ledger.ExcludeCiliumNode(name)) }
-
-func (f *Feed) queueHolders(added, removed []netip.Prefix) {
-	for _, p := range slices.Concat(added, removed) {
-		for _, held := range f.Ledger.HeldIn(p) {
-			f.QueueNode(held.Owner.Node)
-		}
-	}
-}
-
-// offerToServices records the ranges that Cilium may give to Services.
-func (f *Feed) offerToServices(name string, ranges []netip.Prefix) {
-	if f.Ledger.OfferToServices(name, ranges) {
-		f.AllPools() // no other change would queue them
 	}
 }

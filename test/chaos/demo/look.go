@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func (s *stage) look(ctx context.Context) (*sight, error) {
 	}
 	for _, b := range blocks.Items {
 		n := seen.node(b.Spec.NodeName)
-		if len(b.Status.Conditions) > 0 || b.DeletionTimestamp != nil {
+		if cmp.Or(b.Status.Phase, v1alpha1.PhaseInService) != v1alpha1.PhaseInService || b.DeletionTimestamp != nil {
 			n.leaving = append(n.leaving, b.Spec.CIDR)
 			continue
 		}
