@@ -13,12 +13,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// pin pins a block to a node.
-func (e *env) pin(cidr, node string) {
-	e.TB.Helper()
+func newPin(cidr, node string) *v1alpha1.PodIPPin {
 	obj := fixtures.Pin(cidr, node)
 	obj.UID, obj.Generation = "", 0
-	e.Must(e.Client.Create(e.Ctx, obj))
+	return obj
 }
 
 // pinIs waits until the pin of a block is ready, or not, for a reason.
@@ -41,11 +39,11 @@ func TestPinnedBlock(t *testing.T) {
 	const cidr = "10.1.0.0/27"
 	e := newEnv(t)
 	e.start(quick())
-	e.pin(cidr, "n1")
+	e.Create(newPin(cidr, "n1"))
 	e.pinIs(cidr, metav1.ConditionFalse, v1alpha1.PinNotInPool)
 	e.pool("all", nil, "10.1.0.0/26")
 	e.pinIs(cidr, metav1.ConditionFalse, v1alpha1.PinWaitsForNode)
-	e.pin("10.1.0.0/28", "n1")
+	e.Create(newPin("10.1.0.0/28", "n1"))
 	e.pinIs("10.1.0.0/28", metav1.ConditionFalse, v1alpha1.PinNotABlock)
 	e.node("n2", nil)
 	e.load("n2", "load", 25)

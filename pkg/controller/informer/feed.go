@@ -261,7 +261,7 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
 	changed := f.Pools.Touching(taken)
 	for _, cidr := range slices.Concat(freed, taken) {
-		f.queuePinsIn(cidr)
+		queuePinsIn(f, cidr)
 	}
 	for _, family := range ipalloc.Families() {
 		other := func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != family }
@@ -285,7 +285,7 @@ func (f *Feed) blockMoved(b crd.Block) {
 	f.queueNode(b.Node, b.Phase != ipalloc.InService)
 	f.queuePoolStatus(b.Pool)
 	f.add(BlockQueue, b.Name, 0)
-	f.queuePinsIn(b.CIDR)
+	queuePinsIn(f, b.CIDR)
 	for _, other := range f.Ledger.Overlaps(b.CIDR) {
 		f.QueueNode(other.Owner.Node)
 		f.add(BlockQueue, crd.BlockName(other.CIDR), 0)
@@ -334,40 +334,6 @@ func (f *Feed) queuePins(blocks []netip.Prefix) {
 	for _, cidr := range blocks {
 		f.add(PinQueue, crd.BlockName(cidr), 0)
 	}
-}
-
-// queuePinsIn queues the pins that share addresses with a CIDR, and their nodes.
-func (f *Feed) queuePinsIn(cidr netip.Prefix) {
-	for _, pin := range f.Ledger.PinsIn(cidr) {
-		f.QueueNode(pin.Owner.Node)
-		f.add(PinQueue, crd.BlockName(pin.CIDR), 0)
-	}
-}
-
-func (f *Feed) pinHandler(logger logr.Logger) toolscache.ResourceEventHandler {
-	read := func(obj *v1alpha1.PodIPPin) (crd.Pin, bool) {
-		pin, err := crd.PinFrom(obj)
-		if err != nil {
-			logger.Error(err, "a pin cannot be read; fix or delete it", "pin", obj.Name)
-		}
-		return pin, err == nil
-	}
-	return handle(
-		func(obj *v1alpha1.PodIPPin) {
-			if pin, ok := read(obj); ok {
-				if before := f.Ledger.SetPin(pin); before != pin.Node {
-					f.QueueNode(before)
-					f.QueueNode(pin.Node)
-				}
-				f.add(PinQueue, obj.Name, 0)
-			}
-		},
-		func(obj *v1alpha1.PodIPPin) {
-			if pin, ok := read(obj); ok {
-				f.Ledger.RemovePin(pin.CIDR)
-				f.QueueNode(pin.Node)
-			}
-		})
 }
 
 // allCiliumPools queues every Cilium pool that exists or should exist.

@@ -92,7 +92,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		{Object: &corev1.Pod{}, From: f.From.Agents, Agents: true, Store: f.agentStore()},
 		{Object: &v1alpha1.PodIPBlock{}, Handler: f.blockHandler(logger)},
 		{Object: f.Mode.AllocationObject(), From: f.From.CiliumNodes, Store: f.ciliumNodeStore()},
-		{Object: &v1alpha1.PodIPPin{}, Handler: f.pinHandler(logger)},
+		{Object: &v1alpha1.PodIPPin{}, Handler: pinHandler(f, logger)},
 		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.pool, f.poolGone)},
 		{Object: &corev1.Node{}, Handler: handle(f.node, f.nodeGone)},
 	}

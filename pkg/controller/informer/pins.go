@@ -1,0 +1,45 @@
+package informer
+
+import (
+	"net/netip"
+
+	"github.com/go-logr/logr"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+)
+
+// queuePinsIn queues the pins that share addresses with a CIDR, and their nodes.
+func queuePinsIn(f *Feed, cidr netip.Prefix) {
+	for _, pin := range f.Ledger.PinsIn(cidr) {
+		f.QueueNode(pin.Owner.Node)
+		f.add(PinQueue, crd.BlockName(pin.CIDR), 0)
+	}
+}
+
+func pinHandler(f *Feed, logger logr.Logger) toolscache.ResourceEventHandler {
+	read := func(obj *v1alpha1.PodIPPin) (crd.Pin, bool) {
+		pin, err := crd.PinFrom(obj)
+		if err != nil {
+			logger.Error(err, "a pin cannot be read; fix or delete it", "pin", obj.Name)
+		}
+		return pin, err == nil
+	}
+	return handle(
+		func(obj *v1alpha1.PodIPPin) {
+			if pin, ok := read(obj); ok {
+				if before := f.Ledger.SetPin(pin); before != pin.Node {
+					f.QueueNode(before)
+					f.QueueNode(pin.Node)
+				}
+				f.add(PinQueue, obj.Name, 0)
+			}
+		},
+		func(obj *v1alpha1.PodIPPin) {
+			if pin, ok := read(obj); ok {
+				f.Ledger.RemovePin(pin.CIDR)
+				f.QueueNode(pin.Node)
+			}
+		})
+}
