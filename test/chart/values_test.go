@@ -99,7 +99,7 @@ paused: true
 shadow: true
 expand: {thresholdPercent: 81, minFree: 5, maxBlocksPerNode: 17}
 reclaim: {policy: Never, thresholdPercent: 51, idleFor: 1h, pressurePercent: 91, perMinute: 601, perMinutePerPool: 301}
-maintenance: {windows: [{schedule: "0 22 * * 1,3", duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 60}
+maintenance: {windows: [{schedule: "0 22 * * 1,3", duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 1000000}
 cooldown: 90s
 nodeGoneCooldown: 1h30m
 mode: multi-pool
@@ -114,7 +114,7 @@ health: {port: 9999}
 		"log-level": "debug", "log-format": "console", "paused": "true", "shadow": "true",
 		"expand-threshold-percent": "81", "expand-min-free": "5", "expand-max-blocks-per-node": "17",
 		"reclaim-policy": "Never", "reclaim-threshold-percent": "51", "reclaim-idle-for": "1h",
-		"reclaim-pressure-percent": "91", "maintenance-blocks-per-hour": "60",
+		"reclaim-pressure-percent": "91", "maintenance-blocks-per-hour": "1000000",
 		"maintenance-windows": `[{"duration":"6h","schedule":"0 22 * * 1,3","timeZone":"Asia/Shanghai"}]`,
 		"reclaims-per-minute": "601", "reclaims-per-minute-per-pool": "301",
 		"cooldown": "90s", "node-gone-cooldown": "1h30m",

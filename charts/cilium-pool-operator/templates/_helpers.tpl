@@ -106,6 +106,9 @@ and operator could wait for each other for ever. No effect: any.
 {{- end }}
 {{- end }}
 
+{{- /* A number or a word; a template prints a million as 1e+06. */}}
+{{- define "rate" -}}{{ toJson . | trimAll "\"" }}{{- end }}
+
 {{- define "args" -}}
 - --leader-elect={{ .Values.leaderElection.enabled }}
 - --leader-elect-namespace={{ include "namespace" . }}
@@ -124,10 +127,10 @@ and operator could wait for each other for ever. No effect: any.
 - --reclaim-threshold-percent={{ .Values.reclaim.thresholdPercent }}
 - --reclaim-idle-for={{ .Values.reclaim.idleFor }}
 - --reclaim-pressure-percent={{ .Values.reclaim.pressurePercent }}
-- --reclaims-per-minute={{ .Values.reclaim.perMinute }}
-- --reclaims-per-minute-per-pool={{ .Values.reclaim.perMinutePerPool }}
+- --reclaims-per-minute={{ include "rate" .Values.reclaim.perMinute }}
+- --reclaims-per-minute-per-pool={{ include "rate" .Values.reclaim.perMinutePerPool }}
 - {{ printf "--maintenance-windows=%s" (toJson .Values.maintenance.windows) | quote }}
-- --maintenance-blocks-per-hour={{ .Values.maintenance.blocksPerHour }}
+- --maintenance-blocks-per-hour={{ include "rate" .Values.maintenance.blocksPerHour }}
 - --cooldown={{ .Values.cooldown }}
 - --node-gone-cooldown={{ .Values.nodeGoneCooldown }}
 - --mode={{ .Values.mode }}
