@@ -58,6 +58,7 @@ const (
 	PoolMasqueraded       Reason = "PoolMasqueraded"
 	PoolExhausted         Reason = "PoolExhausted"
 	PoolStatusStale       Reason = "PoolStatusStale"
+	PinNotReady           Reason = "PinNotReady"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
 	PoolRangePublic       Reason = "PoolRangePublic"
 	NodePodCIDRFirst      Reason = "NodePodCIDRFirst"
@@ -191,6 +192,8 @@ func warningReasons() []Entry {
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
 		{PoolStatusStale, Warning, "The operator has not seen the present generation of a pool's spec.",
 			lookForOperator},
+		{PinNotReady, Warning, "A pin cannot give its node the block.",
+			"Correct the pin, or delete it: `kubectl edit podippin NAME`."},
 		{PoolChosenByKubelet, Warning, "A pool selects nodes by a label that a kubelet may set on its own Node: a compromised node can take addresses of that pool.",
 			"Label the nodes by a key under node-restriction.kubernetes.io/, which kubelets may not set, and select by that: `kubectl edit podippool NAME`. If you trust the kubelets: `kubectl annotate podippool NAME cilium-pool.io/trusted-labels=true`."},
 		{PoolRangePublic, Warning, "A range of a pool is neither private (RFC 1918, RFC 4193) nor shared (RFC 6598): if it is not assigned to you, pods cannot reach its owner.",

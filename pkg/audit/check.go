@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
@@ -13,6 +17,14 @@ func Check(s *Snapshot, set Settings) []Finding {
 	x, found := newIndex(s, set), &findings{seen: map[string]bool{}}
 	for i := range s.Pools {
 		(&poolCheck{x, found, &s.Pools[i], x.cluster.Pools.Get(s.Pools[i].Name)}).check()
+	}
+	for i := range s.Pins {
+		pin := &s.Pins[i]
+		ready := meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
+		waits := ready == nil || ready.Reason == v1alpha1.PinWaitsForNode || ready.Reason == v1alpha1.PinDraining
+		if !waits && ready.Status == metav1.ConditionFalse {
+			found.add(PinNotReady, Finding{Object: Object{Kind: "PodIPPin", Name: pin.Name}}, "%s: %s", ready.Reason, ready.Message)
+		}
 	}
 	checkCilium(x, found)
 	checkBlocks(x, found)

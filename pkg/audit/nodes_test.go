@@ -265,6 +265,13 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: "PoolStatusStale PodIPPool/main",
 		},
+		"pins": {func(w world) {
+			for cidr, reason := range map[string]string{"10.0.0.0/30": v1alpha1.PinWaitsForNode, "10.0.0.4/30": v1alpha1.PinNotABlock} {
+				pin := fixtures.Pin(cidr, "gateway")
+				pin.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: reason}}
+				w.Pins = append(w.Pins, *pin)
+			}
+		}, "PinNotReady PodIPPin/10.0.0.4-30"},
 		"pool unseen": {func(w world) { w.Pools[0].Generation = 2 }, "PoolStatusStale PodIPPool/main"},
 		"no agents":   {func(w world) { w.Agents = nil }, "NoAgentsFound DaemonSet/cilium"},
 		"no agents, as all Nodes are gone": {spoil: func(w world) {

@@ -230,6 +230,12 @@ func nodeFaults() map[audit.Reason]fault {
 			p.Update(o)
 		}, "PoolChosenByKubelet PodIPPool/chosen"),
 		audit.PoolRangePublic: found(func(p *place) { p.pool("public", nil, "100.162.224.0/19") }, "PoolRangePublic PodIPPool/public 100.162.224.0/19"),
+		audit.PinNotReady: found(func(p *place) {
+			pin := &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: "10.8.0.0-28"}, Spec: v1alpha1.PodIPPinSpec{CIDR: "10.8.0.0/28", NodeName: "gateway"}}
+			p.Create(pin)
+			pin.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: v1alpha1.PinNotInPool, LastTransitionTime: metav1.Now()}}
+			p.Must(p.Client.Status().Update(p.Ctx, pin))
+		}, "PinNotReady PodIPPin/10.8.0.0-28"),
 		audit.PoolStatusStale: found(func(p *place) {
 			o := p.pool("unseen", nil, "10.9.3.0/24")
 			o.Spec.Priority = 7
