@@ -227,6 +227,9 @@ func explainBlocks(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Deci
 
 func wayOut(c *cluster.Cluster, b crd.Block, state *expand.Block, waits string) string {
 	var parts []string
+	if state.Pinned {
+		parts = append(parts, "is pinned to the node")
+	}
 	switch b.Phase {
 	case ipalloc.Draining:
 		parts = append(parts, fmt.Sprintf("has been draining for %s, as %s", cli.Age(c.Now, b.Since), reasonWords(b.Reason)))
