@@ -193,6 +193,9 @@ func (b *block) inService() bool {
 	return b.Phase == ipalloc.InService && !b.mustLeave() && !b.Conflict && !b.drained
 }
 
+// mayGo reports whether reclaim may take the block.
+func (b *block) mayGo() bool { return !b.undrained && !b.anchored && !b.Pinned }
+
 // mustLeave reports whether the block is in service and must leave now.
 func (b *block) mustLeave() bool {
 	return b.Phase == ipalloc.InService && b.Request != None && b.Delay.For == ""

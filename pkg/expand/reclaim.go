@@ -114,7 +114,7 @@ func (p *planner) mayReclaim(due int) int {
 func (p *planner) removable() []*block {
 	var candidates, chosen []*block
 	for _, b := range p.all {
-		if b.inService() && !b.undrained && !b.anchored && !b.Pinned {
+		if b.inService() && b.mayGo() {
 			candidates = append(candidates, b)
 		}
 	}

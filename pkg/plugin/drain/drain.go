@@ -159,8 +159,8 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 		return err
 	}
 	rows := leavingRows(c, t)
-	if t.block != nil && !f.undo && slices.Contains(c.Ledger.PinsOf(t.block.Node), t.block.CIDR) {
-		fmt.Fprintf(e.ErrOut, "warning: %s is pinned to %s, which claims it again: to give it up, first kubectl delete podippin %s\n", t.what, t.block.Node, t.block.Name)
+	if !f.undo {
+		warnPinned(e, c, t)
 	}
 	switch {
 	case f.undo && t.block != nil && t.block.Deleting:
@@ -190,6 +190,12 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 		return nil
 	}
 	return followDrain(ctx, e, t, f)
+}
+
+func warnPinned(e *cli.Env, c *cluster.Cluster, t target) {
+	if t.block != nil && slices.Contains(c.Ledger.PinsOf(t.block.Node), t.block.CIDR) {
+		fmt.Fprintf(e.ErrOut, "warning: %s is pinned to %s, which claims it again: to give it up, first kubectl delete podippin %s\n", t.what, t.block.Node, t.block.Name)
+	}
 }
 
 // start requests the drain; with --now it also deletes each block.

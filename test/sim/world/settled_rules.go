@@ -48,14 +48,19 @@ func (r *settledRules) checkRest(when string) {
 		r.checkBlocks(when, m, cn)
 	}
 	r.checkPins(when)
+	r.checkPublished(when)
+	r.checkFamiliesRest(when)
+	r.checkCiliumPoolsRest(when)
+	r.offers.checkScheduledRest(when)
+}
+
+// checkPublished checks at rest that every block in service says whether its CiliumNode has it.
+func (r *settledRules) checkPublished(when string) {
 	for _, obj := range r.Blocks() {
 		if b, err := crd.BlockFrom(obj); err == nil && b.Phase == ipalloc.InService && !b.Deleting && b.Published != r.lists(obj) {
 			r.violate(9, "%s: block %s says that it is published: %t", when, obj.Name, b.Published)
 		}
 	}
-	r.checkFamiliesRest(when)
-	r.checkCiliumPoolsRest(when)
-	r.offers.checkScheduledRest(when)
 }
 
 // checkPins checks at rest that every pin says whether its node holds the block in service, and that a

@@ -232,10 +232,8 @@ func (u *users) doPeople(a Action) {
 		} else {
 			u.makeBlock(m, cmp.Or(a.What, u.cfg.Pools[0].Name))
 		}
-	case PinMake:
-		u.makePin(m)
-	case PinDelete:
-		u.mustNot(u.api.Delete(KindPin, a.What, nil, nil))
+	case PinMake, PinDelete:
+		u.editPin(m, a)
 	case BackupTake:
 		u.takeBackup()
 	case BackupAgain:

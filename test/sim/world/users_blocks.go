@@ -55,6 +55,14 @@ func (u *users) makeBlock(m *machine, of string) {
 	}
 }
 
+func (u *users) editPin(m *machine, a Action) {
+	if a.Verb == PinDelete {
+		u.mustNot(u.api.Delete(KindPin, a.What, nil, nil))
+		return
+	}
+	u.makePin(m)
+}
+
 // makePin pins the highest block of the first pool's first range that is not pinned to a node, held
 // by another or not.
 func (u *users) makePin(m *machine) {
