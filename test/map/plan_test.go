@@ -27,7 +27,7 @@ func planOf(blocks int) *addressmap.Map {
 	pool := addressmap.Pool{
 		PoolRow: list.PoolRow{
 			Pool: "large", Family: "ipv4", BlockBits: blockBits, State: "Ready", Selected: (blocks + perNode - 1) / perNode,
-			Total: 1 << cells, Free: 1<<cells - int64(blocks),
+			Assignable: 1 << cells, Free: 1<<cells - int64(blocks),
 		},
 		Sections: []addressmap.Section{{CIDR: cidr, Of: cidr}},
 		Reserved: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10}), 25)},
