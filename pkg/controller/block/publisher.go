@@ -49,7 +49,7 @@ func (p *Publisher) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	obj = obj.DeepCopy()
 	crd.SetBlockPublished(obj, published, p.Clock.Now())
-	return common.AfterConflict(client.IgnoreNotFound(p.Shared.Wrote("PodIPBlock", obj.Name, "published", p.Client.Status().Update(ctx, obj))))
+	return common.UntilShown(client.IgnoreNotFound(p.Shared.Wrote("PodIPBlock", obj.Name, "published", p.Client.Status().Update(ctx, obj))))
 }
 
 // differs returns a block in service that says otherwise than its node's CiliumNode, and whether

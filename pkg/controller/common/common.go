@@ -204,6 +204,15 @@ func AfterConflict(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
+// UntilShown drops a conflict where the watch queues the object again: it shows the version that the
+// write lost to, however late. A retry before that would lose as well.
+func UntilShown(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		err = nil
+	}
+	return reconcile.Result{}, err
+}
+
 // Sooner is the shorter of two waits, where 0 means none.
 func Sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {

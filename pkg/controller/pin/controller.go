@@ -67,7 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		err = client.IgnoreNotFound(r.Shared.Wrote("PodIPPin", obj.Name, "status", r.Client.Status().Update(ctx, obj)))
 		r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return obj })
 	}
-	return common.AfterConflict(err)
+	return common.UntilShown(err)
 }
 
 // readyIs returns the condition Ready of a pin. node is nil if there is no such Node.
