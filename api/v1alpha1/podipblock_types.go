@@ -47,7 +47,7 @@ type PodIPBlockSpec struct {
 	// cidr is the block, in canonical form: lower case, shortest, no host bits.
 	// +kubebuilder:validation:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="cidr must be canonical, with no host bits set: 10.20.0.32/27",messageExpression="isCIDR(self) ? 'cidr must be canonical, with no host bits set: write %s'.format([string(cidr(self).masked())]) : 'cidr must be a CIDR such as 10.20.0.32/27 or fd00:10::40/122 (IPv4-mapped IPv6 is refused)'"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).prefixLength() >= (cidr(self).ip().family() == 4 ? 20 : 116)",message="cidr must hold 4096 addresses at most, as a CiliumNode lists each: of prefix length 20 or more in IPv4, 116 or more in IPv6"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).prefixLength() >= (cidr(self).ip().family() == 4 ? 16 : 48)",message="cidr must be of prefix length 16 or more in IPv4, 48 or more in IPv6"
 	// +required
 	CIDR string `json:"cidr"`
 

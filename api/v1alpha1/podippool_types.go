@@ -162,9 +162,9 @@ type IPv4Ranges struct {
 	CIDRs []PoolCIDR `json:"cidrs"`
 
 	// blockSize is the prefix length of a block: with 27 a node gets 32 addresses at a time.
-	// Immutable.
-	// +kubebuilder:validation:Minimum=20
-	// +kubebuilder:validation:Maximum=30
+	// Immutable. In crd mode from 20 to 30, as a CiliumNode lists each address.
+	// +kubebuilder:validation:Minimum=16
+	// +kubebuilder:validation:Maximum=32
 	// +required
 	BlockSize int32 `json:"blockSize"`
 
@@ -187,9 +187,9 @@ type IPv6Ranges struct {
 	CIDRs []PoolCIDR `json:"cidrs"`
 
 	// blockSize is the prefix length of a block: with 122 a node gets 64 addresses at a time.
-	// Immutable.
-	// +kubebuilder:validation:Minimum=116
-	// +kubebuilder:validation:Maximum=126
+	// Immutable. In crd mode from 116 to 126; in others agents use 65536 addresses of a larger block.
+	// +kubebuilder:validation:Minimum=48
+	// +kubebuilder:validation:Maximum=128
 	// +required
 	BlockSize int32 `json:"blockSize"`
 

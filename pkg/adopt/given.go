@@ -8,9 +8,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// minBits is the prefix length of the largest block of a family.
-func minBits(f ipalloc.Family) int { return f.Bits() - ipalloc.MaxHostBits }
-
 // adoptGiven plans a block for each CIDR assigned to the node.
 func (p *planner) adoptGiven(n *node) {
 	given := slices.SortedFunc(slices.Values(n.AssignedCIDRs), netip.Prefix.Compare) // wider before narrower
@@ -40,10 +37,10 @@ func (p *planner) keep(n *node, b crd.Block) {
 
 // adopt plans a block for cidr, or reports why there can be none.
 func (p *planner) adopt(n *node, cidr netip.Prefix) {
-	f := ipalloc.FamilyOf(cidr.Addr())
-	if cidr.Bits() < minBits(f) {
+	if ipalloc.TooLarge(cidr, false) {
+		f := ipalloc.FamilyOf(cidr.Addr())
 		p.block(n, TooLarge, "Let its pods move to nodes with smaller ranges, or leave this node as it is",
-			"%s has more addresses than a block may have (/%d), as a CiliumNode lists each", cidr, minBits(f))
+			"%s has more addresses than a block may have (/%d), as a CiliumNode lists each", cidr, f.Bits()-ipalloc.MaxHostBits(f, false))
 		return
 	}
 	for other := range p.held.overlapping(cidr) {

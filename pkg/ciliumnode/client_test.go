@@ -144,7 +144,7 @@ func TestApplyDropsManagedFields(t *testing.T) {
 				if _, err := c.Apply(t.Context(), view, Change{}); err != nil || body != "" {
 					t.Errorf("nothing to publish: error %v, patch %s", err, body)
 				}
-				if _, err := c.Apply(t.Context(), view, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
+				if _, err := c.Apply(t.Context(), view, Change{Publish: addrs("10.0.0.1"), Assign: cidrs("10.0.0.0/30"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
 					t.Fatal(err)
 				}
 				if want := test.drops && mode == CRD; strings.HasPrefix(body, drops) != want || body == "" {

@@ -61,7 +61,7 @@ func TestDecodeBadFields(t *testing.T) {
 			if len(v.Allocated) > 0 {
 				mode = MultiPool
 			}
-			patch := encodedPatch(t, mode.patch(mode.View(cn), Change{Blocks: cidrs("10.0.0.0/30"), Publish: addrs("10.0.0.1")}))
+			patch := encodedPatch(t, mode.patch(mode.View(cn), Change{Blocks: cidrs("10.0.0.0/30"), Assign: cidrs("10.0.0.0/30"), Publish: addrs("10.0.0.1")}))
 			if !strings.Contains(string(patch), tc.patched) {
 				t.Errorf("the patch is %s, want in it %s", patch, tc.patched)
 			}

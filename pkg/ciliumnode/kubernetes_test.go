@@ -120,15 +120,15 @@ func TestKubernetesPatch(t *testing.T) {
 	}{
 		"nothing asked": {node: kubernetesNode(nil), change: Change{Blocks: blocks}},
 		"one of each family": {
-			node: kubernetesNode(nil), change: Change{Publish: addrs("10.0.0.1", "10.0.1.1", "fd00::1"), Blocks: blocks},
+			node: kubernetesNode(nil), change: Change{Assign: blocks, Blocks: blocks},
 			want: head + `"` + v4Name + `":"10.0.0.0/24","` + v6Name + `":"fd00::/120"}}}`,
 		},
 		"what is there stays": {
 			node:   kubernetesNode(map[string]string{v4Name: "10.9.0.0/24"}),
-			change: Change{Publish: addrs("10.0.0.1", "fd00::1"), Blocks: blocks},
+			change: Change{Assign: cidrs("10.0.0.0/24", "fd00::/120"), Blocks: blocks},
 			want:   head + `"` + v6Name + `":"fd00::/120"}}}`,
 		},
-		"what is in the spec stays": {node: kubernetesNode(nil, "10.9.0.0/24"), change: Change{Publish: addrs("10.0.0.1"), Blocks: blocks}},
+		"what is in the spec stays": {node: kubernetesNode(nil, "10.9.0.0/24"), change: Change{Assign: blocks[:1], Blocks: blocks}},
 		"nothing is taken away": {
 			node: kubernetesNode(map[string]string{v4Name: "10.0.0.0/24"}), change: Change{Remove: addrs("10.0.0.1"), Blocks: blocks},
 		},
@@ -149,7 +149,7 @@ func kubernetesClient(t *testing.T, objects ...client.Object) *Client {
 }
 
 func TestKubernetesApply(t *testing.T) {
-	change := Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/24")}
+	change := Change{Assign: cidrs("10.0.0.0/24"), Blocks: cidrs("10.0.0.0/24")}
 	tests := map[string]struct {
 		agent   []string // podCIDRs it runs with
 		wantErr string

@@ -14,14 +14,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-const (
-	// defaultPool is the pool for pods that request no other, and for the agent's own
-	// addresses (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
-	defaultPool = "default"
-	// maxCountedIPv6 is the size of the largest IPv6 CIDR that an agent counts in full
-	// (pkg/ipam/service/ipallocator/allocator.go, RangeSize, v1.20.1).
-	maxCountedIPv6 = 16
-)
+// defaultPool is the pool for pods that request no other, and for the agent's own
+// addresses (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
+const defaultPool = "default"
 
 // BlockAssignment is the report of an agent that is assigned whole blocks.
 type BlockAssignment struct {
@@ -222,14 +217,14 @@ func (v *View) allocate(entries []poolCIDRs) *patch {
 	return &p
 }
 
-// patchPools lists the blocks with an address to publish, and parks blocks or lists them again under
+// patchPools lists the blocks to assign, and parks blocks or lists them again under
 // their pool. It never removes a listed CIDR: the agent may have assigned an address of it to a pod
 // a moment ago, and there is no handshake to ask.
 func (c Change) patchPools(v *View) *patch {
 	listed, parked, more := v.Listed(), v.Parked(), map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
 		pool := cmp.Or(c.Pools[cidr], defaultPool)
-		if !slices.Contains(listed, cidr) && slices.ContainsFunc(c.Publish, cidr.Contains) {
+		if !slices.Contains(listed, cidr) && slices.Contains(c.Assign, cidr) {
 			more[pool] = append(more[pool], cidr)
 		}
 	}
@@ -287,31 +282,11 @@ func unlistBlocks(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	pools.Allocated = slices.DeleteFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return len(e.CIDRs) == 0 })
 }
 
-// Usable returns the addresses that the agent allocates from a CIDR assigned whole,
-// sorted: all but the first and the last, unless its entry allows them or the CIDR has
-// no more than two. One of more than 4096 addresses has none.
-func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
-	if !cidr.IsValid() || cidr.Addr().BitLen()-cidr.Bits() > ipalloc.MaxHostBits {
-		return nil
-	}
-	n, addr := v.BlockAssignment.Count(cidr), cidr.Masked().Addr()
-	if !v.BlockAssignment.first && cidr.Addr().BitLen()-cidr.Bits() > 1 {
-		addr = addr.Next()
-	}
-	out := make([]netip.Addr, 0, n)
-	for ; len(out) < n; addr = addr.Next() {
-		out = append(out, addr)
-	}
-	return out
-}
-
-// Count returns the number of addresses that the agent allocates from a CIDR.
+// Count returns the number of addresses that the agent allocates from a CIDR: all but the first and
+// the last, unless its entry allows them or the CIDR has no more than two.
 func (w *BlockAssignment) Count(cidr netip.Prefix) int {
-	hostBits := cidr.Addr().BitLen() - cidr.Bits()
-	n := 1 << hostBits
-	if cidr.Addr().Is6() {
-		n = 1 << min(hostBits, maxCountedIPv6)
-	}
+	hostBits := ipalloc.HostBits(cidr)
+	n := ipalloc.CountWhole(cidr)
 	if hostBits > 1 && !w.first {
 		n--
 	}
@@ -319,12 +294,4 @@ func (w *BlockAssignment) Count(cidr netip.Prefix) int {
 		n--
 	}
 	return n
-}
-
-// wholeIn returns the addresses of cidr that lie in a CIDR assigned to the agent.
-func (v *View) wholeIn(cidr netip.Prefix) []netip.Addr {
-	if v.Lists(cidr) {
-		return v.Usable(cidr)
-	}
-	return slices.DeleteFunc(v.Usable(cidr), func(addr netip.Addr) bool { return !v.Publishes(addr) })
 }

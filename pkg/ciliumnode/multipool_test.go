@@ -93,7 +93,7 @@ func TestOf(t *testing.T) {
 	if w := blue.BlockAssignment; w.Requested != [2]int{ipalloc.IPv4: 3} || !w.Reported() || !w.Other || !w.Uses(ipalloc.IPv4) || w.Uses(ipalloc.IPv6) {
 		t.Errorf("of blue it says %+v", w)
 	}
-	if n := len(blue.Usable(cidrs("10.9.0.0/28")[0])); n != 15 {
+	if n := blue.BlockAssignment.Count(cidrs("10.9.0.0/28")[0]); n != 15 {
 		t.Errorf("%d addresses of a /28 with its first one, want 15", n)
 	}
 	if len(blue.Own)+len(blue.Used) > 0 {
@@ -125,53 +125,43 @@ func TestMultiPoolNotHeard(t *testing.T) {
 }
 
 // As the agent counts them (Cilium v1.20.1, pkg/ipam/service/ipallocator).
-func TestMultiPoolUsable(t *testing.T) {
-	tests := map[string]struct {
+func TestMultiPoolCount(t *testing.T) {
+	for name, test := range map[string]struct {
 		first, last bool
 		cidr        string
-		want        []netip.Addr
+		want        int
 	}{
-		"all but the edges":       {cidr: "10.0.0.0/30", want: addrs("10.0.0.1", "10.0.0.2")},
-		"with the first":          {first: true, cidr: "10.0.0.0/30", want: addrs("10.0.0.0", "10.0.0.1", "10.0.0.2")},
-		"with the last":           {last: true, cidr: "10.0.0.0/30", want: addrs("10.0.0.1", "10.0.0.2", "10.0.0.3")},
-		"two have no edges":       {cidr: "10.0.0.2/31", want: addrs("10.0.0.2", "10.0.0.3")},
-		"one has none":            {cidr: "fd00::7/128", want: addrs("fd00::7")},
-		"IPv6 alike":              {cidr: "fd00::/126", want: addrs("fd00::1", "fd00::2")},
-		"too many to be listed":   {cidr: "10.0.0.0/16"},
-		"more than can be listed": {cidr: "fd00::/64"},
-	}
-	for name, test := range tests {
+		"all but the edges":       {cidr: "10.0.0.0/30", want: 2},
+		"with the first":          {first: true, cidr: "10.0.0.0/30", want: 3},
+		"with both":               {first: true, last: true, cidr: "10.0.0.0/30", want: 4},
+		"two have no edges":       {cidr: "10.0.0.2/31", want: 2},
+		"one has none":            {cidr: "fd00::7/128", want: 1},
+		"IPv6 alike":              {cidr: "fd00::/126", want: 2},
+		"the largest of IPv4":     {cidr: "10.0.0.0/16", want: 1<<16 - 2},
+		"not all of a large IPv6": {cidr: "fd00::/48", want: 1<<16 - 2},
+	} {
 		t.Run(name, func(t *testing.T) {
 			v := MultiPool.View(pooled())
 			v.BlockAssignment.first, v.BlockAssignment.last = test.first, test.last
-			got := v.Usable(netip.MustParsePrefix(test.cidr))
-			same(t, "usable", test.want, got)
+			if got := v.BlockAssignment.Count(netip.MustParsePrefix(test.cidr)); got != test.want {
+				t.Errorf("%s counts as %d, want %d", test.cidr, got, test.want)
+			}
 		})
-	}
-	v := MultiPool.View(pooled())
-	for cidr, want := range map[string]int{"10.0.0.0/16": 1<<16 - 2, "fd00::/64": 1<<16 - 2, "10.0.0.0/27": 30, "10.0.0.2/31": 2} {
-		if got := v.BlockAssignment.Count(netip.MustParsePrefix(cidr)); got != want {
-			t.Errorf("%s counts as %d, want %d", cidr, got, want)
-		}
 	}
 }
 
 func TestMultiPoolPublished(t *testing.T) {
-	v := MultiPool.View(pooled("default 10.0.0.0/30 10.1.0.0/28", "blue 10.2.0.0/30"))
-	tests := map[string]struct {
-		cidr string
-		want []netip.Addr
-	}{
-		"listed":                   {"10.0.0.0/30", addrs("10.0.0.1", "10.0.0.2")},
-		"part of what is listed":   {"10.1.0.4/30", addrs("10.1.0.5", "10.1.0.6")},
-		"more than what is listed": {"10.0.0.0/29", addrs("10.0.0.1", "10.0.0.2", "10.0.0.3")},
-		"another pool's":           {"10.2.0.0/30", nil},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			got := v.PublishedIn(netip.MustParsePrefix(test.cidr))
-			same(t, "published", test.want, got)
-		})
+	v := MultiPool.View(pooled("default 10.0.0.0/30 10.1.0.0/28 fd00::/48", "blue 10.2.0.0/30"))
+	for cidr, want := range map[string]int{
+		"10.0.0.0/30": 2,         // listed
+		"10.1.0.4/30": 2,         // part of what is listed
+		"10.0.0.0/29": 2,         // more than what is listed
+		"10.2.0.0/30": 0,         // another pool's
+		"fd00::/48":   1<<16 - 2, // as many as the agent counts
+	} {
+		if got := v.CountIn(netip.MustParsePrefix(cidr)); got != want {
+			t.Errorf("pods may get %d addresses of %s, want %d", got, cidr, want)
+		}
 	}
 	if v.Publishes(addrs("10.2.0.1")[0]) || !v.Publishes(addrs("10.1.0.9")[0]) {
 		t.Error("Publishes goes by other pools, or not by whole CIDRs")
@@ -189,42 +179,42 @@ func TestMultiPoolPatch(t *testing.T) {
 	}{
 		"nothing asked": {change: Change{Blocks: blocks}},
 		"all as it should be": {
-			entries: []string{"default 10.0.0.0/30"}, change: Change{Publish: addrs("10.0.0.1"), Blocks: blocks},
+			entries: []string{"default 10.0.0.0/30"}, change: Change{Assign: cidrs("10.0.0.0/30"), Blocks: blocks},
 		},
 		"a block listed with host bits, for another pool, or as an IPv4-mapped range is listed": {
 			entries: []string{"blue 10.0.0.6/30", "default 10.0.0.2/30", "green ::ffff:10.0.0.8/126"},
-			change:  Change{Publish: addrs("10.0.0.1", "10.0.0.5", "10.0.0.9"), Blocks: cidrs("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30")},
+			change:  Change{Assign: cidrs("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), Blocks: cidrs("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30")},
 		},
 		"the first block": {
-			change: Change{Publish: addrs("10.0.0.1", "10.0.0.2"), Blocks: blocks},
+			change: Change{Assign: cidrs("10.0.0.0/30"), Blocks: blocks},
 			want:   head + `{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`,
 		},
 		"both families, in one patch": {
-			change: Change{Publish: addrs("fd00::1", "10.0.0.1"), Blocks: blocks},
+			change: Change{Assign: cidrs("fd00::/126", "10.0.0.0/30"), Blocks: blocks},
 			want:   head + `{"pool":"default","cidrs":["10.0.0.0/30","fd00::/126"]}]}}}}`,
 		},
 		"in the order in which the agent writes them": {
-			entries: []string{"default 10.0.0.0/30 10.9.0.0/24 fd00::/126"}, change: Change{Publish: addrs("10.0.0.5"), Blocks: blocks},
+			entries: []string{"default 10.0.0.0/30 10.9.0.0/24 fd00::/126"}, change: Change{Assign: cidrs("10.0.0.4/30"), Blocks: blocks},
 			want: head + `{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.4/30","10.9.0.0/24","fd00::/126"]}]}}}}`,
 		},
 		"foreign entries stay as they are": {
-			entries: []string{"blue 10.8.0.0/28 10.7.0.0/28", "green 10.6.0.0/28"}, change: Change{Publish: addrs("10.0.0.1"), Blocks: blocks},
+			entries: []string{"blue 10.8.0.0/28 10.7.0.0/28", "green 10.6.0.0/28"}, change: Change{Assign: cidrs("10.0.0.0/30"), Blocks: blocks},
 			want: head + `{"pool":"blue","cidrs":["10.8.0.0/28","10.7.0.0/28"]},{"pool":"default","cidrs":["10.0.0.0/30"]},` +
 				`{"pool":"green","cidrs":["10.6.0.0/28"]}]}}}}`,
 		},
 		"each block goes to its pool": {
 			entries: []string{"default 10.0.0.0/30"},
-			change:  Change{Publish: addrs("10.0.0.5", "10.0.0.1"), Blocks: blocks, Pools: map[netip.Prefix]string{cidrs("10.0.0.4/30")[0]: "blue"}},
+			change:  Change{Assign: cidrs("10.0.0.4/30", "10.0.0.0/30"), Blocks: blocks, Pools: map[netip.Prefix]string{cidrs("10.0.0.4/30")[0]: "blue"}},
 			want:    head + `{"pool":"blue","cidrs":["10.0.0.4/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`,
 		},
 		"what the entry says of edges stays": {
-			entries: []string{"default 10.0.0.0/30"}, edges: true, change: Change{Publish: addrs("10.0.0.5"), Blocks: blocks},
+			entries: []string{"default 10.0.0.0/30"}, edges: true, change: Change{Assign: cidrs("10.0.0.4/30"), Blocks: blocks},
 			want: head + `{"pool":"default","allowFirstIP":true,"allowLastIP":true,"cidrs":["10.0.0.0/30","10.0.0.4/30"]}]}}}}`,
 		},
 		"nothing that is listed is taken off": {
 			entries: []string{"default 10.0.0.0/30"}, change: Change{Remove: addrs("10.0.0.1", "10.0.0.2"), Blocks: blocks},
 		},
-		"nothing is published that is no block of the node": {change: Change{Publish: addrs("10.5.0.1"), Blocks: blocks}},
+		"nothing is published that is no block of the node": {change: Change{Assign: cidrs("10.5.0.0/30"), Blocks: blocks}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ func TestParked(t *testing.T) {
 	same(t, "of the default pool", cidrs("10.0.0.4/30"), v.PodCIDRs)
 	blue := v.Of("blue")
 	same(t, "of blue", cidrs("10.9.0.0/30", "10.9.0.4/30"), blue.PodCIDRs)
-	if n := len(blue.Usable(cidrs("10.9.0.4/30")[0])); n != 3 {
+	if n := blue.BlockAssignment.Count(cidrs("10.9.0.4/30")[0]); n != 3 {
 		t.Errorf("%d addresses of a /30 with its first one, want 3", n)
 	}
 	same(t, "taken", cidrs("10.9.0.0/30", "10.9.0.4/30"), v.BlockAssignment.Taken)
@@ -51,7 +51,7 @@ func TestParkPatch(t *testing.T) {
 			head + `{"pool":"default","cidrs":["10.0.0.4/30"]},{"pool":"default.draining.cilium-pool.io","cidrs":["10.0.0.0/30"]}]}}}}`,
 		},
 		"beside a new block": {
-			[]string{"default 10.0.0.4/30"}, Change{Park: cidrs("10.0.0.4/30"), Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30", "10.0.0.4/30")},
+			[]string{"default 10.0.0.4/30"}, Change{Park: cidrs("10.0.0.4/30"), Assign: cidrs("10.0.0.0/30"), Blocks: cidrs("10.0.0.0/30", "10.0.0.4/30")},
 			head + `{"pool":"default","cidrs":["10.0.0.0/30"]},{"pool":"default.draining.cilium-pool.io","cidrs":["10.0.0.4/30"]}]}}}}`,
 		},
 		"listed twice, once with host bits": {
@@ -67,7 +67,7 @@ func TestParkPatch(t *testing.T) {
 		"what is gone stays away":  {[]string{"default 10.0.0.0/30"}, Change{Unpark: cidrs("10.0.0.4/30")}, ""},
 		"what is back stays there": {[]string{"default 10.0.0.0/30 10.0.0.4/30"}, Change{Unpark: cidrs("10.0.0.4/30")}, ""},
 		"a parked block is not listed beside": {
-			[]string{"default", "default.draining.cilium-pool.io 10.0.0.4/30"}, Change{Publish: addrs("10.0.0.5"), Blocks: cidrs("10.0.0.4/30")}, "",
+			[]string{"default", "default.draining.cilium-pool.io 10.0.0.4/30"}, Change{Assign: cidrs("10.0.0.4/30"), Blocks: cidrs("10.0.0.4/30")}, "",
 		},
 	}
 	for name, test := range tests {

@@ -12,6 +12,8 @@ import (
 type Change struct {
 	// Publish and Remove are addresses to add to and remove from the pool.
 	Publish, Remove []netip.Addr
+	// Assign are blocks to assign to an agent that is assigned whole blocks, if they are among Blocks.
+	Assign []netip.Prefix
 	// Blocks are all blocks the node holds. podCIDRs lists the ones with an address in the pool,
 	// and its other entries stay.
 	Blocks []netip.Prefix
@@ -35,6 +37,14 @@ func (c *Change) Add(block netip.Prefix, ciliumPool string) {
 		c.Pools = map[netip.Prefix]string{}
 	}
 	c.Pools[block] = ciliumPool
+}
+
+// Restore adds what an earlier version of the CiliumNode published or assigned of a block.
+func (c *Change) Restore(last *View, block netip.Prefix) {
+	c.Publish = append(c.Publish, last.PublishedIn(block)...)
+	if last.BlockAssignment != nil && last.CountIn(block) > 0 {
+		c.Assign = append(c.Assign, block)
+	}
 }
 
 // patch is a JSON merge patch of a CiliumNode, or of a Node in its place.

@@ -182,11 +182,22 @@ func (v *View) Publishes(addr netip.Addr) bool {
 	return there
 }
 
-// PublishedIn returns the addresses of cidr that pods may get from the agent, sorted.
-func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
-	if v.BlockAssignment != nil {
-		return v.wholeIn(cidr)
+// CountIn returns the number of addresses of cidr that pods may get from the agent.
+func (v *View) CountIn(cidr netip.Prefix) int {
+	if v.BlockAssignment == nil {
+		return len(v.PublishedIn(cidr))
 	}
+	n := 0
+	for _, p := range v.PodCIDRs {
+		if p.Overlaps(cidr) {
+			n += v.BlockAssignment.Count(ipalloc.Narrower(p, cidr))
+		}
+	}
+	return n
+}
+
+// PublishedIn returns the addresses of cidr in spec.ipam.pool, sorted.
+func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
 	var out []netip.Addr
 	for addr := range v.Pool {
 		if cidr.Contains(addr) {

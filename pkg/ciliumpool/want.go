@@ -14,12 +14,14 @@ import (
 // Nowhere is the one CIDR in the operator's objects, by family: a documentation address (RFC 5737,
 // RFC 3849). Cilium requires one, and agents ignore it. The ranges of PodIPPools must not be there:
 // a cilium-operator that allocates, which it should not, would assign them a second time. It cannot
-// split a block off a single address (pkg/ipam/cidrset/cidr_set.go, NewCIDRSet, v1.20.1).
+// split a block off a single address (pkg/ipam/cidrset/cidr_set.go, NewCIDRSet, v1.20.1), unless
+// maskSize makes a block of it: see Wanted.
 var Nowhere = [2]string{ipalloc.IPv4: "192.0.2.0/32", ipalloc.IPv6: "2001:db8::/128"}
 
 // Wanted is the maskSize that a CiliumPodIPPool should have, by family; 0: no ranges of
 // that family. Pools are the PodIPPools that serve it, valid or not: the block size of
-// the oldest counts. Listed are the CIDRs that CiliumNodes list for it, and is is the
+// the oldest counts, or one less if that is a single address, which cilium-operator could assign.
+// Listed are the CIDRs that CiliumNodes list for it, and is is the
 // current object, or nil.
 //
 // An agent that announces a pool by BGP crashes on a CIDR of a family that the object
@@ -40,6 +42,7 @@ func Wanted(pools []*crd.Pool, listed []netip.Prefix, is *View) [2]int {
 		case len(inUse) > 0:
 			want[f] = slices.MinFunc(inUse, netip.Prefix.Compare).Bits()
 		}
+		want[f] = min(want[f], f.Bits()-1)
 	}
 	return want
 }

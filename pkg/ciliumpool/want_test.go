@@ -13,7 +13,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // pool returns a PodIPPool created on a day, with these IPv4 and IPv6 ranges.
@@ -33,7 +32,7 @@ func pool(t *testing.T, name string, day, size int32, cidrs ...string) *crd.Pool
 		}
 		obj.Spec.IPv4.CIDRs = append(obj.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: c})
 	}
-	p, err := crd.PoolFrom(obj, crd.Defaults{Policy: expand.DefaultPolicy(), CiliumPools: true})
+	p, err := crd.PoolFrom(obj, crd.Defaults{Policy: expand.DefaultPolicy(), WholeBlocks: true, CiliumPools: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +64,8 @@ func TestWanted(t *testing.T) {
 		"served no more, and listed":     {listed: prefixes("10.0.0.0/27"), is: &View{MaskSize: [2]int{28, 0}}, want: [2]int{28, 0}},
 		"served no more, nothing listed": {is: &View{MaskSize: [2]int{28, 0}}},
 		"listed, and it has none":        {pools: []*crd.Pool{pool(t, "a", 1, 27, "fd00::/112")}, listed: prefixes("10.0.0.32/28", "10.0.0.0/27"), want: [2]int{27, 123}},
+		"of single addresses":            {pools: []*crd.Pool{pool(t, "a", 1, 32, "10.0.0.0/24", "fd00::/112")}, want: [2]int{31, 127}},
+		"single ones are listed":         {listed: prefixes("10.0.0.1/32"), want: [2]int{31, 0}},
 		"unreadable":                     {pools: []*crd.Pool{unreadable}},
 		"unreadable by now":              {pools: []*crd.Pool{unreadable}, is: &View{MaskSize: [2]int{28, 0}}, want: [2]int{28, 0}},
 	}
@@ -116,15 +117,17 @@ func TestNewReads(t *testing.T) {
 	}
 }
 
-// Cilium's own allocator finds no block in a new object.
+// Cilium's own allocator finds no block in a new object, whatever the size of blocks.
 func TestNowhereHasNoBlock(t *testing.T) {
-	for f, size := range [2]int{ipalloc.IPv4: 27, ipalloc.IPv6: 123} {
-		set, err := cidrset.NewCIDRSet(netip.MustParsePrefix(Nowhere[f]), size)
-		if err != nil {
-			continue // it refuses the pool
-		}
-		if got, err := set.AllocateNext(); err == nil {
-			t.Errorf("it gives out %s", got)
+	for _, size := range []int32{16, 27, 31, 32} {
+		for f, mask := range Wanted([]*crd.Pool{pool(t, "a", 1, size, "10.0.0.0/16", "fd00::/104")}, nil, nil) {
+			set, err := cidrset.NewCIDRSet(netip.MustParsePrefix(Nowhere[f]), mask)
+			if err != nil {
+				continue // it refuses the pool
+			}
+			if got, err := set.AllocateNext(); err == nil {
+				t.Errorf("with maskSize %d it gives out %s", mask, got)
+			}
 		}
 	}
 }

@@ -99,7 +99,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 		},
 		Block: &block.Reconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: recorder, Shared: all.shared, Clock: c.Clock,
-			Paused: s.Paused || s.Shadow,
+			WholeBlocks: s.Defaults.WholeBlocks, Paused: s.Paused || s.Shadow,
 		},
 		Pin: &pin.Reconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Events: recorder, Shared: all.shared, Clock: c.Clock,

@@ -18,7 +18,7 @@ import (
 // 4096 addresses, which no CiliumNode could hold, has none.
 func (p *Pool) Usable(block netip.Prefix) []netip.Addr {
 	n := p.UsableCount(block)
-	if n == 0 {
+	if n == 0 || ipalloc.TooLarge(block, false) {
 		return nil
 	}
 	addr := block.Addr()
@@ -35,9 +35,10 @@ func (p *Pool) Usable(block netip.Prefix) []netip.Addr {
 	return usable
 }
 
-// UsableCount returns the number of addresses that Usable lists, without listing them.
+// UsableCount returns the number of addresses that Usable lists, without listing them; where agents
+// are assigned whole blocks, also of a larger block.
 func (p *Pool) UsableCount(block netip.Prefix) int {
-	if !block.IsValid() || hostBits(block) > ipalloc.MaxHostBits {
+	if !block.IsValid() || ipalloc.TooLarge(block, p.WholeBlocks) {
 		return 0
 	}
 	n := p.unreserved(block, block)
@@ -49,7 +50,7 @@ func (p *Pool) UsableCount(block netip.Prefix) int {
 			n -= p.unreserved(block, r)
 		}
 	}
-	return n
+	return max(n, 0) // an agent counts fewer addresses of a large IPv6 block than are reserved
 }
 
 // Skipped returns the blocks of family f that are not assigned to any node, sorted. They share no
@@ -83,7 +84,7 @@ func (p *Pool) Skipping(cidrs []netip.Prefix) *Pool {
 		for _, c := range cidrs {
 			for _, r := range ranges.CIDRs {
 				if c.Overlaps(r.CIDR) {
-					both := narrower(c, r.CIDR)
+					both := ipalloc.Narrower(c, r.CIDR)
 					all.AddPrefix(blockOf(both.Addr(), min(both.Bits(), ranges.Bits)))
 				}
 			}
@@ -134,14 +135,6 @@ func (p *Pool) hasRemainder(block netip.Prefix) bool {
 	return n > 0 && (!p.WholeBlocks || n == p.unreserved(block, block))
 }
 
-// narrower returns the intersection of two overlapping prefixes.
-func narrower(a, b netip.Prefix) netip.Prefix {
-	if a.Bits() > b.Bits() {
-		return a
-	}
-	return b
-}
-
 // TotalAddresses returns the number of usable addresses of all blocks of cut that can be assigned,
 // at most math.MaxInt64. The cut must be of this pool. It lists neither blocks nor addresses.
 func (p *Pool) TotalAddresses(cut ipalloc.Cut) int64 {
@@ -151,12 +144,12 @@ func (p *Pool) TotalAddresses(cut ipalloc.Cut) int64 {
 		total.Add(total, p.unreservedInBlocks(r, cut.BlockBits))
 		for _, s := range p.skipped[f] {
 			if s.Overlaps(r) {
-				total.Sub(total, p.unreservedInBlocks(narrower(r, s), cut.BlockBits))
+				total.Sub(total, p.unreservedInBlocks(ipalloc.Narrower(r, s), cut.BlockBits))
 			}
 		}
 		for _, reserved := range p.reservedIn(f) {
 			if reserved.Overlaps(r) && !p.Skips(reserved) {
-				total.Sub(total, p.unreservedInBlocks(narrower(r, reserved), cut.BlockBits))
+				total.Sub(total, p.unreservedInBlocks(ipalloc.Narrower(r, reserved), cut.BlockBits))
 			}
 		}
 	}
@@ -190,7 +183,7 @@ func (p *Pool) AddressesPerBlock(f ipalloc.Family) int {
 
 // unreserved counts the addresses of a part of block that pods may have without reservations.
 func (p *Pool) unreserved(block, part netip.Prefix) int {
-	n := 1 << hostBits(part)
+	n := ipalloc.CountWhole(part)
 	if p.withoutFirst(block) && part.Addr() == block.Addr() {
 		n--
 	}
@@ -201,11 +194,11 @@ func (p *Pool) unreserved(block, part netip.Prefix) int {
 }
 
 func (p *Pool) withoutFirst(block netip.Prefix) bool {
-	return hostBits(block) > 1 && !p.rangesFor(block).AllowFirst
+	return ipalloc.HostBits(block) > 1 && !p.rangesFor(block).AllowFirst
 }
 
 func (p *Pool) withoutLast(block netip.Prefix) bool {
-	return hostBits(block) > 1 && !p.rangesFor(block).AllowLast
+	return ipalloc.HostBits(block) > 1 && !p.rangesFor(block).AllowLast
 }
 
 // reservedIn returns the reserved prefixes of family f, sorted and disjoint.
@@ -222,8 +215,6 @@ func (p *Pool) reservedIn(f ipalloc.Family) []netip.Prefix {
 func blockOf(addr netip.Addr, bits int) netip.Prefix {
 	return netip.PrefixFrom(addr, bits).Masked()
 }
-
-func hostBits(p netip.Prefix) int { return p.Addr().BitLen() - p.Bits() }
 
 // PublicRanges returns the CIDRs of the pool, sorted, that do not lie in private (RFC 1918, RFC
 // 4193) or shared address space (RFC 6598). Other CIDRs need an authority's assignment.

@@ -57,6 +57,41 @@ func TestUsable(t *testing.T) {
 	}
 }
 
+// Agents that are assigned whole blocks use larger ones, and count 65536 addresses of an IPv6 block.
+// Nothing lists these.
+func TestLargeBlocks(t *testing.T) {
+	d := defaults()
+	d.WholeBlocks = true
+	p, err := crd.PoolFrom(object("p", v1alpha1.PodIPPoolSpec{
+		IPv4: ipv4(16, "10.0.0.0/14"), IPv6: ipv6(48, "fd00::/46"), ReservedBlockPolicy: "PublishRemainder",
+		Reserved: reserve("10.1.0.0/32", "10.2.0.9/32", "fd00:0:1::/128", "fd00:0:2::/64"),
+	}), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cidr, want := range map[string]int{
+		"10.0.0.0/16": 1<<16 - 2, "10.1.0.0/16": 1<<16 - 2, "10.0.0.0/15": 0, "10.0.0.0/31": 2, "10.0.0.7/32": 1,
+		"fd00::/48": 1<<16 - 2, "fd00:0:1::/48": 1<<16 - 2, "fd00:0:2::/48": 0, "fd00::/47": 0, "fd00::/113": 1<<15 - 2, "fd00::7/128": 1,
+	} {
+		if got := p.UsableCount(netip.MustParsePrefix(cidr)); got != want {
+			t.Errorf("%s has %d addresses, want %d", cidr, got, want)
+		}
+	}
+	for f, skipped := range [2]string{"10.2.0.0/16", "fd00:0:2::/48"} {
+		f := ipalloc.Family(f)
+		cut, _ := p.Whole(f)
+		same(t, "skipped", prefixes(skipped), p.Skipped(f))
+		if blocks, addresses := p.TotalBlocks(cut), p.TotalAddresses(cut); blocks != 3 || addresses != 3*(1<<16-2) || p.AddressesPerBlock(f) != 1<<16-2 {
+			t.Errorf("%s: %d blocks with %d addresses, %d per block", f, blocks, addresses, p.AddressesPerBlock(f))
+		}
+	}
+	for size, want := range map[int32]bool{15: false, 16: true, 32: true, 33: false} {
+		if _, err := crd.PoolFrom(object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(size, "10.0.0.0/12")}), d); (err == nil) != want {
+			t.Errorf("blocks of /%d: %v", size, err)
+		}
+	}
+}
+
 // A block that overlaps a reserved range is not assigned, because it would be routed as a
 // whole. If the pool publishes the remainder, only a block without any remainder is skipped.
 func TestSkipped(t *testing.T) {

@@ -75,6 +75,7 @@ func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 		Paused:      spec.Paused,
 		Deleting:    obj.DeletionTimestamp != nil,
 		WholeBlocks: d.WholeBlocks,
+		SingleBlock: d.WholeBlocks && !d.CiliumPools,
 		remainder:   spec.ReservedBlockPolicy == v1alpha1.PublishRemainder,
 	}
 	p.DrainUnselected = spec.UnselectedNodes.Policy == v1alpha1.UnselectedNodesDrain
@@ -114,11 +115,11 @@ func (p *Pool) parseAddresses(spec *v1alpha1.PodIPPoolSpec, path *field.Path) fi
 		problems = append(problems, field.Required(path, "set ipv4, ipv6 or both: a pool without addresses serves no node"))
 	}
 	if s := spec.IPv4; s != nil {
-		ranges, errs := parseRanges(ipalloc.IPv4, s.CIDRs, s.BlockSize, s.EdgeIPs, path.Child("ipv4"))
+		ranges, errs := p.parseRanges(ipalloc.IPv4, s.CIDRs, s.BlockSize, s.EdgeIPs, path.Child("ipv4"))
 		p.ranges[ipalloc.IPv4], problems = ranges, append(problems, errs...)
 	}
 	if s := spec.IPv6; s != nil {
-		ranges, errs := parseRanges(ipalloc.IPv6, s.CIDRs, s.BlockSize, s.EdgeIPs, path.Child("ipv6"))
+		ranges, errs := p.parseRanges(ipalloc.IPv6, s.CIDRs, s.BlockSize, s.EdgeIPs, path.Child("ipv6"))
 		p.ranges[ipalloc.IPv6], problems = ranges, append(problems, errs...)
 	}
 	// Reserved CIDRs outside the pool are found only once its ranges are known.
@@ -163,14 +164,17 @@ func (p *Pool) parseReserved(reserved []v1alpha1.ReservedCIDR, known bool, path 
 	return problems
 }
 
-func parseRanges(f ipalloc.Family, cidrs []v1alpha1.PoolCIDR, blockSize int32, edges v1alpha1.EdgeIPs, path *field.Path) (*Ranges, field.ErrorList) {
+func (p *Pool) parseRanges(f ipalloc.Family, cidrs []v1alpha1.PoolCIDR, blockSize int32, edges v1alpha1.EdgeIPs, path *field.Path) (*Ranges, field.ErrorList) {
 	ranges := &Ranges{Bits: int(blockSize), AllowFirst: edges.AllowFirstIP, AllowLast: edges.AllowLastIP}
 	var problems field.ErrorList
-	shortest, longest := blockSizes(f)
+	shortest, longest := BlockSizes(f, p.WholeBlocks)
 	sized := shortest <= ranges.Bits && ranges.Bits <= longest
 	if !sized {
-		problems = append(problems, field.Invalid(path.Child("blockSize"), blockSize,
-			fmt.Sprintf("must be a prefix length from %d to %d", shortest, longest)))
+		must := fmt.Sprintf("must be a prefix length from %d to %d", shortest, longest)
+		if widest, _ := BlockSizes(f, true); !p.WholeBlocks && widest <= ranges.Bits && ranges.Bits < shortest {
+			must += " in crd mode, where a CiliumNode lists each address of a block: make a pool with smaller blocks in its place, or use multi-pool mode"
+		}
+		problems = append(problems, field.Invalid(path.Child("blockSize"), blockSize, must))
 	}
 	path = path.Child("cidrs")
 	if len(cidrs) == 0 {
@@ -226,9 +230,14 @@ func refuseUnknown[T ~string](value T, path *field.Path, all ...T) *field.Error 
 	return field.NotSupported(path, value, all)
 }
 
-// blockSizes returns the shortest and longest prefix length of a block.
-func blockSizes(f ipalloc.Family) (shortest, longest int) {
-	return f.Bits() - ipalloc.MaxHostBits, f.Bits() - 2
+// BlockSizes returns the shortest and longest prefix length of a pool's blocks. whole: agents are
+// assigned whole blocks.
+func BlockSizes(f ipalloc.Family, whole bool) (shortest, longest int) {
+	shortest = f.Bits() - ipalloc.MaxHostBits(f, whole)
+	if whole {
+		return shortest, f.Bits()
+	}
+	return shortest, f.Bits() - 2
 }
 
 // parseCIDR reads a CIDR. Beside an error it returns the likely meaning, if there is

@@ -170,8 +170,12 @@ func TestPoolFromRefuses(t *testing.T) {
 			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(31, "10.0.0.0/8"), IPv6: ipv6(115, "fd00::/48")},
 			want: []string{
 				"spec.ipv4.blockSize: Invalid value: 31: must be a prefix length from 20 to 30",
-				"spec.ipv6.blockSize: Invalid value: 115: must be a prefix length from 116 to 126",
+				"spec.ipv6.blockSize: Invalid value: 115: must be a prefix length from 116 to 126 in crd mode, where a CiliumNode lists each address of a block: make a pool with smaller blocks in its place, or use multi-pool mode",
 			},
+		},
+		"block sizes, of no mode": {
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(15, "10.0.0.0/8")},
+			want: []string{"spec.ipv4.blockSize: Invalid value: 15: must be a prefix length from 20 to 30"},
 		},
 		"selector": {
 			spec: with(func(s *v1alpha1.PodIPPoolSpec) {

@@ -76,8 +76,9 @@ type Pool struct {
 	Cooldown time.Duration
 	// NodeGoneCooldown is the cooldown of a block without a node: never shorter than Cooldown.
 	NodeGoneCooldown time.Duration
-	// WholeBlocks: agents assign pods any address of a block, as in Defaults.
-	WholeBlocks bool
+	// WholeBlocks: agents assign pods any address of a block, as in Defaults. SingleBlock: a node
+	// gets one block of each family, and no more.
+	WholeBlocks, SingleBlock bool
 
 	ranges   [2]*Ranges     // by family
 	reserved []netip.Prefix // Reserved, as few prefixes as possible, sorted

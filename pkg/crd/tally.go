@@ -6,6 +6,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
+// maxWider bounds how often one block counts, to 2^40, so that no sum overflows.
+const maxWider = 40
+
 // Tally counts blocks of any size in units of a pool's block size, so that they compare
 // with the pool's total: an adopted block of twice the size counts twice, and smaller
 // ones in the place of one block count once, in the earliest phase among them.
@@ -25,7 +28,7 @@ func (t *Tally) Add(b Block) {
 		bits = b.CIDR.Bits()
 	}
 	if b.CIDR.Bits() <= bits {
-		wider := min(bits-b.CIDR.Bits(), ipalloc.MaxHostBits)
+		wider := min(bits-b.CIDR.Bits(), maxWider)
 		t.whole[ipalloc.FamilyOf(b.CIDR.Addr())][b.Phase] += 1 << wider
 		return
 	}

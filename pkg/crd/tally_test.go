@@ -29,6 +29,10 @@ func TestTally(t *testing.T) {
 		in("fd00::40/122", ipalloc.InService),
 	}
 	want := [2][3]int64{ipalloc.IPv4: {9, 3, 1}, ipalloc.IPv6: {2, 0, 0}}
+	large := crd.NewTally(poolFrom(t, object("p", v1alpha1.PodIPPoolSpec{IPv6: ipv6(126, "fd00::/32")})))
+	large.Add(in("fd00::/48", ipalloc.InService))
+	large.Add(in("fd00:0:1::/48", ipalloc.InService))
+	same(t, "of large blocks", [2][3]int64{ipalloc.IPv6: {1 << 41, 0, 0}}, large.Sum())
 	for range 10 { // the order does not matter
 		rand.Shuffle(len(blocks), func(i, j int) { blocks[i], blocks[j] = blocks[j], blocks[i] })
 		tally := crd.NewTally(pool)

@@ -57,7 +57,7 @@ func newBlockShare(in *input) *blockShare {
 			replaced:    w.SingleBlock && len(w.Assigned) > 0,
 		}
 		if b.Listed {
-			b.usableIn, b.allocatable = len(b.Usable), len(b.Usable)
+			b.usableIn, b.allocatable = b.Size, b.Size
 			b.published = max(1, b.usableIn)
 			w.blocks.published += b.usableIn
 			continue
@@ -189,7 +189,7 @@ func (w *BlockAssignment) agentRestores(u *usage) int {
 	return pods + agentOwn
 }
 
-// assignBlocks publishes the blocks in service that the node needs, and all of them
+// assignBlocks assigns the blocks in service that the node needs, and all of them
 // until the agent has reported. The agent has returned a block it does not need, or
 // was never assigned it.
 func (w *blockShare) assignBlocks(p *planner) {
@@ -210,8 +210,8 @@ func (w *blockShare) assignBlocks(p *planner) {
 }
 
 func (p *planner) assignBlock(b *block) {
-	b.publish = slices.Clone(b.Usable)
-	p.expect(b, len(b.Usable))
+	b.assigned = b.Size > 0
+	p.expect(b, b.Size)
 }
 
 // assignSingle assigns the one block that an agent with a single block gets. A cooling block must
@@ -245,7 +245,7 @@ func (w *blockShare) fits(b *block) bool {
 	if len(w.Runs) > 0 {
 		return b.runs
 	}
-	return len(b.Usable) > 0 && (b.inService() || b.drainEnds() || b.users > 0 && b.keepsUsed())
+	return b.Size > 0 && (b.inService() || b.drainEnds() || b.users > 0 && b.keepsUsed())
 }
 
 // runsWith reports whether an agent runs with a block that its Node can name, while the Node names
@@ -268,7 +268,7 @@ func (p *planner) restoreLeftovers() {
 		if b.wasAssigned && (b.Leftover || b.outlived) {
 			p.memory.Assigned = append(p.memory.Assigned, b.CIDR)
 		}
-		if b.mayHave() && b.published == 0 && len(b.publish) == 0 && b.keepsUsed() {
+		if b.mayHave() && b.published == 0 && !b.assigned && b.keepsUsed() {
 			p.assignBlock(b)
 		}
 	}
@@ -303,10 +303,10 @@ func (w *blockShare) restoreUsed(p *planner) {
 	gone := func(a netip.Addr) bool { return w.isPublished(a) || w.lostByAgent(a) }
 	for _, a := range p.lost(gone) {
 		remember(&p.memory.Restored, a, time.Time{})
-		if b := p.blockOf(a); len(b.publish) == 0 {
+		if b := p.blockOf(a); !b.assigned {
 			p.assignBlock(b)
+			b.assigned = true
 		}
-		p.restore(a)
 	}
 }
 

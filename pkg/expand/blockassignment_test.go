@@ -11,6 +11,9 @@ import (
 func listing(requested int, cidrs ...string) func(*State) {
 	return func(s *State) {
 		s.BlockAssignment = &BlockAssignment{Reported: requested >= 0, Requested: max(0, requested)}
+		for i := range s.Blocks {
+			s.Blocks[i].Size, s.Blocks[i].Usable = len(s.Blocks[i].Usable), nil
+		}
 		for _, cidr := range cidrs {
 			c, foreign := netip.MustParsePrefix(cidr), true
 			s.BlockAssignment.Assigned = append(s.BlockAssignment.Assigned, c)
@@ -60,11 +63,11 @@ func TestDecideOutlived(t *testing.T) {
 	runDecide(t, map[string]decideCase{
 		"made in the same second": {
 			state: node(lone(first), lone(second, created(noon)), listing(2, first), again),
-			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
+			want:  []string{"needs 0 of 4", "assign 10.0.0.4/30"},
 		},
 		"also where it drains": {
 			state: node(lone(first), lone(second, older, draining(Deleted), request(Deleted)), listing(2, first), again),
-			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6", "10.0.0.4/30 waits for Return"},
+			want:  []string{"needs 0 of 4", "assign 10.0.0.4/30", "10.0.0.4/30 waits for Return"},
 		},
 		"it was, so the agent has returned it": {
 			state:    node(lone(first), lone(second, older), listing(2, first), again),
@@ -88,7 +91,7 @@ func TestDecideLostByAgent(t *testing.T) {
 	runDecide(t, map[string]decideCase{
 		"it is listed": {
 			state:    node(lone(first), lone(second), listing(2, first), pod("a/a", "10.0.0.5")),
-			want:     []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
+			want:     []string{"needs 1 of 4", "assign 10.0.0.4/30"},
 			remember: &asked,
 		},
 		"it was seen": {
@@ -100,13 +103,13 @@ func TestDecideLostByAgent(t *testing.T) {
 		"it is listed for what the agent requests": {
 			state:    node(lone(first), lone(second), listing(3, first), pod("a/a", "10.0.0.5")),
 			memory:   seen,
-			want:     []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
+			want:     []string{"needs 0 of 4", "assign 10.0.0.4/30"},
 			remember: &seen,
 		},
 		"an agent that has not reported has returned nothing": {
 			state:  node(lone(first), lone(second), listing(-1, first), pod("a/a", "10.0.0.5")),
 			memory: seen,
-			want:   []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
+			want:   []string{"needs 1 of 4", "assign 10.0.0.4/30"},
 		},
 		"for long, has use for it": {
 			state:    node(lone(first), lone(second), listing(2, first, second), pod("a/a", "10.0.0.5")),
@@ -148,7 +151,7 @@ func TestDecideWhole(t *testing.T) {
 		},
 		"of several that are not listed it gets what it needs": {
 			state: node(lone(first), lone(second), lone(third), listing(4, first)),
-			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6", "free 10.0.0.8/30 Returned"},
+			want:  []string{"needs 0 of 4", "assign 10.0.0.4/30", "free 10.0.0.8/30 Returned"},
 		},
 		"pods that hang do where a pool may have no block for them": {
 			state: node(lone(first), listing(3, first), pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), came("a/c", noon.Add(-3*time.Minute))),
@@ -208,7 +211,7 @@ func TestDecideWhole(t *testing.T) {
 		},
 		"a fixed block: that which the node has": {
 			state: node(lone(first), lone(second), listing(-1), fixed),
-			want:  []string{"needs 0 of 2", "publish 10.0.0.1-10.0.0.2"},
+			want:  []string{"needs 0 of 2", "assign 10.0.0.0/30"},
 		},
 		"a fixed block: a second one goes, and the one that is listed stays": {
 			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), listing(-1, first), fixed),

@@ -43,6 +43,7 @@ type block struct {
 	// retired counts own addresses that the agent does not take again when it restarts.
 	retired                   int
 	undrained, drained, freed bool
+	assigned                  bool // the plan assigns it whole
 	// byAgent and byPods name its users if it is on its way out.
 	byAgent, byPods []string
 }
@@ -261,7 +262,7 @@ func (b *block) keepsUsed() bool {
 // other only once it has restored its pods. It writes a request before that (updateLocalNode and
 // restoreFinished in pkg/ipam/multipool_manager.go, Cilium v1.20.2).
 func (b *block) mayHave() bool {
-	lost := b.outlived && b.keepsUsed() && b.Request != NodeUnselected && len(b.Usable) > 0
+	lost := b.outlived && b.keepsUsed() && b.Request != NodeUnselected && b.Size > 0
 	return (b.Leftover || lost) && !b.wasAssigned
 }
 

@@ -156,6 +156,9 @@ func (p *planner) finish() (Plan, Memory) {
 		if !b.drained {
 			// Sorted, because the blocks and each block's addresses are.
 			p.plan.Publish = append(p.plan.Publish, b.publish...)
+			if b.assigned {
+				p.plan.Assign = append(p.plan.Assign, b.CIDR)
+			}
 		}
 	}
 	slices.SortFunc(p.plan.Undrain, netip.Prefix.Compare)

@@ -34,7 +34,7 @@ func TestDecideFixedAgain(t *testing.T) {
 		},
 		"the agent has not said what it runs with, and the oldest is assigned": {
 			state: node(lone(first, created(noon)), lone(second, created(noon.Add(-time.Hour))), listing(-1), fixed),
-			want:  []string{"needs 0 of 2", "publish 10.0.0.5-10.0.0.6"},
+			want:  []string{"needs 0 of 2", "assign 10.0.0.4/30"},
 		},
 		"the oldest cools down": {
 			state: node(lone(first, created(noon)), lone(second, created(noon.Add(-time.Hour)), cooling(NodeGone, noon)), listing(-1), fixed),
@@ -42,7 +42,7 @@ func TestDecideFixedAgain(t *testing.T) {
 		},
 		"a pod has an address, and its block is assigned": {
 			state: node(lone(first), lone(second, draining(CIDRDraining), request(CIDRDraining)), listing(-1), fixed, pod("a/a", "10.0.0.5")),
-			want:  []string{"needs 1 of 2", "publish 10.0.0.5-10.0.0.6", "10.0.0.4/30 waits for Pods a/a"},
+			want:  []string{"needs 1 of 2", "assign 10.0.0.4/30", "10.0.0.4/30 waits for Pods a/a"},
 		},
 		"it has none that can be assigned": {
 			state: node(lone(first, reserved("10.0.0.1 10.0.0.2")), listing(-1), fixed),

@@ -30,7 +30,7 @@ func (p *planner) frees(b *block) bool {
 	case ipalloc.Draining:
 		return p.useIsKnown(b)
 	case ipalloc.InService:
-		return b.Conflict && p.useIsKnown(b) || b.returnable && len(b.publish) == 0
+		return b.Conflict && p.useIsKnown(b) || b.returnable && !b.assigned
 	default:
 		return false
 	}

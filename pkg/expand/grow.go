@@ -12,7 +12,7 @@ import (
 func (p *planner) fillBlocks() {
 	p.plan.Capacity = p.openCapacity()
 	for _, b := range p.all {
-		if b.inService() && b.usableIn < len(b.Usable) {
+		if b.inService() && b.usableIn < b.Count() {
 			p.fillBlock(b)
 		}
 	}
@@ -21,6 +21,7 @@ func (p *planner) fillBlocks() {
 // fillBlock counts an address with a release entry as one to publish, but does not publish it: back
 // in the pool it would be lost to the node until the entry goes.
 func (p *planner) fillBlock(b *block) {
+	p.expect(b, min(b.Size, p.room())) // of a node without a CiliumNode
 	for _, a := range b.Usable {
 		if p.room() == 0 {
 			return
@@ -110,7 +111,7 @@ func (p *planner) undrain() {
 		if p.deficit() <= 0 || blocks >= p.policy.MaxBlocks {
 			return
 		}
-		if b.allocatable > 0 || len(b.Usable) > b.usableIn && p.room() > 0 {
+		if b.allocatable > 0 || b.Count() > b.usableIn && p.room() > 0 {
 			p.putBack(b)
 			blocks++
 		}
@@ -123,7 +124,7 @@ func (p *planner) putBack(b *block) {
 	if !b.whole {
 		p.plan.Capacity += b.allocatable
 	}
-	p.expect(b, min(len(b.Usable)-b.usableIn, p.room()))
+	p.expect(b, min(b.Count()-b.usableIn, p.room()))
 }
 
 // reserveWait is the time after which a node looks again if it claims no reserve because pods

@@ -244,6 +244,9 @@ func describe(p Plan) []string {
 		add("claim %d in %d blocks, room %d", p.Claim.Addresses, p.Claim.Blocks, p.Claim.Room)
 	}
 	list("publish", p.Publish)
+	for _, c := range p.Assign {
+		add("assign %s", c)
+	}
 	if p.Park.IsValid() {
 		add("park %s", p.Park)
 	}

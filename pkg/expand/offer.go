@@ -203,7 +203,7 @@ func RoomOf(now time.Time, policy Policy, s State) Room {
 	room := Room{Free: free + p.plan.Capacity - published, Blocks: max(0, policy.MaxBlocks-p.inService())}
 	for _, b := range p.all {
 		if b.mayReturn() && room.Blocks > 0 {
-			room.Back += len(b.Usable)
+			room.Back += b.Count()
 			room.Blocks--
 		}
 	}

@@ -70,7 +70,7 @@ func (s *State) HasFree() bool {
 	free := s.BlockAssignment.Foreign
 	for i := range s.Blocks {
 		if b := &s.Blocks[i]; b.Listed && !b.Parked && !s.hasClosed(b) {
-			free += len(b.Usable) - s.usersIn(b.CIDR)
+			free += b.Size - s.usersIn(b.CIDR)
 		}
 	}
 	return free > 0

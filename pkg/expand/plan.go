@@ -34,6 +34,8 @@ type Plan struct {
 	Claim Claim
 	// Publish adds addresses of blocks in service to the pool.
 	Publish []netip.Addr
+	// Assign adds blocks in service to the list of an agent that is assigned whole blocks.
+	Assign []netip.Prefix
 	// Park takes a whole block from the agent's list for a moment, so that the agent
 	// closes it. The zero Prefix: none. Unpark lists parked blocks again.
 	Park   netip.Prefix
@@ -47,7 +49,7 @@ type Plan struct {
 	Delete []netip.Prefix
 
 	// Demand is the number of addresses the node needs now, Capacity the number it can use once
-	// this plan's Undrain and Publish are done, without Claim.
+	// this plan's Undrain, Publish and Assign are done, without Claim.
 	Demand, Capacity int
 	// ServedElsewhere is the part of a Demand above Capacity that leaving blocks or addresses
 	// outside all blocks serve.

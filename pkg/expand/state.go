@@ -107,8 +107,10 @@ type Block struct {
 	// Created is when the API server created it. Zero: unknown.
 	Created time.Time
 	// Usable are the addresses that may be published, sorted: all except reserved ones and,
-	// unless allowed, the first and the last.
+	// unless allowed, the first and the last. Empty where the agent is assigned whole blocks: then
+	// Size is the number of addresses that pods get of the block; 0: it must not be assigned.
 	Usable []netip.Addr
+	Size   int
 	Phase  ipalloc.Phase
 	// Reason is why it is in Phase. Zero while in service.
 	Reason Reason
@@ -138,6 +140,9 @@ type Block struct {
 	// CooldownUntil is when a cooling-down block may be assigned to another node.
 	CooldownUntil time.Time
 }
+
+// Count returns the number of addresses of the block that pods may get.
+func (b *Block) Count() int { return len(b.Usable) + b.Size }
 
 // Reason is why a block is draining or cooling down.
 type Reason string

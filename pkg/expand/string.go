@@ -10,7 +10,7 @@ import (
 // Empty reports whether the plan writes no object. Waits and RequeueAt may still be set.
 func (p Plan) Empty() bool {
 	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 && !p.Ask &&
-		p.Claim == Claim{} && len(p.Close)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish) == 0 && len(p.Remove) == 0 &&
+		p.Claim == Claim{} && len(p.Close)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish)+len(p.Assign) == 0 && len(p.Remove) == 0 &&
 		len(p.Free) == 0 && len(p.Delete) == 0
 }
 
@@ -23,10 +23,13 @@ func (p Plan) String() string {
 			add("%s %s", verb, few(addrs))
 		}
 	}
-
-	for _, c := range p.Undrain {
-		add("undrain %s", c)
+	each := func(verb string, blocks []netip.Prefix) {
+		for _, c := range blocks {
+			add("%s %s", verb, c)
+		}
 	}
+
+	each("undrain", p.Undrain)
 	for _, b := range p.Drain {
 		add("drain %s (%s)", b.CIDR, b.Reason)
 	}
@@ -46,19 +49,16 @@ func (p Plan) String() string {
 		add("claim %d pinned blocks", p.Claim.Pins)
 	}
 	list("publish", p.Publish)
+	each("assign", p.Assign)
 	if p.Park.IsValid() {
 		add("park %s", p.Park)
 	}
-	for _, c := range p.Unpark {
-		add("unpark %s", c)
-	}
+	each("unpark", p.Unpark)
 	list("remove", p.Remove)
 	for _, b := range p.Free {
 		add("free %s (%s)", b.CIDR, b.Reason)
 	}
-	for _, c := range p.Delete {
-		add("delete %s", c)
-	}
+	each("delete", p.Delete)
 	if len(steps) == 0 {
 		add("nothing to do")
 	}

@@ -19,13 +19,13 @@ func defaults() crd.Defaults {
 }
 
 // imported reads documents and converts them.
-func imported(t *testing.T, convert func([]Object) *Result, docs ...string) *Result {
+func imported(t *testing.T, convert func([]Object, bool) *Result, docs ...string) *Result {
 	t.Helper()
 	objects, err := Read("a.yaml", []byte(strings.Join(docs, "\n---\n")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := convert(objects)
+	r := convert(objects, false)
 	r.Check(defaults(), nil)
 	return r
 }

@@ -47,8 +47,8 @@ type namedPool struct {
 
 // Calico converts IPPools and the pools of an Installation. IPReservations and the IPAM
 // configuration are applied to each pool.
-func Calico(objects []Object) *Result {
-	r := &Result{}
+func Calico(objects []Object, whole bool) *Result {
+	r := &Result{whole: whole}
 	pools := calicoPools(r, objects)
 	config := readCalicoConfig(r, objects)
 	for _, p := range pools {

@@ -31,8 +31,8 @@ type podIPRanges struct {
 
 // Cilium converts CiliumPodIPPools, and the settings of cluster-pool mode in the ConfigMap
 // cilium-config or in values of Cilium's chart.
-func Cilium(objects []Object) *Result {
-	r := &Result{}
+func Cilium(objects []Object, whole bool) *Result {
+	r := &Result{whole: whole}
 	defaultPool := "default"
 	for _, o := range objects {
 		if name := text(fields(o.content, "data")["ipam-default-ip-pool"]); isCiliumConfig(o) && name != "" {

@@ -25,8 +25,8 @@ type nodeCIDRs struct {
 
 // Kubernetes converts the sources of Nodes' podCIDRs: kubeadm's ClusterConfiguration, the flags of
 // kube-controller-manager, and the ClusterCIDRs of KEP-2593.
-func Kubernetes(objects []Object) *Result {
-	r := &Result{}
+func Kubernetes(objects []Object, whole bool) *Result {
+	r := &Result{whole: whole}
 	for _, o := range objects {
 		if isClusterCIDR(o) {
 			convertClusterCIDR(r, o)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -43,15 +44,18 @@ func (d *draft) add(f ipalloc.Family, cidrs []netip.Prefix, bits int, edges v1al
 	}
 }
 
-// blockBits returns bits, or the nearest length that a PodIPPool can have.
+// blockBits returns bits, or the nearest length that a PodIPPool can have in the mode of the agents.
 func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
-	shortest, longest := f.Bits()-12, f.Bits()-2
+	shortest, longest := crd.BlockSizes(f, d.result.whole)
 	can := fmt.Sprintf("blockSize of a PodIPPool is from %d to %d in %s", shortest, longest, f)
+	if !d.result.whole {
+		can += " and crd mode"
+	}
 	fix := "Change it before you apply if you want another: it is immutable"
 	field = fmt.Sprintf("%s: a /%d", field, bits)
 	switch {
 	case bits < shortest:
-		d.lost(field, fmt.Sprintf("%s, as a CiliumNode lists each address: it is %d, and nodes get more blocks as they need them", can, usualBits(f)), fix)
+		d.lost(field, fmt.Sprintf("%s: it is %d, and nodes get more blocks as they need them", can, usualBits(f)), fix)
 		return usualBits(f)
 	case bits > longest:
 		d.lost(field, fmt.Sprintf("%s: it is %d", can, longest), fix)

@@ -21,6 +21,8 @@ type Result struct {
 	// Pools are valid, and have unique names.
 	Pools   []Pool
 	Remarks []Remark
+	// whole: agents will be assigned whole blocks.
+	whole bool
 }
 
 // Pool is a PodIPPool and the objects that it was converted from.

@@ -47,7 +47,7 @@ func TestCheckExisting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := Calico(objects)
+	r := Calico(objects, false)
 	same := r.Pools[0].Object
 	changed := r.Pools[1].Object
 	changed.Spec.Priority = 7
@@ -77,8 +77,8 @@ func FuzzImport(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, convert := range []func([]Object) *Result{Calico, Cilium, Kubernetes} {
-			r := convert(objects)
+		for _, convert := range []func([]Object, bool) *Result{Calico, Cilium, Kubernetes} {
+			r := convert(objects, false)
 			r.Check(defaults(), nil)
 			var b bytes.Buffer
 			if err := r.WriteYAML(&b, "about"); err != nil {

@@ -229,29 +229,24 @@ func reached(seen, want string) bool {
 	return err != nil || order >= 0
 }
 
-// maxNodeBits are the host bits of the largest CIDR that can be the range of one node: /16 and
-// /64, by far more than a kubelet can run pods.
-var maxNodeBits = [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 64}
-
 // withholds reports whether a CIDR that a CiliumNode lists is taken as a whole. Otherwise only
 // the addresses that the CiliumNode names are taken, so that one wrong entry cannot take
 // every pool from all nodes:
 //
-//	more addresses than maxNodeBits        no
-//	more addresses than a block can have   unless the agent runs in crd mode, where it allocates
-//	                                       from its pool alone, or another node has a block there
-//	otherwise                              unless both
+//	more addresses than any block can have   no
+//	more than a block of crd mode can have   unless the agent runs in crd mode, where it allocates
+//	                                         from its pool alone, or another node has a block there
+//	otherwise                                unless both
 //
 // A block inside such a CIDR has a more specific route.
 func (l *Ledger) withholds(cn *ciliumnode.View, cidr netip.Prefix) bool {
-	hostBits := cidr.Addr().BitLen() - cidr.Bits()
-	if hostBits > maxNodeBits[ipalloc.FamilyOf(cidr.Addr())] {
+	if ipalloc.TooLarge(cidr, true) {
 		return false
 	}
 	alone := !slices.ContainsFunc(l.space.Overlapping(cidr), func(h ipalloc.Held) bool {
 		return h.Owner.Node != cn.Name && ipalloc.Contains(cidr, h.CIDR)
 	})
-	if hostBits > ipalloc.MaxHostBits {
+	if ipalloc.TooLarge(cidr, false) {
 		return alone && !cn.ReportsUse(cidr)
 	}
 	return alone || !cn.ReportsUse(cidr)

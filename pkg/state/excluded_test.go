@@ -2,15 +2,18 @@ package state
 
 import (
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/cilium/cilium/pkg/node/addressing"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -85,10 +88,51 @@ func TestUsable(t *testing.T) {
 			c.Ledger.UpsertCiliumNode(mode.View(other))
 			c.Ledger.UpsertCiliumNode(mode.View(mine))
 			c.Pods.Set(ReadPod(fixtures.Pod("a", "a", "n", test.pod...)), fixtures.Noon())
-			if got := len(c.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Usable); got != test.want {
+			if got := c.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Count(); got != test.want {
 				t.Errorf("%d usable addresses, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+// Of large blocks that are assigned whole, no decision and no count lists the addresses.
+func TestLargeBlocks(t *testing.T) {
+	c := clusterOf(fixtures.Block("10.0.0.0/16", "large", "n", 1), fixtures.Block("fd00::/48", "large", "n", 2), fixtures.Block("fd00:0:1::/48", "large", "m", 3))
+	c.Defaults.WholeBlocks = true
+	c.Pools = NewPools(c.Defaults, c.Ledger)
+	c.Pools.Set(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "large", Generation: 1}, Spec: v1alpha1.PodIPPoolSpec{
+		IPv4: &v1alpha1.IPv4Ranges{BlockSize: 16, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/15"}}},
+		IPv6: &v1alpha1.IPv6Ranges{BlockSize: 48, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/46"}}},
+	}})
+	c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(fixtures.Pooled(8, "fd00::/48")))
+	pool := c.Pools.Get("large")
+	decide := func() {
+		s := c.Snapshot("n", fixtures.Node(), fixtures.Noon())
+		for _, share := range append(s.Shares, c.Snapshot("m", nil, fixtures.Noon()).Shares...) { // m has no CiliumNode
+			plan, _ := expand.Decide(fixtures.Noon(), share.Policy, share.State, expand.Memory{})
+			if b := share.State.Blocks[0]; b.Size != 1<<16-2 || len(b.Usable)+len(plan.Publish) > 0 {
+				t.Errorf("%s has %d addresses, %d usable: %s", b.CIDR, b.Size, len(b.Usable), plan)
+			}
+			if share.Family == ipalloc.IPv4 && !slices.Equal(plan.Assign, fixtures.Prefixes("10.0.0.0/16")) {
+				t.Errorf("assigns %v", plan.Assign)
+			}
+		}
+		for i, u := range FamiliesOf(c.Ledger, pool) {
+			counts := v1alpha1.StateCounts{Total: 4, InService: 2, Free: 2}
+			if i == 0 {
+				counts = v1alpha1.StateCounts{Total: 2, InService: 1, Free: 1}
+			}
+			if is := u.Status.Addresses; u.Status.Blocks != counts || is.Total != counts.Total*(1<<16-2) || is.Free != counts.Free*(1<<16-2) {
+				t.Errorf("%s: blocks %+v, addresses %+v", u.Family, u.Status.Blocks, is)
+			}
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	decide()
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 1<<19 { // 65534 addresses alone take 1.5 MB
+		t.Errorf("it takes %d bytes", used)
 	}
 }
 
@@ -115,7 +159,7 @@ func TestRangesOfferedToServices(t *testing.T) {
 		}
 	}
 	usable := func() int {
-		return len(o.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Usable)
+		return o.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Count()
 	}
 	offer := func(changes bool, cidrs ...string) { // changes: ranges that are only reported do
 		t.Helper()

@@ -128,7 +128,7 @@ func familyUsageOf(pool *crd.Pool, f ipalloc.Family, held v1alpha1.FamilyStatus,
 	if !ok || pool.Deleting {
 		return u
 	}
-	n, size := free(cut), usableSize(pool, f, cut.BlockBits)
+	n, size := free(cut), float64(pool.AddressesPerBlock(f))
 	addresses := max(0, pool.TotalAddresses(cut)-reusable)
 	if float64(n)*size < float64(addresses) {
 		addresses = saturate(n * uint64(size))
@@ -142,32 +142,28 @@ func addFree(s *v1alpha1.StateCounts, n int64) {
 	s.Free, s.Assignable = n, saturate(uint64(s.Held)+uint64(n))
 }
 
-// usableSize is how many addresses of a block without reserved ones pods can have.
-func usableSize(pool *crd.Pool, f ipalloc.Family, bits int) float64 {
-	size := math.Ldexp(1, f.Bits()-bits)
-	ranges, ok := pool.Ranges(f)
-	if !ok || size <= 2 {
-		return size
-	}
-	if !ranges.AllowFirst {
-		size--
-	}
-	if !ranges.AllowLast {
-		size--
-	}
-	return size
-}
-
 func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // agentOwn is how many addresses an agent uses itself: router and health endpoint.
 const agentOwn = 2
 
+// PodsPerBlock returns the number of pods that have addresses of one block of each family of a pool,
+// beside the agent.
+func PodsPerBlock(pool *crd.Pool) int {
+	pods := math.MaxInt
+	for _, f := range ipalloc.Families() {
+		if _, has := pool.Ranges(f); has {
+			pods = min(pods, max(0, pool.AddressesPerBlock(f)-agentOwn))
+		}
+	}
+	return pods
+}
+
 // Room returns how many more nodes fit into the free blocks of one family of a pool. A new node gets
 // blocks for the addresses of its agent, and for what its policy keeps free.
 func Room(pool *crd.Pool, f ipalloc.Family, free int64) int64 {
-	ranges, ok := pool.Ranges(f)
-	if !ok {
+	perBlock := pool.AddressesPerBlock(f)
+	if perBlock == 0 {
 		return free
 	}
 	empty := expand.State{Family: f}
@@ -175,7 +171,7 @@ func Room(pool *crd.Pool, f ipalloc.Family, free int64) int64 {
 		empty.Pods = append(empty.Pods, expand.Pod{Name: fmt.Sprint(i)})
 	}
 	plan, _ := expand.Decide(time.Time{}, pool.Policy, empty, expand.Memory{})
-	blocks := math.Ceil(float64(plan.Claim.Addresses) / usableSize(pool, f, ranges.Bits))
+	blocks := math.Ceil(float64(plan.Claim.Addresses) / float64(perBlock))
 	return free / max(1, min(int64(blocks), int64(plan.Claim.Blocks)))
 }
 

@@ -121,7 +121,12 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 	pool := c.Pools.Get(b.Pool)
 	out := expand.Block{
 		CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason, Closed: b.Closed,
-		Pinned: slices.Contains(s.pins, b.CIDR), Orphaned: c.IsOrphaned(b, s.CiliumNode), Usable: c.usable(s, share, view, b, pool),
+		Pinned: slices.Contains(s.pins, b.CIDR), Orphaned: c.IsOrphaned(b, s.CiliumNode),
+	}
+	if c.assignsWhole(view) {
+		out.Size = c.size(s, share, view, b, pool)
+	} else {
+		out.Usable = c.usable(s, share, view, b, pool)
 	}
 	if view != nil {
 		out.Listed, out.Leftover = view.Lists(b.CIDR), view.Leftover(b.CIDR)
@@ -148,51 +153,63 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 	return out
 }
 
+// assignsWhole reports whether the agent of a CiliumNode, which may be nil, is assigned whole blocks.
+func (c *Cluster) assignsWhole(view *ciliumnode.View) bool {
+	return view == nil && c.Defaults.WholeBlocks || view != nil && view.BlockAssignment != nil
+}
+
+// size returns the number of addresses that pods get of a block that is assigned whole; 0: it must not
+// be assigned. An unused block must not once another node's CiliumNode names a part of it: see usable.
+func (c *Cluster) size(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) int {
+	switch {
+	case view != nil && view.Lists(b.CIDR):
+		return view.BlockAssignment.Count(b.CIDR)
+	case pool == nil, pool.Frozen(), slices.Contains(s.overlapped, b.CIDR), ipalloc.TooLarge(b.CIDR, true):
+		return 0
+	case !share.State.Uses(b.CIDR) && len(c.Ledger.NamedElsewhere(s.Name, b.CIDR)) > 0:
+		return 0
+	case view == nil:
+		return pool.UsableCount(b.CIDR)
+	}
+	return view.BlockAssignment.Count(b.CIDR)
+}
+
 // usable returns the addresses of a block that may be published. An unused block loses the addresses
 // that another node's CiliumNode has come to name since it was claimed: they are not published then,
-// so the node must neither count on them nor keep a block without others. A block to be listed whole
-// loses all.
+// so the node must neither count on them nor keep a block without others.
 func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) (addrs []netip.Addr) {
 	listed := view != nil && view.Lists(b.CIDR)
 	switch overlapped := slices.Contains(s.overlapped, b.CIDR); {
 	case overlapped && listed:
 		return view.PublishedIn(b.CIDR) // no others are added
-	case overlapped, b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits:
+	case overlapped, ipalloc.TooLarge(b.CIDR, false):
 		return nil // The block controller reports a block that is too large to list.
 	case pool != nil && !pool.Frozen():
 		addrs = c.Publishable(view, pool, b.CIDR)
 	case view != nil: // without a valid pool, keep the published addresses
-		addrs = without(view, view.PublishedIn(b.CIDR), c.Ledger.excludedIn(b.CIDR))
+		addrs = without(view.PublishedIn(b.CIDR), c.Ledger.excludedIn(b.CIDR))
 	}
 	if listed || share.State.Uses(b.CIDR) {
 		return addrs
 	}
-	named := c.Ledger.NamedElsewhere(s.Name, b.CIDR)
-	if len(named) > 0 && share.State.BlockAssignment != nil {
-		return nil
-	}
-	return without(view, addrs, named)
+	return without(addrs, c.Ledger.NamedElsewhere(s.Name, b.CIDR))
 }
 
-// Publishable returns the addresses of a block of pool that may be published on a node. An agent
-// in a mode without pools must not assign addresses of a Cilium pool's block to new pods:
+// Publishable returns the addresses of a block of pool that may be published on a node, whose agent
+// is not assigned whole blocks. An agent in a mode without pools must not assign addresses of a Cilium pool's block to new pods:
 // they would count for the default pool, and the agent could not restore the pod once the
 // block is listed for its own pool again. Until that agent has reported, an agent in a mode
 // with pools may still be running, with pod addresses that are not reported yet.
 func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip.Prefix) []netip.Addr {
-	switch {
-	case view != nil && view.BlockAssignment != nil:
-		return view.Usable(block)
-	case pool.Inactive && view != nil && len(view.Used) > 0:
+	if pool.Inactive && view != nil && len(view.Used) > 0 {
 		return nil
 	}
-	return without(view, pool.Usable(block), c.Ledger.excludedIn(block))
+	return without(pool.Usable(block), c.Ledger.excludedIn(block))
 }
 
-// without returns addresses of a block except the ones in prefixes. Of an agent that is assigned
-// whole blocks, no address can be withheld.
-func without(view *ciliumnode.View, addrs []netip.Addr, prefixes []netip.Prefix) []netip.Addr {
-	if len(prefixes) == 0 || view != nil && view.BlockAssignment != nil {
+// without returns addresses of a block except the ones in prefixes.
+func without(addrs []netip.Addr, prefixes []netip.Prefix) []netip.Addr {
+	if len(prefixes) == 0 {
 		return addrs
 	}
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return ContainsAddr(prefixes, a) })

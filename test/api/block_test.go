@@ -13,7 +13,7 @@ func TestBlock(t *testing.T) {
 	const (
 		misnamed  = "metadata.name must follow from spec.cidr"
 		malformed = "cidr must be a CIDR such as 10.20.0.32/27"
-		tooBig    = "cidr must hold 4096 addresses at most"
+		tooBig    = "cidr must be of prefix length 16 or more in IPv4, 48 or more in IPv6"
 	)
 	tests := map[string]struct {
 		name, cidr, pool, node string // pool and node are beijing and node-1 if empty
@@ -25,10 +25,10 @@ func TestBlock(t *testing.T) {
 		"IPv6 in full":         {name: "2001-db8-1-2-3-4-5-40-122", cidr: "2001:db8:1:2:3:4:5:40/122"},
 		"IPv6 leading zeros":   {name: "0--40-122", cidr: "::40/122"},
 		"one address":          {name: "10.20.0.33-32", cidr: "10.20.0.33/32"},
-		"widest":               {name: "10.20.0.0-20", cidr: "10.20.0.0/20"},
-		"widest IPv6":          {name: "fd00---116", cidr: "fd00::/116"},
-		"too wide":             {name: "10.20.0.0-19", cidr: "10.20.0.0/19", want: tooBig},
-		"too wide, IPv6":       {name: "fd00---115", cidr: "fd00::/115", want: tooBig},
+		"widest":               {name: "10.20.0.0-16", cidr: "10.20.0.0/16"},
+		"widest IPv6":          {name: "fd00---48", cidr: "fd00::/48"},
+		"too wide":             {name: "10.20.0.0-15", cidr: "10.20.0.0/15", want: tooBig},
+		"too wide, IPv6":       {name: "fd00---47", cidr: "fd00::/47", want: tooBig},
 		"another name":         {name: "my-block", cidr: "10.20.0.32/27", want: misnamed},
 		"name of another size": {name: "10.20.0.32-28", cidr: "10.20.0.32/27", want: misnamed},
 		"name without zero":    {name: "a--40-122", cidr: "::40/122", want: misnamed},

@@ -18,6 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -72,6 +73,40 @@ func TestMultiPoolMode(t *testing.T) {
 	e.AgentRequests("n1", 16, 1) // while no operator runs
 	e.start(s)
 	e.isAssigned("n1", 1)
+}
+
+// Agents that are assigned whole blocks take large ones. In crd mode their pool says why it serves no
+// node, and the next pool does.
+func TestLargeBlocks(t *testing.T) {
+	e := newEnv(t)
+	op := e.start(quick())
+	e.pool("large", func(p *v1alpha1.PodIPPool) {
+		p.Spec.Priority, p.Spec.IPv4.BlockSize = 10, 18
+		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 64, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/60"}}}
+	}, "10.64.0.0/16")
+	e.pool("small", nil, "10.1.0.0/24")
+	e.condition("large", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonInvalid, "in crd mode, where a CiliumNode lists each address")
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.Create(&v1alpha1.PodIPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: "10.64.192.0-18"},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.64.192.0/18", PoolName: "large", NodeName: "n1"},
+	})
+	e.event("10.64.192.0-18", event.ReasonBlockTooLarge)
+	if n := len(e.theCiliumNode("n1").Spec.IPAM.Pool); n != 30 {
+		t.Errorf("%d addresses are published, want those of one /27", n)
+	}
+	op.stop()
+
+	e.start(quickMultiPool())
+	e.bareNode("n2", nil)
+	e.isAssigned("n2", 2)
+	if got := harness.AssignedCIDRs(e.theCiliumNode("n2")); got[0].Bits() != 18 || got[1].Bits() != 64 {
+		t.Errorf("assigned %v", got)
+	}
+	e.condition("large", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
+	e.AgentRequests("n2", 1<<14, 2) // two more than a /18 has
+	e.isAssigned("n2", 3)
 }
 
 // A pod asks for a Cilium pool with a wrong name: an event says so to it, and to its Node.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,8 @@ type Reconciler struct {
 	Events *event.Recorder
 	Shared *common.Shared
 	Clock  clock.PassiveClock
+	// WholeBlocks: agents are assigned whole blocks.
+	WholeBlocks bool
 	// Paused stops all writes.
 	Paused bool
 }
@@ -55,8 +58,8 @@ func (r *Reconciler) update(ctx context.Context, obj *v1alpha1.PodIPBlock) error
 	if !ok || b.Deleting || r.Paused {
 		return nil
 	}
-	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits {
-		r.reportTooLarge(obj)
+	if ipalloc.TooLarge(b.CIDR, r.WholeBlocks) {
+		r.reportTooLarge(obj, b.CIDR)
 	}
 	var failed error
 	if !b.Finalized && b.Phase != ipalloc.CoolingDown {
@@ -91,8 +94,9 @@ func (r *Reconciler) conflict(ctx context.Context, obj *v1alpha1.PodIPBlock, b c
 	return client.IgnoreNotFound(r.Shared.Wrote("PodIPBlock", obj.Name, "conflict", r.Client.Status().Update(ctx, obj)))
 }
 
-func (r *Reconciler) reportTooLarge(obj *v1alpha1.PodIPBlock) {
-	note := fmt.Sprintf("block %s has more than %d addresses; none is published. Delete it and create smaller ones", obj.Spec.CIDR, 1<<ipalloc.MaxHostBits)
+func (r *Reconciler) reportTooLarge(obj *v1alpha1.PodIPBlock, cidr netip.Prefix) {
+	f := ipalloc.FamilyOf(cidr.Addr())
+	note := fmt.Sprintf("block %s is larger than a /%d; none of its addresses is published. Delete it, and let the node claim smaller ones", cidr, f.Bits()-ipalloc.MaxHostBits(f, r.WholeBlocks))
 	if r.Events.Last.Changed(obj.Name, "size", note) {
 		r.Events.Send(obj, event.ReasonBlockTooLarge, event.Reconcile, note)
 	}

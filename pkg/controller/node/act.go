@@ -48,18 +48,13 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 	}
 	change := ciliumnode.Change{}
 	for i := range plans {
-		claimed, err := r.claim(ctx, o, &plans[i], done)
-		done.failed = errors.Join(done.failed, err) // also if it lost a race: none of claimed did
-		change.Publish = append(change.Publish, claimed...)
+		err := r.claim(ctx, o, &plans[i], &change, done)
+		done.failed = errors.Join(done.failed, err) // also if it lost a race: none of the claimed did
 	}
 	for i := range plans {
 		p := &plans[i]
-		if len(p.plan.Publish) > 0 {
-			ready, err := r.publishable(ctx, o, p, done)
-			if err != nil {
-				return err
-			}
-			change.Publish = append(change.Publish, ready...)
+		if err := r.publishable(ctx, o, p, &change, done); err != nil {
+			return err
 		}
 		change.Remove = append(change.Remove, p.plan.Remove...)
 		change.Unpark = append(change.Unpark, p.plan.Unpark...)
@@ -73,7 +68,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 	err = r.apply(ctx, o, view, change, done)
 	for i := range plans {
 		if p := &plans[i]; err != nil {
-			p.keepBack(err, len(p.plan.Publish), p.plan.Claim.Addresses)
+			p.keepBack(err, p.publishes(), p.plan.Claim.Addresses)
 		}
 	}
 	if err := done.carryOn(err); err != nil {
@@ -88,6 +83,24 @@ func (p *familyPlan) keepBack(err error, published, claimed int) {
 	p.plan.Capacity -= published
 }
 
+// publishes returns the number of addresses that the plan adds of the node's blocks.
+func (p *familyPlan) publishes() int {
+	n := len(p.plan.Publish)
+	for _, cidr := range p.plan.Assign {
+		n += p.sizeOf(cidr)
+	}
+	return n
+}
+
+// sizeOf returns the number of addresses of a block that is assigned whole.
+func (p *familyPlan) sizeOf(cidr netip.Prefix) int {
+	i := slices.IndexFunc(p.State.Blocks, func(b expand.Block) bool { return b.CIDR == cidr })
+	if i < 0 {
+		return 0
+	}
+	return p.State.Blocks[i].Size
+}
+
 // toList returns the blocks that podCIDRs may name: all blocks of the node in the planned families,
 // except blocks that overlap one published earlier. Anything already published but not listed may
 // belong to another block, which is read live.
@@ -99,7 +112,7 @@ func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyP
 		}
 		if of := o.CiliumNode.Of(ciliumPool); !of.Lists(b.CIDR) {
 			may := len(r.Ledger.Overlaps(b.CIDR)) == 0
-			if may && len(of.PublishedIn(b.CIDR)) > 0 {
+			if may && of.CountIn(b.CIDR) > 0 {
 				var err error
 				may, err = r.Blocks.unchanged(ctx, b)
 				if err := done.carryOn(err); err != nil {
@@ -124,7 +137,7 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, p *familyP
 	for _, cidr := range p.plan.Undrain {
 		err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None, nil)
 		if err != nil {
-			p.keepBack(err, len(o.CiliumNode.PublishedIn(cidr)), 0)
+			p.keepBack(err, o.CiliumNode.CountIn(cidr), 0)
 		}
 		if err := done.carryOn(err); err != nil {
 			return err
@@ -197,7 +210,7 @@ func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumno
 // apply writes a change to the CiliumNode, without the addresses that may no longer be
 // published.
 func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change, done *outcome) error {
-	change.Publish = r.stillPublishable(o, change, done)
+	r.dropTaken(o, &change, done)
 	written, err := r.CiliumNodes.Apply(ctx, view, change)
 	if err == nil && written == nil {
 		return nil
@@ -211,7 +224,7 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 	for _, cidr := range change.Park { // its agent may answer before it is seen
 		o.noteParked(cidr, expand.Parking{Agent: r.Agents.Container(o.Name), Since: r.Clock.Now()})
 	}
-	log.FromContext(ctx).V(1).Info("published", "added", len(change.Publish), "removed", len(change.Remove),
+	log.FromContext(ctx).V(1).Info("published", "added", len(change.Publish), "assigned", len(change.Assign), "removed", len(change.Remove),
 		"pool", len(now.Pool), "podCIDRs", len(now.PodCIDRs))
 	return nil
 }
@@ -232,34 +245,40 @@ func (r *Reconciler) wroteNode(o *observation, write string, written *ciliumnode
 	return written, nil
 }
 
-// publishable returns the planned addresses of blocks that, read live, still belong to the node and
-// are in the planned phase. The CiliumNode was read earlier, so if a block leaves service after
+// publishable adds to a change the planned addresses and blocks, of blocks that, read live, still
+// belong to the node and are in the planned phase. The CiliumNode was read earlier, so if a block leaves service after
 // this, the patch conflicts. No address is added to a block that overlaps another, or that has no
 // known Cilium pool, or that could go at any moment, as it lacks the finalizer.
-func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyPlan, done *outcome) ([]netip.Addr, error) {
-	addrs := p.plan.Publish
-	var out []netip.Addr
+func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyPlan, change *ciliumnode.Change, done *outcome) error {
+	if len(p.plan.Publish)+len(p.plan.Assign) == 0 {
+		return nil
+	}
+	left := len(p.plan.Publish) + len(p.plan.Assign)
 	for _, b := range o.Blocks {
-		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.CiliumNode) {
+		addrs, whole := inBlock(b.CIDR, p.plan.Publish), slices.Contains(p.plan.Assign, b.CIDR)
+		if len(addrs) == 0 && !whole || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.CiliumNode) {
 			continue
 		}
 		held, err := r.Blocks.protected(ctx, b)
 		if err != nil {
-			p.keepBack(err, len(inBlock(b.CIDR, addrs)), 0)
+			p.keepBack(err, len(addrs)+p.sizeOf(b.CIDR), 0)
 			if err := done.carryOn(err); err != nil {
-				return nil, err
+				return err
 			}
 			continue
 		}
 		if !held {
-			return nil, fmt.Errorf("%w: block %s", errStale, b.CIDR)
+			return fmt.Errorf("%w: block %s", errStale, b.CIDR)
 		}
-		out = append(out, inBlock(b.CIDR, addrs)...)
+		change.Publish, left = append(change.Publish, addrs...), left-len(addrs)
+		if whole {
+			change.Assign, left = append(change.Assign, b.CIDR), left-1
+		}
 	}
-	if len(out) < len(addrs) {
+	if left > 0 {
 		done.pollFor = "addresses of a block that overlaps another are kept back"
 	}
-	return out, nil
+	return nil
 }
 
 // inBlock returns the addresses of addrs that lie in a block.
@@ -272,36 +291,36 @@ func outside(block netip.Prefix, addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), block.Contains)
 }
 
-// stillPublishable returns the part of a change that publishes blocks podCIDRs may list, except
-// unused addresses that another node's CiliumNode names. A block published as a whole is published
-// or left out as a whole: one address in use keeps all.
-func (r *Reconciler) stillPublishable(o *observation, change ciliumnode.Change, done *outcome) []netip.Addr {
-	var out []netip.Addr
+// dropTaken drops from a change the addresses and blocks that podCIDRs may not list, and the unused
+// ones that another node's CiliumNode names. One address in use keeps all of a block that is assigned
+// whole.
+func (r *Reconciler) dropTaken(o *observation, change *ciliumnode.Change, done *outcome) {
+	var publish []netip.Addr
+	var assign []netip.Prefix
 	for _, block := range change.Blocks {
-		addrs := inBlock(block, change.Publish)
-		if len(addrs) == 0 {
+		addrs, whole := inBlock(block, change.Publish), slices.Contains(change.Assign, block)
+		if len(addrs) == 0 && !whole {
 			continue
 		}
 		elsewhere := r.Ledger.NamedElsewhere(o.Name, block)
-		whole := o.CiliumNode.BlockAssignment != nil && len(elsewhere) > 0
+		if whole && (len(elsewhere) == 0 || o.uses(block)) {
+			assign = append(assign, block)
+		}
 		for _, addr := range addrs {
-			if !whole && !state.ContainsAddr(elsewhere, addr) || o.uses(addr) {
-				out = append(out, addr)
+			if !state.ContainsAddr(elsewhere, addr) || o.uses(netip.PrefixFrom(addr, addr.BitLen())) {
+				publish = append(publish, addr)
 			}
 		}
 	}
-	if len(out) < len(change.Publish) {
+	if len(publish)+len(assign) < len(change.Publish)+len(change.Assign) {
 		done.pollFor = "another CiliumNode names addresses"
 	}
-	return out
+	change.Publish, change.Assign = publish, assign
 }
 
-// uses reports whether the agent's report or a pod's status names addr.
-func (o *observation) uses(addr netip.Addr) bool {
-	if _, used := o.CiliumNode.Used[addr]; used {
-		return true
-	}
-	return slices.ContainsFunc(o.Pods, func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
+// uses reports whether the agent's report or a pod's status names an address of cidr.
+func (o *observation) uses(cidr netip.Prefix) bool {
+	return o.CiliumNode.UsesAny(cidr) || slices.ContainsFunc(o.Pods, func(p expand.Pod) bool { return slices.ContainsFunc(p.IPs, cidr.Contains) })
 }
 
 // actOnBlocks starts the cooldown of blocks and releases cooled ones.

@@ -98,8 +98,7 @@ func TestClaimsWhatIsWanted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare())
 			p, _ := b.carriesOut(expand.Plan{Claim: expand.Claim{Addresses: test.addresses, Blocks: 9, Room: 99}}, func(o *observation, p *familyPlan, done *outcome) error {
-				_, err := b.r.claim(t.Context(), o, p, done)
-				return err
+				return b.r.claim(t.Context(), o, p, &ciliumnode.Change{}, done)
 			})
 			b.hasPhases("claimed", test.want...)
 			if p.short != test.short {
@@ -113,9 +112,10 @@ func TestClaimsWhatIsWanted(t *testing.T) {
 func TestPublishesAll(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare(), inService("10.0.0.0/30"))
 	_, done := b.carriesOut(expand.Plan{Publish: fixtures.Addrs("10.0.0.1", "10.0.0.2")}, func(o *observation, p *familyPlan, done *outcome) error {
-		ready, err := b.r.publishable(t.Context(), o, p, done)
-		if len(ready) != 2 {
-			t.Errorf("ready are %v", ready)
+		change := &ciliumnode.Change{}
+		err := b.r.publishable(t.Context(), o, p, change, done)
+		if len(change.Publish) != 2 {
+			t.Errorf("ready are %v", change.Publish)
 		}
 		return err
 	})
@@ -272,17 +272,17 @@ func TestEventsOfBlocks(t *testing.T) {
 // Plans and observations answer these questions without a cluster.
 func TestObservationSays(t *testing.T) {
 	view := func(v ciliumnode.View) *observation { return &observation{Snapshot: &state.Snapshot{CiliumNode: &v}} }
-	listed, unlisted := expand.Block{CIDR: fixtures.Prefix("10.0.0.0/30"), Usable: fixtures.Addrs("10.0.0.1"), Listed: true}, expand.Block{Usable: fixtures.Addrs("10.0.0.5")}
+	listed, unlisted := expand.Block{CIDR: fixtures.Prefix("10.0.0.0/30"), Size: 1, Listed: true}, expand.Block{Size: 1}
 	whole := asPublished(expand.State{BlockAssignment: &expand.BlockAssignment{}, Blocks: []expand.Block{listed, unlisted}})
 	sixth := &observation{Snapshot: &state.Snapshot{Shares: []state.Share{{Family: ipalloc.IPv6}}}}
-	foreign := view(ciliumnode.View{Pool: map[netip.Addr]string{listed.Usable[0]: ""}, NonCanonical: fixtures.Addrs("::ffff:10.0.0.1")})
+	foreign := view(ciliumnode.View{Pool: map[netip.Addr]string{fixtures.Addrs("10.0.0.1")[0]: ""}, NonCanonical: fixtures.Addrs("::ffff:10.0.0.1")})
 	unserved := view(ciliumnode.View{})
 	unserved.Shares = []state.Share{{}, {Family: ipalloc.IPv6}}
 	for name, is := range map[string]bool{
 		"a node with a block does not lack its first":      !familyPlan{short: 1, Share: &state.Share{State: expand.State{Blocks: []expand.Block{listed}}}}.lacksFirstBlock(),
 		"a node that has all it wants lacks none":          !familyPlan{Share: &state.Share{}}.lacksFirstBlock(),
 		"a node without one lacks its first":               familyPlan{short: 1, Share: &state.Share{}}.lacksFirstBlock(),
-		"blocks whole: listed ones are usable, others not": len(whole.Blocks[0].Usable) == 1 && len(whole.Blocks[1].Usable) == 0,
+		"blocks whole: listed ones are usable, others not": whole.Blocks[0].Size == 1 && whole.Blocks[1].Size == 0,
 		"a report is asked for in the family of the node":  sixth.reportAddress(&ciliumnode.View{}).Is6(),
 		"no pool, and no address: pods wait":               view(ciliumnode.View{}).unselected(nil).unmet,
 		"no pool, and addresses of another IPAM":           !foreign.unselected(nil).unmet,

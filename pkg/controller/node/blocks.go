@@ -20,27 +20,28 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// claim creates the blocks of a plan. It returns the addresses that may be published for them, also
-// together with an error, and records in the plan the number of addresses that it fell short.
+// claim creates the blocks of a plan. It adds to a change what may be published or assigned of them,
+// also if it returns an error, and records in the plan the number of addresses that it fell short.
 //
 // A block is created before its first address is published, and published only after
 // the watch has delivered everything up to its creation and no overlapping block: of
 // two overlapping blocks, the later one always sees the earlier.
-func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, done *outcome) ([]netip.Addr, error) {
+func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, change *ciliumnode.Change, done *outcome) error {
 	want := p.plan.Claim
 	inDoubt := func(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == p.Family }
 	if more, _ := want.Next(0, 0); !more || slices.ContainsFunc(r.Ledger.UnknownClaims(o.Name), inDoubt) {
-		return nil, nil
+		return nil
 	}
 	var created []crd.Block
 	var addrs []netip.Addr
+	got, whole := 0, o.CiliumNode.BlockAssignment != nil
 	var failed error
 	pools := p.Pools
 	if p.Replaces() { // a block of a lower pool would need a replacement as well
 		pools = pools[:1]
 	}
 	for tries := 0; tries < want.Blocks+want.Pins+claimTries; tries++ {
-		more, pinned := want.Next(len(created), len(addrs))
+		more, pinned := want.Next(len(created), got)
 		if !more {
 			break
 		}
@@ -56,12 +57,18 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 		logHolder(ctx, "claimed", b, r.whyClaimed(b))
 		r.Reporter.sendClaimed(o, p, b)
 		o.memory.first.note(o.CiliumNode, b.UID)
-		addrs = append(addrs, slices.DeleteFunc(r.Publishable(o.CiliumNode.Of(p.CiliumPool), pool, b.CIDR), func(addr netip.Addr) bool {
+		view := o.CiliumNode.Of(p.CiliumPool)
+		if whole {
+			got += view.BlockAssignment.Count(b.CIDR)
+			continue
+		}
+		addrs = append(addrs, slices.DeleteFunc(r.Publishable(view, pool, b.CIDR), func(addr netip.Addr) bool {
 			_, stands := o.CiliumNode.Release[addr] // an entry of the handshake
 			return stands
 		})...)
+		got = len(addrs)
 	}
-	missing, exhausted := max(0, want.Addresses-len(addrs)), errors.Is(failed, ipalloc.ErrExhausted)
+	missing, exhausted := max(0, want.Addresses-got), errors.Is(failed, ipalloc.ErrExhausted)
 	switch {
 	case exhausted && len(pools) < len(p.Pools):
 		failed = nil // until it has a block, those being replaced stay in service
@@ -72,9 +79,13 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 		p.keepBack(failed, 0, missing)
 	}
 	if err := r.Blocks.cachedAlone(ctx, created); err != nil {
-		return nil, errors.Join(failed, err)
+		return errors.Join(failed, err)
 	}
-	return addrs[:min(len(addrs), want.Room)], failed
+	change.Publish = append(change.Publish, addrs[:min(len(addrs), want.Room)]...)
+	if whole {
+		change.Assign = append(change.Assign, crd.CIDRs(created)...)
+	}
+	return failed
 }
 
 // whyClaimed returns the reason of a claim, for the log.

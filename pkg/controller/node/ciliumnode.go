@@ -100,7 +100,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 			return nil, err
 		}
 		if held && b.Phase != ipalloc.CoolingDown {
-			change.Publish = append(change.Publish, share.PublishedIn(b.CIDR)...)
+			change.Restore(share, b.CIDR)
 		}
 	}
 	if err := r.apply(ctx, o, written, change, done); err != nil {

@@ -124,8 +124,11 @@ func asPublished(s expand.State) expand.State {
 		b := &s.Blocks[i]
 		b.Usable = slices.DeleteFunc(slices.Clone(b.Usable), func(a netip.Addr) bool {
 			_, published := s.Pool[a]
-			return s.BlockAssignment == nil && !published || s.BlockAssignment != nil && !b.Listed
+			return !published
 		})
+		if !b.Listed {
+			b.Size = 0
+		}
 	}
 	return s
 }

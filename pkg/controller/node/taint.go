@@ -42,7 +42,7 @@ func (o *observation) servesPods(families []ipalloc.Family, plans []familyPlan) 
 	}
 	for i := range plans {
 		p := &plans[i]
-		grows := len(p.plan.Publish) > 0 || p.plan.Claim.Blocks > 0 && p.short == 0 // by this plan
+		grows := len(p.plan.Publish)+len(p.plan.Assign) > 0 || p.plan.Claim.Blocks > 0 && p.short == 0 // by this plan
 		if !p.State.FamilyDisabled && (grows || !o.provides(families, plans, p.Family)) {
 			return false
 		}

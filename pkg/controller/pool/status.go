@@ -151,7 +151,7 @@ func readyIs(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage
 	case exhausted != "":
 		return isTrue(ReasonServing, "no free block is left (see Exhausted), and no Node reports that its pods wait for one")
 	}
-	return isTrue(ReasonServing, u.serving())
+	return isTrue(ReasonServing, u.serving(pool))
 }
 
 // deleted names the obstacle to a deleted pool.
@@ -162,9 +162,12 @@ func (u *poolUsage) deleted() string {
 	return "deleted; waits for the blocks of " + nodesLine(u.First, u.Nodes)
 }
 
-func (u *poolUsage) serving() string {
-	if u.idle {
+func (u *poolUsage) serving(pool *crd.Pool) string {
+	switch {
+	case u.idle:
 		return "the operator is paused or runs in shadow, and gives nodes no blocks until that ends"
+	case pool != nil && pool.SingleBlock:
+		return fmt.Sprintf("a node gets one block of each family, with addresses for %d pods beside its agent's own", state.PodsPerBlock(pool))
 	}
 	return "nodes get blocks of this pool as they need them"
 }

@@ -291,11 +291,26 @@ func TestPoolConditionsAtRest(t *testing.T) {
 }
 
 func TestReadyMessages(t *testing.T) {
-	for want, u := range map[string]poolUsage{
+	sized := func(bits int32) *crd.Pool {
+		obj, d := fixtures.PodIPPool("p", 1, "10.0.0.0/24"), fixtures.Defaults()
+		obj.Spec.IPv4.BlockSize, d.WholeBlocks = bits, true
+		pool, err := crd.PoolFrom(obj, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pool
+	}
+	for want, test := range map[string]struct {
+		poolUsage
+		pool *crd.Pool
+	}{
 		"nodes get blocks of this pool as they need them": {},
-		"paused or runs in shadow":                        {idle: true},
+		"paused or runs in shadow":                        {poolUsage: poolUsage{idle: true}},
+		"for 252 pods beside":                             {pool: sized(24)},
+		"for 4 pods beside":                               {pool: sized(29)},
+		"for 0 pods beside":                               {pool: sized(30)},
 	} {
-		if got := u.serving(); !strings.Contains(got, want) {
+		if got := test.serving(test.pool); !strings.Contains(got, want) {
 			t.Errorf("it serves: %q, want %q", got, want)
 		}
 	}

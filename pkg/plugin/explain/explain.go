@@ -221,7 +221,7 @@ func explainBlocks(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Deci
 	for _, state := range d.State.Blocks {
 		b, _ := c.Ledger.Block(state.CIDR)
 		s.Line("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
-			cluster.CountIn(state.CIDR, users), len(state.Usable), cli.Age(c.Now, b.Created), wayOut(c, b, &state, c.Wait(b, users).What))
+			cluster.CountIn(state.CIDR, users), state.Count(), cli.Age(c.Now, b.Created), wayOut(c, b, &state, c.Wait(b, users).What))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -22,7 +23,7 @@ import (
 )
 
 type origin struct {
-	convert func([]importer.Object) *importer.Result
+	convert func(objects []importer.Object, whole bool) *importer.Result
 	// reads are the reads of import from the cluster.
 	reads []reading
 	// hint names the flags to specify if import found no source.
@@ -55,7 +56,7 @@ func origins(e *cli.Env) map[string]origin {
 func New(e *cli.Env) *cobra.Command {
 	names := slices.Sorted(maps.Keys(origins(e)))
 	var files []string
-	from, strict := "", false
+	from, mode, strict := "", ciliumnode.CRD.String(), false
 	cmd := &cobra.Command{
 		Use:   "import --from calico|cilium|kubeadm [-f FILE...]",
 		Short: "Make PodIPPools of pools and settings of others, without applying them",
@@ -82,18 +83,25 @@ Exit codes: 0 written; 1 not written, as the source could not be read or had no 
 			if !known {
 				return cli.Usagef("--from is %q: must be %s", from, suggest.OneOf(names))
 			}
+			target, err := ciliumnode.ParseMode(mode)
+			if err != nil {
+				return cli.Usagef("--mode is %q: %w", mode, err)
+			}
 			objects, existing, err := readObjects(cmd.Context(), e, o, files)
 			if err != nil {
 				return err
 			}
-			result := o.convert(objects)
-			result.Check(config.DefaultSettings().Defaults, existing)
+			defaults := config.DefaultSettings().Defaults
+			defaults.WholeBlocks, defaults.CiliumPools = target.WholeBlocks(), target.ManyPools()
+			result := o.convert(objects, defaults.WholeBlocks)
+			result.Check(defaults, existing)
 			return writeResult(e, from, objects, result, strict)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", from, "source: calico, cilium or kubeadm")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file to import from, YAML or JSON; -: standard input. May be repeated. None: import from the cluster, and compare with its PodIPPools")
 	cmd.Flags().BoolVar(&strict, "strict", strict, "exit code 3 where something could not be carried over")
+	cmd.Flags().StringVar(&mode, "mode", mode, "IPAM mode that the agents will run in: crd, multi-pool or kubernetes. crd takes fewer sizes of blocks")
 	cli.CompleteFlag(cmd, "from", names...)
 	return cmd
 }

@@ -309,7 +309,7 @@ func claimBlocks(c *cluster.Cluster, d *cluster.Decision) (blocks []string, miss
 		if d.State.BlockAssignment != nil {
 			got += c.Ledger.CiliumNode(d.State.Node).Of(d.CiliumPool).BlockAssignment.Count(cidr)
 		} else {
-			got += len(pool.Usable(cidr))
+			got += pool.UsableCount(cidr)
 		}
 		blocks = append(blocks, cidr.String())
 	}
