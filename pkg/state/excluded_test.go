@@ -118,11 +118,11 @@ func TestLargeBlocks(t *testing.T) {
 			}
 		}
 		for i, u := range FamiliesOf(c.Ledger, pool) {
-			counts := v1alpha1.StateCounts{Total: 4, InService: 2, Free: 2}
+			counts := v1alpha1.StateCounts{Assignable: 4, Held: 2, InService: 2, Free: 2}
 			if i == 0 {
-				counts = v1alpha1.StateCounts{Total: 2, InService: 1, Free: 1}
+				counts = v1alpha1.StateCounts{Assignable: 2, Held: 1, InService: 1, Free: 1}
 			}
-			if is := u.Status.Addresses; u.Status.Blocks != counts || is.Total != counts.Total*(1<<16-2) || is.Free != counts.Free*(1<<16-2) {
+			if is := u.Status.Addresses; u.Status.Blocks != counts || is.Assignable != counts.Assignable*(1<<16-2) || is.Free != counts.Free*(1<<16-2) {
 				t.Errorf("%s: blocks %+v, addresses %+v", u.Family, u.Status.Blocks, is)
 			}
 		}
