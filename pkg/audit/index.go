@@ -57,7 +57,7 @@ type node struct {
 	// unserved describes the requests of its agent that no PodIPPool serves, and unservedPods its
 	// pods' ones.
 	unserved     []string
-	unservedPods map[string]string
+	unservedPods map[string]state.UnservedPod
 	// agentSeen: an agent runs on it, or has written its CiliumNode.
 	agentSeen bool
 	// paused: the operator does not change it. pausedShares are the families and Cilium pools that

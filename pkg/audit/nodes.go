@@ -66,9 +66,9 @@ func (n *nodeCheck) conditions() {
 	if len(n.unserved) > 0 {
 		n.add(NodeServedByNoPool, node, "%s", strings.Join(n.unserved, "; "))
 	}
-	for name, says := range n.unservedPods {
+	for name, is := range n.unservedPods {
 		namespace, pod, _ := strings.Cut(name, "/")
-		n.add(PodServedByNoPool, Finding{Object: Object{Kind: "Pod", Namespace: namespace, Name: pod}, Others: []Object{nodeObject(n.name)}}, "%s", says)
+		n.add(PodServedByNoPool, Finding{Object: Object{Kind: "Pod", Namespace: namespace, Name: pod}, Others: []Object{nodeObject(n.name)}}, "%s", is.Says)
 	}
 }
 

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // CiliumPools stores the existing CiliumPodIPPools. It is safe for concurrent use.
@@ -184,7 +186,7 @@ func (a PoolRequests) add(name string, pod, namespace PoolRequest, picking []*ci
 	picked := pickedFor(name, pod, namespace, picking)
 	var asked [2]string
 	for _, f := range ipalloc.Families() {
-		asked[f] = poolFor(f, pod, namespace, picked[f])
+		asked[f], _ = poolFor(f, pod, namespace, picked[f])
 	}
 	if asked != [2]string{} {
 		a[name] = &asked
@@ -211,22 +213,80 @@ func pickedFor(name string, pod, namespace PoolRequest, picking []*ciliumpool.Vi
 	return picked
 }
 
-// poolFor returns the pool of a pod's address, "" for the default one
+// asker is who determines the Cilium pool of a pod.
+type asker int
+
+const (
+	nobody asker = iota
+	podAnnotation
+	namespaceAnnotation
+	podSelector
+)
+
+// poolFor returns the pool of a pod's address, "" for the default one, and who determines it
 // (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1). If more than one selects the pod, the
 // agent refuses.
-func poolFor(f ipalloc.Family, pod, namespace PoolRequest, picked []string) string {
-	pool := cmp.Or(pod.pools[f], namespace.pools[f])
+func poolFor(f ipalloc.Family, pod, namespace PoolRequest, picked []string) (pool string, by asker) {
 	switch {
-	case pool != "":
-	case len(picked) > 1, len(picked) == 0 && (pod.strict || namespace.strict):
-		return noPool
+	case pod.pools[f] != "":
+		pool, by = pod.pools[f], podAnnotation
+	case namespace.pools[f] != "":
+		pool, by = namespace.pools[f], namespaceAnnotation
+	case len(picked) > 1:
+		return noPool, podSelector
 	case len(picked) == 1:
-		pool = picked[0]
+		pool, by = picked[0], podSelector
+	case pod.strict:
+		return noPool, podAnnotation
+	case namespace.strict:
+		return noPool, namespaceAnnotation
 	}
 	if pool == crd.DefaultCiliumPool {
-		return ""
+		pool = ""
 	}
-	return pool
+	return pool, by
+}
+
+// poolSource is who determines the Cilium pool of a pod, and the CiliumPodIPPools that select it.
+type poolSource struct {
+	uid    types.UID
+	by     asker
+	none   bool // agents give it no address of any pool
+	picked []string
+}
+
+// poolSource returns the source of the Cilium pool of a pod on a node.
+func (p *Pods) poolSource(node, name string, f ipalloc.Family, picking []*ciliumpool.View) poolSource {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	i := slices.IndexFunc(p.byNode[node], func(pod BoundPod) bool { return pod.Name == name })
+	if i < 0 {
+		return poolSource{}
+	}
+	in, _, _ := strings.Cut(name, "/")
+	request, namespace := p.byNode[node][i].request.Value(), p.namespaces[in]
+	s := poolSource{uid: p.byNode[node][i].uid, picked: pickedFor(name, request, namespace, picking)[f]}
+	slices.Sort(s.picked)
+	pool, by := poolFor(f, request, namespace, s.picked)
+	s.by, s.none = by, pool == noPool
+	return s
+}
+
+// says describes the source of a pod's request, for users.
+func (s *poolSource) says(pod string, f ipalloc.Family) string {
+	namespace, _, _ := strings.Cut(pod, "/")
+	of := map[asker]string{podAnnotation: "pod " + pod, namespaceAnnotation: "namespace " + namespace}[s.by]
+	switch {
+	case s.none && s.by == podSelector:
+		return fmt.Sprintf("agents give no %s address to pod %s, as several CiliumPodIPPools select it: %s", f, pod, suggest.Few(s.picked))
+	case s.none:
+		return fmt.Sprintf("agents give no %s address to pod %s, as no CiliumPodIPPool selects it, and the annotation %s of %s requires one", f, pod, requireAnnotation, of)
+	case s.by == podSelector:
+		return "CiliumPodIPPool " + s.picked[0] + " selects pod " + pod
+	case s.by == nobody:
+		return "pod " + pod + " names no pool, and Cilium's setting " + defaultPoolSetting + " makes this one the node's default"
+	}
+	return "the annotation of " + of + " asks for it"
 }
 
 // Of returns the pool that a pod requests; "": the default one.

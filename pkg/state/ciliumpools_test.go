@@ -1,6 +1,7 @@
 package state
 
 import (
+	stdcmp "cmp"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -180,47 +181,81 @@ func TestUnservedFamily(t *testing.T) {
 	}
 }
 
-// A pod that asks for a Cilium pool gets an address only if a PodIPPool serves it on the node.
+// A pod that asks for a Cilium pool gets an address only if a PodIPPool serves it on the node. The
+// pod and its node are told why none does, who asks, and a similar name.
 func TestUnservedPods(t *testing.T) {
-	const unpicked = "agents give no ipv4 address to a pod that several CiliumPodIPPools select, or that accepts only one that selects it (ipam.cilium.io/require-pool-match) where none does"
+	const (
+		why   = "no PodIPPool gives ipv4 of Cilium's pool "
+		bleu  = why + "bleu to node n, as none has this ciliumPoolName (did you mean blue?); "
+		mars  = why + "mars to node n, as none has this ciliumPoolName; "
+		green = why + "green to node n, as none has this ciliumPoolName; "
+		red   = why + "red to node n, as the PodIPPools that serve it do not select this node: reds; "
+		six   = why + "six to node n, as the PodIPPools that serve it have no ipv4: sixes; "
+		asks  = "the annotation of pod default/web asks for it"
+	)
 	elsewhere := fixtures.Edited(fixtures.PodIPPool("reds", 1, "10.6.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) {
 		s.CiliumPoolName, s.NodeSelector = "red", &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "x"}}
 	})
+	sixes := fixtures.Edited(fixtures.DualStack(), func(s *v1alpha1.PodIPPoolSpec) { s.CiliumPoolName, s.IPv4 = "six", nil })
+	sixes.Name = "sixes"
+	requests := func(pools ...string) func(*ciliumv2.CiliumNode) {
+		return func(cn *ciliumv2.CiliumNode) {
+			cn.Spec.IPAM.Pools.Requested = nil
+			for _, pool := range pools {
+				cn.Spec.IPAM.Pools.Requested = append(cn.Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: pool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 3}})
+			}
+		}
+	}
+	byDefault := map[string]string{"ipam-default-ip-pool": "mars"}
+	const isDefault = "Cilium's setting ipam-default-ip-pool makes it the node's default: the agent does not start without an address"
 	for name, test := range map[string]struct {
 		annotation, value string
+		namespace         map[string]string // annotations
 		ips               []string
-		picks             string // a CiliumPodIPPool that selects the pod
+		picks             []string          // CiliumPodIPPools that select the pod
+		settings          map[string]string // in a CiliumNodeConfig
 		cn                func(*ciliumv2.CiliumNode)
-		want              string
+		want              string // of the pod
+		node              string // if it differs
 		requested         int
 	}{
-		"none":                   {},
-		"the default one":        {value: "default"},
-		"one that is served":     {value: "blue"},
-		"a wrong name":           {value: "bleu", want: "no PodIPPool gives ipv4 of Cilium's pool bleu to node n (did you mean blue?)"},
-		"an unknown name":        {value: "nonsense", want: "no PodIPPool gives ipv4 of Cilium's pool nonsense to node n"},
-		"one of another zone":    {value: "red", want: "no PodIPPool gives ipv4 of Cilium's pool red to node n, as those that have it do not select this node: reds"},
-		"by a selector":          {picks: "red", want: "no PodIPPool gives ipv4 of Cilium's pool red to node n, as those that have it do not select this node: reds"},
-		"it has an address":      {value: "red", ips: []string{"10.6.0.1"}},
-		"a family not run":       {annotation: v6PoolAnnotation, value: "bleu"},
-		"a selector is required": {annotation: requireAnnotation, value: "true", want: unpicked},
-		"the agent asks as well": {value: "green", requested: 3, want: "no PodIPPool gives ipv4 of Cilium's pool green to node n", cn: func(cn *ciliumv2.CiliumNode) {
-			cn.Spec.IPAM.Pools.Requested = append(cn.Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: "green", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 3}})
-		}},
+		"none":                       {},
+		"the default one":            {value: "default"},
+		"one that is served":         {value: "blue"},
+		"a wrong name":               {value: "bleu", want: bleu + asks},
+		"a wrong name in a family":   {annotation: v4PoolAnnotation, value: "bleu", want: bleu + asks},
+		"an unknown name":            {value: "green", want: green + asks},
+		"of the namespace":           {namespace: map[string]string{poolAnnotation: "bleu"}, want: bleu + "the annotation of namespace default asks for it"},
+		"one of another zone":        {value: "red", want: red + asks},
+		"one of the other family":    {value: "six", want: six + asks},
+		"by a selector":              {picks: []string{"red"}, want: red + "CiliumPodIPPool red selects pod default/web"},
+		"by two selectors":           {picks: []string{"red", "blue"}, want: "agents give no ipv4 address to pod default/web, as several CiliumPodIPPools select it: blue, red"},
+		"it has an address":          {value: "red", ips: []string{"10.6.0.1"}},
+		"a family not run":           {annotation: v6PoolAnnotation, value: "bleu"},
+		"a selector is required":     {annotation: requireAnnotation, value: "true", want: "agents give no ipv4 address to pod default/web, as no CiliumPodIPPool selects it, and the annotation ipam.cilium.io/require-pool-match of pod default/web requires one"},
+		"by the namespace":           {namespace: map[string]string{requireAnnotation: "true"}, want: "agents give no ipv4 address to pod default/web, as no CiliumPodIPPool selects it, and the annotation ipam.cilium.io/require-pool-match of namespace default requires one"},
+		"the agent asks as well":     {value: "green", cn: requests("default", "green"), want: green + asks, requested: 3},
+		"the agent alone":            {cn: requests("default", "green"), node: green + "its agent asks for it", requested: 3},
+		"its reserve":                {cn: requests("default", "green"), settings: map[string]string{reserveSetting: "default=8,green=8"}, node: green + "Cilium's setting ipam-multi-pool-pre-allocation asks for it", requested: 3},
+		"the node's default":         {cn: requests("mars"), settings: byDefault, want: mars + "pod default/web names no pool, and Cilium's setting ipam-default-ip-pool makes this one the node's default", node: mars + isDefault, requested: 3},
+		"not by the pod":             {value: "default", cn: requests("mars"), settings: byDefault, node: mars + isDefault, requested: 3},
+		"the default one is served":  {cn: requests("blue"), settings: map[string]string{"ipam-default-ip-pool": "blue"}},
+		"the default of its restart": {cn: requests("default"), settings: byDefault},
 		"listed by others": {value: "green", cn: func(cn *ciliumv2.CiliumNode) {
 			cn.Spec.IPAM.Pools.Allocated = append(cn.Spec.IPAM.Pools.Allocated, ipamtypes.IPAMPoolAllocation{Pool: "green", CIDRs: fixtures.CiliumNode("", "", "10.7.0.0/28").Spec.IPAM.PodCIDRs})
 		}},
-		"no report yet": {value: "bleu", cn: func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.Pools.Requested = nil }},
+		"no report yet": {value: "bleu", cn: requests()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, cn := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1)), fixtures.Pooled(2, "10.0.0.0/30")
-			c.Mode, c.Defaults.CiliumPools = ciliumnode.MultiPool, true
+			c, cn, node := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1)), fixtures.Pooled(2, "10.0.0.0/30"), fixtures.Node()
+			c.Mode, c.Defaults.CiliumPools, c.Cilium = ciliumnode.MultiPool, true, &ciliumconfig.Latest{}
+			c.Cilium.Set(&ciliumconfig.Config{Overrides: []ciliumconfig.Override{{Defaults: test.settings, NodeSelector: &metav1.LabelSelector{}}}})
 			c.Pools = NewPools(c.Defaults, c.Ledger)
-			for _, pool := range []*v1alpha1.PodIPPool{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), elsewhere} {
+			for _, pool := range []*v1alpha1.PodIPPool{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), elsewhere, sixes} {
 				c.Pools.Set(pool)
 			}
-			if test.picks != "" {
-				c.CiliumPools.Set(fixtures.Picking(test.picks, map[string]string{}, nil))
+			for _, pool := range test.picks {
+				c.CiliumPools.Set(fixtures.Picking(pool, map[string]string{}, nil))
 			}
 			pod := fixtures.Pod("web", "1", "n", test.ips...)
 			if test.value != "" {
@@ -231,16 +266,25 @@ func TestUnservedPods(t *testing.T) {
 				pod.Annotations = map[string]string{key: test.value}
 			}
 			c.Pods.Set(ReadPodWithRequest(pod), fixtures.Noon())
+			c.Agents.Set(ReadAgent(fixtures.AgentPod("a", "c", true)), fixtures.Noon())
+			c.Pods.SetNamespace(pod.Namespace, PoolRequestOf(&metav1.ObjectMeta{Annotations: test.namespace}))
 			if test.cn != nil {
 				test.cn(cn)
 			}
 			c.Ledger.UpsertCiliumNode(c.Mode.View(cn))
-			s := c.Snapshot("n", fixtures.Node(), fixtures.Noon())
-			if got := s.UnservedPods()[pod.Namespace+"/web"]; got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
+			s := c.Snapshot("n", node, fixtures.Noon())
+			if got := s.UnservedPods()[pod.Namespace+"/web"]; got.Says != test.want || got.UID != pod.UID && test.want != "" {
+				t.Errorf("the pod: %q (%s), want %q", got.Says, got.UID, test.want)
 			}
-			if len(s.Unserved) > 0 && s.Unserved[0].Requested != test.requested {
-				t.Errorf("the agent asks for %d", s.Unserved[0].Requested)
+			got := Unserved{}
+			if len(s.Unserved) > 0 {
+				got = s.Unserved[0]
+			}
+			if want := stdcmp.Or(test.node, test.want); got.Says != want || len(s.Unserved) > 1 {
+				t.Errorf("the node: %q, want %q", got.Says, want)
+			}
+			if got.Requested != test.requested || got.OfAgent != (test.settings["ipam-default-ip-pool"] == "mars" && test.node != "") {
+				t.Errorf("the agent asks for %d, for itself: %t", got.Requested, got.OfAgent)
 			}
 		})
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
@@ -17,21 +19,23 @@ import (
 // PodIPPool for it.
 type Unserved struct {
 	Family ipalloc.Family
-	// CiliumPool is the Cilium pool that pods ask for; "": the default one. The agent starts only
-	// with an address of that.
+	// CiliumPool is the Cilium pool that pods ask for; "": the default one.
 	CiliumPool string
+	// OfAgent: the agent needs it for itself.
+	OfAgent bool
 	// AtRestart: the agent runs without the family until it restarts.
 	AtRestart bool
-	// Pods are the pods that ask for it and have no address, sorted.
+	// Pods are the names of the pods that ask for it and have no address, sorted.
 	Pods []string
 	// Requested is the number of addresses the agent asks for.
 	Requested int
-	// Says describes it, for users.
+	// Says describes it, for users, and names one that asks for it.
 	Says string
-}
 
-// OfAgent reports whether the agent needs it for itself.
-func (u *Unserved) OfAgent() bool { return u.CiliumPool == "" }
+	// ofPods is Says for each of Pods, and uids are their UIDs.
+	ofPods []string
+	uids   []types.UID
+}
 
 // unserved returns the needs of the agent and the pods of a node that no PodIPPool serves. It
 // returns none for a node without any PodIPPool, and where the operator does not change it.
@@ -44,10 +48,11 @@ func (c *Cluster) unserved(s *Snapshot, served map[string][]*crd.Pool, now time.
 		if len(crd.ForFamily(served[""], f, "")) == 0 && c.agentWants(s, f) && !c.hasAny(s, f) {
 			out = append(out, c.unservedAgent(s, f, now))
 		}
-		asked := s.requested(f)
+		asked := c.requested(s, f)
 		for _, pool := range slices.Sorted(maps.Keys(asked)) {
 			if u := asked[pool]; len(crd.ForFamily(served[pool], f, pool)) == 0 && !containsFamily(s.CiliumNode.Of(pool).PodCIDRs, f) {
-				u.Family, u.CiliumPool, u.Says = f, pool, c.saysUnserved(s.Name, f, pool)
+				u.Family, u.CiliumPool = f, pool
+				c.describeUnserved(s, u)
 				out = append(out, *u)
 			}
 		}
@@ -82,7 +87,7 @@ func containsFamily(cidrs []netip.Prefix, f ipalloc.Family) bool {
 }
 
 func (c *Cluster) unservedAgent(s *Snapshot, f ipalloc.Family, now time.Time) Unserved {
-	u := Unserved{Family: f, AtRestart: s.CiliumNode.FamilyDisabled(f) && s.runsWithout(c.Agents, now)}
+	u := Unserved{Family: f, OfAgent: true, AtRestart: s.CiliumNode.FamilyDisabled(f) && s.runsWithout(c.Agents, now)}
 	of, runs := "", "its agent runs "+f.String()
 	if c.Defaults.CiliumPools {
 		of = " of Cilium's pool " + crd.DefaultCiliumPool
@@ -95,52 +100,94 @@ func (c *Cluster) unservedAgent(s *Snapshot, f ipalloc.Family, now time.Time) Un
 }
 
 // requested returns the requests of pods without an address, and of the agent, for Cilium pools
-// other than the default one, by pool, for a family that the agent runs.
-func (s *Snapshot) requested(f ipalloc.Family) map[string]*Unserved {
+// other than "default", by pool, for a family that the agent runs. It includes the pool that
+// Cilium's setting makes the default one of this node, once the agent asks for it.
+func (c *Cluster) requested(s *Snapshot, f ipalloc.Family) map[string]*Unserved {
 	view := s.CiliumNode
-	if view == nil || view.BlockAssignment == nil || !view.BlockAssignment.Reported() || !view.BlockAssignment.Uses(f) {
+	if view == nil || view.BlockAssignment == nil {
 		return nil
 	}
 	out := map[string]*Unserved{}
-	of := func(pool string) *Unserved {
+	runs, byDefault := view.BlockAssignment.Reported() && view.BlockAssignment.Uses(f), ""
+	for _, pool := range view.CiliumPools() {
+		if n := view.Of(pool).BlockAssignment.Requested[f]; pool != "" && n > 0 {
+			out[pool] = &Unserved{Requested: n, OfAgent: pool == c.Cilium.Get().Setting(s.Node.Labels, defaultPoolSetting)}
+			if out[pool].OfAgent {
+				runs, byDefault = true, pool
+			}
+		}
+	}
+	if !runs {
+		return nil
+	}
+	for _, p := range s.Pods {
+		if hasFamily(p.IPs, f) {
+			continue
+		}
+		pool := s.PoolRequests.Of(p.Name, f)
+		if pool == "" && byDefault != "" && c.Pods.poolSource(s.Name, p.Name, f, c.CiliumPools.Picking()).by == nobody {
+			pool = byDefault
+		}
+		if pool == "" {
+			continue
+		}
 		if out[pool] == nil {
 			out[pool] = &Unserved{}
 		}
-		return out[pool]
-	}
-	for _, p := range s.Pods {
-		if pool := s.PoolRequests.Of(p.Name, f); pool != "" && !hasFamily(p.IPs, f) {
-			of(pool).Pods = append(of(pool).Pods, p.Name)
-		}
-	}
-	for _, pool := range view.CiliumPools() {
-		if n := view.Of(pool).BlockAssignment.Requested[f]; pool != "" && n > 0 {
-			of(pool).Requested = n
-		}
+		out[pool].Pods = append(out[pool].Pods, p.Name)
 	}
 	return out
 }
 
-// saysUnserved says why a node has no address of a Cilium pool.
-func (c *Cluster) saysUnserved(node string, f ipalloc.Family, ciliumPool string) string {
-	if ciliumPool == noPool {
-		return fmt.Sprintf("agents give no %s address to a pod that several CiliumPodIPPools select, or that accepts only one that selects it (%s) where none does", f, requireAnnotation)
+// Cilium's settings that make agents ask for Cilium pools (pkg/option/config.go, v1.20.1).
+const (
+	defaultPoolSetting = "ipam-default-ip-pool"
+	reserveSetting     = "ipam-multi-pool-pre-allocation"
+)
+
+// describeUnserved says, for the node and each pod, why a node has no address of a Cilium pool, and
+// who asks for one.
+func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
+	why, picking := "", c.CiliumPools.Picking()
+	if u.CiliumPool != noPool {
+		why = c.whyUnserved(s.Name, u.Family, u.CiliumPool) + "; "
 	}
+	for _, pod := range u.Pods {
+		source := c.Pods.poolSource(s.Name, pod, u.Family, picking)
+		u.ofPods, u.uids = append(u.ofPods, why+source.says(pod, u.Family)), append(u.uids, source.uid)
+	}
+	reserves := "," + c.Cilium.Get().Setting(s.Node.Labels, reserveSetting)
+	switch {
+	case u.OfAgent:
+		u.Says = why + "Cilium's setting " + defaultPoolSetting + " makes it the node's default: the agent does not start without an address"
+	case len(u.Pods) > 0:
+		u.Says = u.ofPods[0]
+	case strings.Contains(reserves, ","+u.CiliumPool+"="):
+		u.Says = why + "Cilium's setting " + reserveSetting + " asks for it"
+	default:
+		u.Says = why + "its agent asks for it"
+	}
+}
+
+// whyUnserved says why a node has no address of a Cilium pool, and suggests a similar one.
+func (c *Cluster) whyUnserved(node string, f ipalloc.Family, ciliumPool string) string {
 	says := fmt.Sprintf("no PodIPPool gives %s of Cilium's pool %s to node %s", f, ciliumPool, node)
-	var elsewhere []string
-	serving := c.Pools.Serving(ciliumPool)
-	for _, p := range serving {
+	var elsewhere, others []string
+	for _, p := range c.Pools.Serving(ciliumPool) {
 		if _, has := p.Ranges(f); has && !p.Inactive {
 			elsewhere = append(elsewhere, p.Name)
 		}
+		others = append(others, p.Name)
 	}
+	slices.Sort(elsewhere)
+	slices.Sort(others)
 	switch {
 	case len(elsewhere) > 0:
-		slices.Sort(elsewhere)
-		return says + ", as those that have it do not select this node: " + strings.Join(elsewhere, ", ")
-	case len(serving) > 0:
-		return says
+		return says + ", as the PodIPPools that serve it do not select this node: " + suggest.Few(elsewhere)
+	case len(others) > 0:
+		return fmt.Sprintf("%s, as the PodIPPools that serve it have no %s: %s", says, f, suggest.Few(others))
 	}
+	says += ", as none has this ciliumPoolName"
 	names := c.Pools.CiliumPools()
 	slices.Sort(names)
 	if near := suggest.Similar(ciliumPool, slices.Compact(names)); len(near) > 0 {
@@ -149,16 +196,23 @@ func (c *Cluster) saysUnserved(node string, f ipalloc.Family, ciliumPool string)
 	return says
 }
 
-// UnservedPods returns the pods with requests that no PodIPPool serves, and a description of that
-// for users.
-func (s *Snapshot) UnservedPods() map[string]string {
-	out := map[string]string{}
-	for i := range s.Unserved {
-		for _, pod := range s.Unserved[i].Pods {
-			if out[pod] != "" {
-				out[pod] += "; "
+// UnservedPod is a pod with a request that no PodIPPool serves.
+type UnservedPod struct {
+	UID types.UID
+	// Says describes the request, for users.
+	Says string
+}
+
+// UnservedPods returns the pods, by name, with requests that no PodIPPool serves.
+func (s *Snapshot) UnservedPods() map[string]UnservedPod {
+	out := map[string]UnservedPod{}
+	for _, u := range s.Unserved {
+		for i, pod := range u.Pods {
+			says := u.ofPods[i]
+			if other := out[pod].Says; other != "" {
+				says = other + "; " + says
 			}
-			out[pod] += s.Unserved[i].Says
+			out[pod] = UnservedPod{u.uids[i], says}
 		}
 	}
 	return out

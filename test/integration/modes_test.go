@@ -11,6 +11,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -109,18 +110,35 @@ func TestLargeBlocks(t *testing.T) {
 	e.isAssigned("n2", 3)
 }
 
-// A pod asks for a Cilium pool with a wrong name: an event says so to it, and to its Node.
+// A pod asks for a Cilium pool with a wrong name, or by its node's default: an event says so to it,
+// and to its Node.
 func TestPodAsksForNoPool(t *testing.T) {
 	e := newBlueEnv(t)
 	pod := harness.BoundPod("n1", "web", nil)
 	pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
 	e.Create(pod)
-	const says = "no PodIPPool gives ipv4 of Cilium's pool bleu to node n1 (did you mean blue?)"
+	const says = "no PodIPPool gives ipv4 of Cilium's pool bleu to node n1, as none has this ciliumPoolName (did you mean blue?); the annotation of pod default/web asks for it"
 	e.eventSays("web", event.ReasonCiliumPoolNotServed, says)
 	e.eventSays("n1", event.ReasonPodAddressShortage, says)
 	e.shortage("n1", corev1.ConditionTrue)
 	e.pool("bleus", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName = "bleu" }, "10.3.0.0/24")
 	e.shortage("n1", corev1.ConditionFalse)
+
+	// A CiliumNodeConfig makes another pool the default one of a node.
+	mars := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "cilium.io/v2", "kind": "CiliumNodeConfig", "metadata": map[string]any{"namespace": "kube-system", "name": "mars"},
+		"spec": map[string]any{"nodeSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/hostname": "n2"}}, "defaults": map[string]any{"ipam-default-ip-pool": "mars"}},
+	}}
+	e.Create(mars)
+	t.Cleanup(func() { e.Must(e.Client.Delete(e.Ctx, mars)) })
+	e.bareNode("n2", map[string]string{"kubernetes.io/hostname": "n2"})
+	e.isAssigned("n2", 1)
+	e.AgentPod("n2")
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"mars","needed":{"ipv4-addrs":8}}]}}}}`))
+	e.Must(e.Client.Patch(e.Ctx, &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, patch))
+	e.Create(harness.BoundPod("n2", "plain", nil))
+	e.eventSays("plain", event.ReasonCiliumPoolNotServed, "pod default/plain names no pool, and Cilium's setting ipam-default-ip-pool makes this one the node's default")
+	e.eventSays("n2", event.ReasonPodAddressShortage, "no PodIPPool gives ipv4 of Cilium's pool mars to node n2, as none has this ciliumPoolName; Cilium's setting ipam-default-ip-pool")
 }
 
 // newBlueEnv returns an env in multi-pool mode with a PodIPPool for Cilium's pool blue, one

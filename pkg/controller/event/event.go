@@ -105,11 +105,13 @@ func (e *Recorder) Send(about runtime.Object, reason, action, note string) {
 }
 
 // SendOften sends an event about a block of a node, or a pod, except in a storm: blocks, and
-// conditions of Nodes, carry the same information.
-func (e *Recorder) SendOften(about, related runtime.Object, reason, note string) {
-	if e.often.TryAccept() {
+// conditions of Nodes, carry the same information. It reports whether it sent it.
+func (e *Recorder) SendOften(about, related runtime.Object, reason, note string) bool {
+	sent := e.often.TryAccept()
+	if sent {
 		e.SendWith(about, related, reason, Reconcile, note)
 	}
+	return sent
 }
 
 // SendWith sends an event with a related object. Within six minutes the recorder merges

@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
@@ -55,7 +54,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 		r.Reporter.reportAwaited(ctx, o)
 	}
 	unselected := !o.OtherIPAM && o.Awaits == "" && r.Unselected(o.Node)
-	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent() && !u.AtRestart }))
+	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent && !u.AtRestart }))
 	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
 		r.Awaiting.Forget(o.Name)
 		if o.Node == nil || !o.OtherIPAM {
@@ -76,8 +75,8 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	}
 	lack = withUnserved(lack, o.Unserved)
 	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Ledger, plans) })
-	err := r.Reporter.sendUnservedPods(ctx, o)
-	return errors.Join(err, r.setShortage(ctx, o, plans, lack))
+	r.Reporter.sendUnservedPods(o)
+	return r.setShortage(ctx, o, plans, lack)
 }
 
 // reportPlans reports the shortages and waits of the plans, and has the node woken once a pool has
@@ -244,11 +243,11 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 		u := &unserved[i]
 		switch {
 		case lack == nil:
-			lack = &shortage{unmet: !u.AtRestart, someOnly: !u.OfAgent(), reason: reasonNotServed, message: u.Says}
+			lack = &shortage{unmet: !u.AtRestart, someOnly: !u.OfAgent, reason: reasonNotServed, message: u.Says}
 			continue
 		case !lack.unmet && !u.AtRestart:
-			lack.unmet, lack.someOnly, lack.reason = true, !u.OfAgent(), reasonNotServed
-		case u.OfAgent():
+			lack.unmet, lack.someOnly, lack.reason = true, !u.OfAgent, reasonNotServed
+		case u.OfAgent:
 			lack.someOnly = false
 		}
 		lack.message += "; " + u.Says
@@ -256,26 +255,29 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 	return lack
 }
 
+// podsTold is the number of pods of a node that are told about one unserved Cilium pool. Those of a
+// workload have the same fault.
+const podsTold = 10
+
 // sendUnservedPods reports to pods, once each, that no PodIPPool serves the Cilium pool that they
-// ask for on their node.
-func (r *Reporter) sendUnservedPods(ctx context.Context, o *observation) error {
-	unserved, was := o.UnservedPods(), strings.Fields(r.Events.Last.Text(o.Name, topicUnserved))
-	names := slices.Sorted(maps.Keys(unserved))
-	isNew := func(name string) bool { return unserved[name] != "" && !slices.Contains(was, name) }
-	var pods []corev1.Pod
-	if slices.ContainsFunc(names, isNew) {
-		var err error
-		if pods, err = podsOf(ctx, r.Live, o.Name); err != nil { // the watch keeps no objects
-			return err
+// ask for on their node. A pod that the limit of events leaves out is told by a later reconcile.
+func (r *Reporter) sendUnservedPods(o *observation) {
+	pods, was := o.UnservedPods(), strings.Fields(r.Events.Last.Text(o.Name, topicUnserved))
+	var told []string
+	for _, u := range o.Unserved {
+		isNew := func(name string) bool { return !slices.Contains(was, string(pods[name].UID)) }
+		names := slices.DeleteFunc(slices.Clone(u.Pods), isNew)
+		names = append(names, slices.DeleteFunc(slices.Clone(u.Pods), func(name string) bool { return !isNew(name) })...)
+		for _, name := range names[:min(podsTold, len(names))] {
+			namespace, pod, _ := strings.Cut(name, "/")
+			about := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod, UID: pods[name].UID}}
+			if !isNew(name) || slices.Contains(told, string(about.UID)) ||
+				r.Events.SendOften(about, o.Node, event.ReasonCiliumPoolNotServed, pods[name].Says) {
+				told = append(told, string(about.UID))
+			}
 		}
 	}
-	r.Events.Last.Changed(o.Name, topicUnserved, strings.Join(names, " "))
-	for i := range pods {
-		if name := pods[i].Namespace + "/" + pods[i].Name; isNew(name) {
-			r.Events.SendOften(&pods[i], o.Node, event.ReasonCiliumPoolNotServed, unserved[name])
-		}
-	}
-	return nil
+	r.Events.Last.Changed(o.Name, topicUnserved, strings.Join(told, " "))
 }
 
 // cooldowns describes the full pools that could serve the node's shortage: the number of cooling

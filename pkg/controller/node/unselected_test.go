@@ -1,8 +1,10 @@
 package node
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -83,7 +85,7 @@ func TestPodWithoutPoolIsReported(t *testing.T) {
 	b.r.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
 	b.settle()
 	b.hasShortage(reasonNotServed)
-	if got, want := b.EventsOf(event.ReasonCiliumPoolNotServed), "Warning CiliumPoolNotServed no PodIPPool gives ipv4 of Cilium's pool bleu to node n (did you mean blue?)"; len(got) != 1 || got[0] != want {
+	if got, want := b.EventsOf(event.ReasonCiliumPoolNotServed), "Warning CiliumPoolNotServed no PodIPPool gives ipv4 of Cilium's pool bleu to node n, as none has this ciliumPoolName (did you mean blue?); the annotation of pod default/web asks for it"; len(got) != 1 || got[0] != want {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	if len(b.node().Spec.Taints) > 0 {
@@ -96,6 +98,40 @@ func TestPodWithoutPoolIsReported(t *testing.T) {
 	if got := b.EventsOf(event.ReasonCiliumPoolNotServed); len(got) > 0 {
 		t.Errorf("more events %q", got)
 	}
+}
+
+// Few of the pods with the same fault are told, and each pod once, also if the limit of events left
+// it out at first.
+func TestFewPodsWithoutPoolAreTold(t *testing.T) {
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"))
+	binds := func(name, uid, pool string) {
+		pod := fixtures.Pod(name, uid, "n")
+		pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": pool}
+		b.r.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
+	}
+	tells := func(when string, want int) {
+		t.Helper()
+		b.settle()
+		if got := b.EventsOf(event.ReasonCiliumPoolNotServed); len(got) != want {
+			t.Errorf("%s: %d events, want %d: %q", when, len(got), want, got)
+		}
+	}
+	for b.Events.SendOften(b.node(), nil, event.ReasonBlockClaimed, "") {
+	}
+	binds("w1", "1", "bleu")
+	tells("in a storm", 0)
+	b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
+	tells("after it", 1)
+	tells("again", 0)
+	for i := range 12 {
+		binds(fmt.Sprint("a", i), fmt.Sprint("a", i), "bleu")
+	}
+	tells("of many", podsTold-1)
+	binds("web", "other", "green")
+	tells("of another pool", 1)
+	b.r.Pods.Delete(state.ReadPod(fixtures.Pod("w1", "1", "n")).PodKey, fixtures.Noon())
+	binds("a", "new", "bleu")
+	tells("one for one that has gone", 1)
 }
 
 // A node with enough addresses has no shortage, even without a pool, and still gets no more.

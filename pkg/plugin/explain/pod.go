@@ -40,7 +40,7 @@ func Pod(s *cli.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod)
 	switch {
 	case pod.Spec.NodeName != "":
 		s.Line("It is bound to node %s: see kubectl cilium-pool explain %s.", pod.Spec.NodeName, pod.Spec.NodeName)
-		if says := c.Snapshot(pod.Spec.NodeName, c.Nodes[pod.Spec.NodeName], c.Now).UnservedPods()[pod.Namespace+"/"+pod.Name]; says != "" {
+		if says := c.Snapshot(pod.Spec.NodeName, c.Nodes[pod.Spec.NodeName], c.Now).UnservedPods()[pod.Namespace+"/"+pod.Name].Says; says != "" {
 			s.Line("It gets no address: %s.", says)
 		}
 	case pod.Spec.HostNetwork:
