@@ -174,7 +174,7 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	if l.current(name) != nil {
 		return false
 	}
-	maps.DeleteFunc(l.closed, func(_ netip.Prefix, b crd.Block) bool { return b.Node == name })
+	maps.DeleteFunc(l.closed, func(c closedOn, _ string) bool { return c.node == name })
 	changed = l.setForeign(name, nil)
 	delete(l.seen, name)
 	l.countUsed(name, l.byNode[name])

@@ -16,6 +16,17 @@ var ErrRefused = errors.New("the API server has refused every free block")
 // maxRefused bounds the number of refused CIDRs that the ledger remembers.
 const maxRefused = 256
 
+// closedOn is a CIDR that the agent of a node has closed.
+type closedOn struct {
+	cidr netip.Prefix
+	node string
+}
+
+// hasClosed reports whether the agent of a node, running in that container, has closed a CIDR.
+func (c *claims) hasClosed(cidr netip.Prefix, node, agent string) bool {
+	return agent != "" && c.closed[closedOn{cidr, node}] == agent
+}
+
 // claims are the claims of blocks, and the CIDRs they must not pick.
 type claims struct {
 	*core
@@ -31,9 +42,10 @@ type claims struct {
 	// block. unknownOf are the nodes of each claim.
 	unknown   map[string][]netip.Prefix
 	unknownOf map[netip.Prefix][]string
-	// closed are the last blocks of CIDRs that are free again and that an agent had closed:
-	// they would bring that node no address while this agent runs.
-	closed map[netip.Prefix]crd.Block
+	// closed are the agents, by their containers, that have closed a CIDR of a block that has
+	// left the node since: it would bring the node no address while this agent runs, whoever has
+	// had it in between.
+	closed map[closedOn]string
 	// refused are the CIDRs of blocks that the API server has refused to create.
 	refused map[netip.Prefix]bool
 }
@@ -118,12 +130,10 @@ func (c *claims) claimOpen(cut ipalloc.Cut, o ipalloc.Owner, agent string, near 
 	}()
 	for {
 		cidr, err := c.space.Claim(cut, o, near)
-		last, closed := c.closed[cidr]
-		closed = closed && last.Node == o.Node && last.Closed.Agent == agent
 		switch {
 		case errors.Is(err, ipalloc.ErrExhausted) && slices.ContainsFunc(skipped, func(p netip.Prefix) bool { return c.refused[p] }):
 			return cidr, ErrRefused
-		case err != nil || !closed && !c.refused[cidr]:
+		case err != nil || !c.hasClosed(cidr, o.Node, agent) && !c.refused[cidr]:
 			return cidr, err
 		}
 		skipped = append(skipped, cidr)

@@ -61,7 +61,7 @@ func NewLedger() *Ledger {
 			core: c, heldBlocks: blocks, pins: pinned,
 			underWay: map[string][]netip.Prefix{}, turnover: map[string]uint64{},
 			unknown: map[string][]netip.Prefix{}, unknownOf: map[netip.Prefix][]string{},
-			closed: map[netip.Prefix]crd.Block{}, refused: map[netip.Prefix]bool{},
+			closed: map[closedOn]string{}, refused: map[netip.Prefix]bool{},
 		},
 		ready: make(chan struct{}), inCache: map[types.UID]bool{}, gone: map[types.UID]bool{}, waiters: map[types.UID]chan struct{}{},
 	}
@@ -159,7 +159,6 @@ func (l *Ledger) set(b crd.Block) {
 			l.drop(held.Block)
 		}
 	}
-	delete(l.closed, b.CIDR)
 	delete(l.refused, b.CIDR)
 	isNew := l.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
@@ -179,7 +178,7 @@ func (l *Ledger) set(b crd.Block) {
 
 func (l *Ledger) drop(b crd.Block) {
 	if b.Closed.Agent != "" {
-		l.closed[b.CIDR] = b
+		l.closed[closedOn{b.CIDR, b.Node}] = b.Closed.Agent
 	}
 	l.unindex(b.CIDR)
 	delete(l.inCache, b.UID)

@@ -144,7 +144,15 @@ func TestLedgerClaim(t *testing.T) {
 			l.Remove(closed)
 			l.Upsert(fixtures.Block(cidr.String(), "p", "m", 2))
 			l.Remove(fixtures.Block(cidr.String(), "p", "m", 2))
-		}, node: "n", agent: "c", from: "p"},
+		}, node: "n", agent: "c", want: ipalloc.ErrExhausted},
+		"closed by both nodes that had it": {news: func(l *Ledger) {
+			another := closed
+			another.Node, another.UID, another.Closed.Agent = "m", "2", "d"
+			for _, b := range []crd.Block{closed, another} {
+				l.Upsert(b)
+				l.Remove(b)
+			}
+		}, node: "n", agent: "c", want: ipalloc.ErrExhausted},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -155,8 +155,8 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 	}
 	none := ipalloc.ErrExhausted
 	for _, cidr := range c.missingPins(o.Node) {
-		switch last := c.closed[cidr]; {
-		case ipalloc.FamilyOf(cidr.Addr()) != f, !pool.MayGive(cidr), last.Node == o.Node && last.Closed.Agent == agent && agent != "":
+		switch {
+		case ipalloc.FamilyOf(cidr.Addr()) != f, !pool.MayGive(cidr), c.hasClosed(cidr, o.Node, agent):
 		case c.refused[cidr]:
 			none = ErrRefused
 		default:
