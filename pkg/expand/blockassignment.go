@@ -41,11 +41,13 @@ type blockShare struct {
 	*input
 	*BlockAssignment
 	blocks *blocks
+	// freeSince is the next Memory.FreeSince.
+	freeSince map[string]time.Time
 }
 
 // newBlockShare sorts the assigned CIDRs under their blocks.
 func newBlockShare(in *input) *blockShare {
-	w := &blockShare{in, in.BlockAssignment, sortBlocks(in.Blocks)}
+	w := &blockShare{input: in, BlockAssignment: in.BlockAssignment, blocks: sortBlocks(in.Blocks)}
 	w.blocks.foreign, w.blocks.published = w.Foreign, w.Foreign
 	for _, b := range w.blocks.all {
 		b.wholeBlock = wholeBlock{
@@ -117,7 +119,7 @@ func (w *blockShare) countBlockAssignment() usage {
 		case fresh:
 			waiting++
 		case !slices.ContainsFunc(pod.IPs, u.ours) && !w.useless() && !u.OtherFamilyFull:
-			u.stuckPods++
+			u.stuck = append(u.stuck, pod)
 		}
 	}
 	u.waiting = u.admitted(waiting)
@@ -342,6 +344,6 @@ func (w *blockShare) reportStuckPods(p *planner) {
 	if p.closedFree > 0 || p.demand < p.plan.Capacity || !lacks {
 		return
 	}
-	p.plan.Demand += p.admitted(p.stuckPods)
+	p.plan.Demand += p.admitted(len(p.stuck))
 	p.plan.Shortage = max(0, p.plan.Demand-p.plan.Capacity-p.plan.Claim.Room)
 }

@@ -71,6 +71,7 @@ func decideBlocks(in *input) (Plan, Memory) {
 	w.blocks.classify(&use)
 	use = w.closeBlocks(use)
 	p := newPlanner(use, w.blocks, w.needs(&use))
+	p.memory.FreeSince = w.freeSince
 
 	w.assignBlocks(p)
 	covered := p.deficit() <= 0

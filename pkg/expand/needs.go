@@ -47,8 +47,8 @@ type usage struct {
 	// demand counts the addresses that the node needs now: own of them for the agent
 	// itself, waiting of them for bound pods that have none.
 	demand, own, waiting int
-	// stuckPods counts the bound pods that have been without an address for long.
-	stuckPods int
+	// stuck are the bound pods that have been without an address for long.
+	stuck []Pod
 	// pendingPods are the pods with addresses that should become known within pendingFor; after
 	// that they count as stuck.
 	pendingPods []string

@@ -47,7 +47,8 @@ func (u *usage) steadyAgent() string {
 // closeBlocks finds the blocks with free addresses that no pod gets. The agent counts on these all
 // the same: it requests too little, and would return their replacement. So pods that do not fit
 // into the other blocks raise the target, and they alone; also pods that have waited for long, as
-// they may wait for just that, unless they lack an address of the other family.
+// they may wait for just that, unless they lack an address of the other family or hang for another
+// reason.
 func (w *blockShare) closeBlocks(u usage) usage {
 	for _, b := range w.blocks.all {
 		b.closed = b.Parked || w.hasClosed(b.Block) && !w.hasNewer(b)
@@ -56,11 +57,36 @@ func (w *blockShare) closeBlocks(u usage) usage {
 		}
 	}
 	if w.blocks.closedFree > 0 {
-		stuck := u.admitted(u.stuckPods)
+		stuck := u.admitted(len(u.stuck) - w.hanging(&u))
 		u.waiting += stuck
 		u.demand += stuck
 	}
 	return u
+}
+
+// hanging counts the stuck pods that hang for another reason than addresses: one was free beside
+// the closed blocks, several attempts of the kubelet ago. The agent returns a block claimed for
+// such a pod, and the node would claim another one, over and over.
+func (w *blockShare) hanging(u *usage) int {
+	free, hang := w.Foreign, 0
+	for _, b := range w.blocks.all {
+		if b.Listed && !b.closed {
+			free += b.allocatable - b.users
+		}
+	}
+	for _, pod := range u.stuck {
+		since, known := w.old.FreeSince[pod.Name]
+		switch known = known && !since.Before(pod.Seen); {
+		case !known && free <= 0:
+			continue
+		case !known:
+			since = w.now
+		case !w.now.Before(since.Add(givesBackWithin)):
+			hang++
+		}
+		remember(&w.freeSince, pod.Name, since)
+	}
+	return hang
 }
 
 // HasFree reports whether an agent that is assigned whole blocks has an address for a new pod: an
@@ -167,14 +193,15 @@ func (c closing) mayPark(b *block) bool {
 }
 
 // parks reports whether to park such a block: one not closed, or one that has become empty, as its
-// agent would keep it for its reserve. Pods must find an address elsewhere.
+// agent would keep it for its reserve. Pods must find an address elsewhere. A block with the
+// agent's own addresses cannot leave, so no second run of the agent has to close it.
 func (c closing) parks(b *block) bool {
 	switch {
 	case !c.Replaceable && c.freeBeside(b) <= 0:
 		c.requeueLater()
 		return false
 	case b.users > 0:
-		return !b.closed
+		return !b.closed && (b.own == 0 || b.Closed.Agent == "")
 	case c.waiting > 0: // they may have an address of it already
 		c.requeueLater()
 		return false

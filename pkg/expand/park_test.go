@@ -59,6 +59,18 @@ func TestDecideParks(t *testing.T) {
 			state: node(parking(), pod("a/a", "10.0.0.9"), pod("a/b", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5"), came("a/new", noon), unreplaceable),
 			want:  []string{"needs 3 of 8", "10.0.0.8/30 waits for Pods a/a", "again in 1m0s"},
 		},
+		"one with the agent's own address": {
+			state: node(parking(), usedBy("10.0.0.9", "router")),
+			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for AgentAddress router"},
+		},
+		"not again once the agent has restarted": {
+			state: node(parking(closed("b", time.Hour)), usedBy("10.0.0.9", "router"), pod("a/a", "10.0.0.10")),
+			want:  []string{"needs 2 of 8", "10.0.0.8/30 waits for AgentAddress router"},
+		},
+		"again without such an address": {
+			state: node(parking(closed("b", time.Hour)), pod("a/a", "10.0.0.9")),
+			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+		},
 		"what the agent went on allocating from": {
 			state: node(parking(closed("c", time.Minute)), born("a/a", "10.0.0.9", 59*time.Second)),
 			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
@@ -119,7 +131,13 @@ func TestDecideUnparks(t *testing.T) {
 // The free addresses of a closed block serve no pod. The agent counts on them, so only pods
 // that do not fit elsewhere cause another claim.
 func TestDecideBesideClosed(t *testing.T) {
-	const full, fills = "10.0.0.0/29", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"
+	foundFree := func(ago time.Duration) Memory {
+		m := emptySince(goes, 0)
+		m.FreeSince = map[string]time.Time{"a/new": noon.Add(-ago)}
+		return m
+	}
+	first, tries, hangs, none := foundFree(0), foundFree(time.Minute), foundFree(5*time.Minute), emptySince(goes, 0)
+	const full, more, fills = "10.0.0.0/29", "10.0.0.16/30", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"
 	inService := func(edits ...func(*Block)) func(*State) {
 		return func(s *State) {
 			lone(full)(s)
@@ -135,6 +153,22 @@ func TestDecideBesideClosed(t *testing.T) {
 		"however long it has waited": {
 			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour))),
 			want:  []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
+		},
+		"not if it hangs for another reason": {
+			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour))), memory: hangs, remember: &hangs,
+			want: []string{"needs 6 of 6"},
+		},
+		"not after the first attempts of the kubelet": {
+			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour))), memory: tries, remember: &tries,
+			want: []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
+		},
+		"a later pod of its name does not": {
+			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-2*time.Minute))), memory: hangs, remember: &none,
+			want: []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
+		},
+		"an address is free for it": {
+			state: node(inService(closed("c", time.Minute)), lone(more), listing(2, full, goes, more), came("a/new", noon.Add(-time.Hour))), remember: &first,
+			want: []string{"needs 7 of 8"},
 		},
 		"nor what the agent requests for it": {
 			state: node(inService(closed("c", time.Minute)), otherFamilyFull, func(s *State) { s.BlockAssignment.Requested = 16 }),

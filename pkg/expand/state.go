@@ -218,6 +218,9 @@ type Memory struct {
 	Parked map[netip.Prefix]Parking
 	// EmptySince is since when no use of a Listed block has been known.
 	EmptySince map[netip.Prefix]time.Time
+	// FreeSince is since when a free address beside a closed block has been seen for each pod
+	// that has been without one for long.
+	FreeSince map[string]time.Time
 }
 
 // Uses reports whether a source says that an address of a CIDR is in use, or a person assigned one
