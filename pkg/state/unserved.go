@@ -100,24 +100,13 @@ func (c *Cluster) unservedAgent(s *Snapshot, f ipalloc.Family, now time.Time) Un
 }
 
 // requested returns the requests of pods without an address, and of the agent, for Cilium pools
-// other than "default", by pool, for a family that the agent runs. It includes the pool that
-// Cilium's setting makes the default one of this node, once the agent asks for it.
+// other than "default", by pool, for a family that the agent runs.
 func (c *Cluster) requested(s *Snapshot, f ipalloc.Family) map[string]*Unserved {
-	view := s.CiliumNode
-	if view == nil || view.BlockAssignment == nil {
+	if s.CiliumNode == nil || s.CiliumNode.BlockAssignment == nil {
 		return nil
 	}
-	out := map[string]*Unserved{}
-	runs, byDefault := view.BlockAssignment.Reported() && view.BlockAssignment.Uses(f), ""
-	for _, pool := range view.CiliumPools() {
-		if n := view.Of(pool).BlockAssignment.Requested[f]; pool != "" && n > 0 {
-			out[pool] = &Unserved{Requested: n, OfAgent: pool == c.Cilium.Get().Setting(s.Node.Labels, defaultPoolSetting)}
-			if out[pool].OfAgent {
-				runs, byDefault = true, pool
-			}
-		}
-	}
-	if !runs {
+	out, byDefault := c.requestedByAgent(s, f)
+	if w := s.CiliumNode.BlockAssignment; byDefault == "" && (!w.Reported() || !w.Uses(f)) {
 		return nil
 	}
 	for _, p := range s.Pods {
@@ -137,6 +126,23 @@ func (c *Cluster) requested(s *Snapshot, f ipalloc.Family) map[string]*Unserved 
 		out[pool].Pods = append(out[pool].Pods, p.Name)
 	}
 	return out
+}
+
+// requestedByAgent returns the requests of the agent of a node, and the pool among them that
+// Cilium's setting makes the default one of the node instead of "default"; "": none.
+func (c *Cluster) requestedByAgent(s *Snapshot, f ipalloc.Family) (out map[string]*Unserved, byDefault string) {
+	out = map[string]*Unserved{}
+	for _, pool := range s.CiliumNode.CiliumPools() {
+		n := s.CiliumNode.Of(pool).BlockAssignment.Requested[f]
+		if pool == "" || n == 0 {
+			continue
+		}
+		out[pool] = &Unserved{Requested: n, OfAgent: pool == c.Cilium.Get().Setting(s.Node.Labels, defaultPoolSetting)}
+		if out[pool].OfAgent {
+			byDefault = pool
+		}
+	}
+	return out, byDefault
 }
 
 // Cilium's settings that make agents ask for Cilium pools (pkg/option/config.go, v1.20.1).
