@@ -124,7 +124,7 @@ type BlockClosed struct {
 
 // BlockPhase is where a block is between its claim and its end.
 //
-// +kubebuilder:validation:Enum=InService;Draining;CoolingDown
+// +kubebuilder:validation:MaxLength=64
 type BlockPhase string
 
 // Phases of a block.

@@ -59,7 +59,7 @@ type PodIPPinSpec struct {
 // PodIPPinStatus is the state of a pin, as the operator observes it.
 type PodIPPinStatus struct {
 	// conditions: Ready is True, with reason Held, while the node holds the block in service. While
-	// it is False, the reason is WaitsForNode, Draining or HeldByNode, or a fault of the pin or of
+	// it is False, the reason is WaitsForNode, NotClaimed, Draining or HeldByNode, or a fault of the pin or of
 	// its pool: NotInPool, NotABlock, NotAllocated or PoolDoesNotSelect. More may come.
 	// +listType=map
 	// +listMapKey=type
@@ -74,8 +74,10 @@ const PinReady = "Ready"
 const (
 	// PinHeld: the node holds the block in service.
 	PinHeld = "Held"
-	// PinWaitsForNode: the Node does not exist yet, or it has yet to claim the block.
+	// PinWaitsForNode: the Node does not exist yet.
 	PinWaitsForNode = "WaitsForNode"
+	// PinNotClaimed: the Node has yet to claim the block.
+	PinNotClaimed = "NotClaimed"
 	// PinDraining: the node returns the block.
 	PinDraining = "Draining"
 	// PinHeldByNode: another node holds addresses of the block.

@@ -37,7 +37,8 @@ type PodIPPoolStatus struct {
 	// pool that selects them), Overlapping (part of it belongs to another pool), ReservedBlocksHeld
 	// (nodes hold blocks that overlap a reserved range), CoversClusterAddresses (the pool covers
 	// addresses of nodes or Services), Masqueraded (Cilium masquerades connections to its pods),
-	// Exhausted (no free block is left), MaintenanceWindowOpen (a window is open; only if the
+	// Exhausted (no free block is left), CiliumPodIPPoolReady (agents of multi-pool mode find a pool that fits),
+	// FamiliesServed (agents run its families), MaintenanceWindowOpen (a window is open; only if the
 	// pool has windows).
 	// +listType=map
 	// +listMapKey=type
@@ -61,7 +62,7 @@ type EffectivePolicy struct {
 }
 
 // FamilyStatus counts blocks and addresses of one family. Counts stop at
-// 9223372036854775807.
+// 9007199254740991.
 type FamilyStatus struct {
 	// blocks by state.
 	Blocks StateCounts `json:"blocks"`

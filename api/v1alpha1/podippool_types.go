@@ -59,8 +59,8 @@ type PodIPPoolList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.expand) || !has(self.expand.thresholdPercent) || !has(self.reclaim) || !has(self.reclaim.thresholdPercent) || self.reclaim.thresholdPercent < self.expand.thresholdPercent",fieldPath=".reclaim.thresholdPercent",message="reclaim.thresholdPercent must be below expand.thresholdPercent, or a node would give back what it has just got: lower the one or raise the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, !isCIDR(r.cidr) || (has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))))",fieldPath=".reserved",message="each reserved CIDR must lie inside one CIDR of the pool: remove the others, and split one that spans several",messageExpression="'%s does not lie inside one CIDR of the pool: remove it from reserved, or split it if it spans several'.format([self.reserved.filter(r, isCIDR(r.cidr) && !((has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr)))))[0].cidr])"
 type PodIPPoolSpec struct {
-	// nodeSelector picks the nodes this pool serves, by their labels. Empty or
-	// absent: all nodes.
+	// nodeSelector picks the nodes this pool serves, by their labels. Empty or absent: all nodes, as a
+	// cluster with one pool needs none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !(e.operator in ['In', 'NotIn']) || (has(e.values) && e.values.size() > 0))",fieldPath=".matchExpressions",message="operators In and NotIn need values: list at least one, or use Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !(e.operator in ['Exists', 'DoesNotExist']) || !has(e.values) || e.values.size() == 0)",fieldPath=".matchExpressions",message="operators Exists and DoesNotExist take no values: remove them, or use In or NotIn"
@@ -80,7 +80,7 @@ type PodIPPoolSpec struct {
 
 	// ciliumPoolName is the pool of Cilium's, in multi-pool mode, for this pool's addresses: pods
 	// ask for it by ipam.cilium.io/ip-pool and the like on pod or namespace, or a CiliumPodIPPool
-	// of that name selects them. Empty: the pool "default", of all pods that ask for no other. In
+	// of that name selects them. Absent: the pool "default", of all pods that ask for no other. In
 	// other modes a pool that names one serves no node. It cannot be changed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -152,7 +152,7 @@ type PodIPPoolSpec struct {
 // +kubebuilder:validation:XValidation:rule="self.cidrs.all(c, !isCIDR(c.cidr) || cidr(c.cidr).prefixLength() <= self.blockSize)",fieldPath=".cidrs",message="each CIDR must hold at least one block: widen those whose prefix length is above blockSize",messageExpression="'%s is smaller than one block of blockSize %d: widen or remove it'.format([self.cidrs.filter(c, isCIDR(c.cidr) && cidr(c.cidr).prefixLength() > self.blockSize)[0].cidr, self.blockSize])"
 // +kubebuilder:validation:XValidation:rule="self.cidrs.all(a, !isCIDR(a.cidr) || self.cidrs.all(b, a.cidr == b.cidr || !isCIDR(b.cidr) || !cidr(a.cidr).containsCIDR(b.cidr)))",fieldPath=".cidrs",message="the CIDRs of a pool must not overlap: keep the wider one",messageExpression="'%s contains another CIDR of this pool: remove the smaller one'.format([self.cidrs.filter(a, isCIDR(a.cidr) && self.cidrs.exists(b, a.cidr != b.cidr && isCIDR(b.cidr) && cidr(a.cidr).containsCIDR(b.cidr)))[0].cidr])"
 type IPv4Ranges struct {
-	// cidrs are the ranges, in any number and place; add to them at any time.
+	// cidrs are the ranges, up to 128 in any place; add to them at any time.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self.cidr) || cidr(self.cidr).ip().family() == 4",fieldPath=".cidr",message="ipv4.cidrs takes IPv4 CIDRs only: move this one to ipv6.cidrs"
@@ -177,7 +177,7 @@ type IPv4Ranges struct {
 // +kubebuilder:validation:XValidation:rule="self.cidrs.all(c, !isCIDR(c.cidr) || cidr(c.cidr).prefixLength() <= self.blockSize)",fieldPath=".cidrs",message="each CIDR must hold at least one block: widen those whose prefix length is above blockSize",messageExpression="'%s is smaller than one block of blockSize %d: widen or remove it'.format([self.cidrs.filter(c, isCIDR(c.cidr) && cidr(c.cidr).prefixLength() > self.blockSize)[0].cidr, self.blockSize])"
 // +kubebuilder:validation:XValidation:rule="self.cidrs.all(a, !isCIDR(a.cidr) || self.cidrs.all(b, a.cidr == b.cidr || !isCIDR(b.cidr) || !cidr(a.cidr).containsCIDR(b.cidr)))",fieldPath=".cidrs",message="the CIDRs of a pool must not overlap: keep the wider one",messageExpression="'%s contains another CIDR of this pool: remove the smaller one'.format([self.cidrs.filter(a, isCIDR(a.cidr) && self.cidrs.exists(b, a.cidr != b.cidr && isCIDR(b.cidr) && cidr(a.cidr).containsCIDR(b.cidr)))[0].cidr])"
 type IPv6Ranges struct {
-	// cidrs are the ranges, in any number and place; add to them at any time.
+	// cidrs are the ranges, up to 128 in any place; add to them at any time.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self.cidr) || cidr(self.cidr).ip().family() == 6",fieldPath=".cidr",message="ipv6.cidrs takes IPv6 CIDRs only: move this one to ipv4.cidrs"

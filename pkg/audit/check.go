@@ -21,7 +21,7 @@ func Check(s *Snapshot, set Settings) []Finding {
 	for i := range s.Pins {
 		pin := &s.Pins[i]
 		ready := meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
-		waits := ready == nil || ready.Reason == v1alpha1.PinWaitsForNode || ready.Reason == v1alpha1.PinDraining
+		waits := ready == nil || ready.Reason == v1alpha1.PinWaitsForNode || ready.Reason == v1alpha1.PinNotClaimed || ready.Reason == v1alpha1.PinDraining
 		if !waits && ready.Status == metav1.ConditionFalse {
 			found.add(PinNotReady, Finding{Object: Object{Kind: "PodIPPin", Name: pin.Name}}, "%s: %s", ready.Reason, ready.Message)
 		}

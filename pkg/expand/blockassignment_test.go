@@ -12,7 +12,7 @@ func listing(requested int, cidrs ...string) func(*State) {
 	return func(s *State) {
 		s.BlockAssignment = &BlockAssignment{Reported: requested >= 0, Requested: max(0, requested)}
 		for i := range s.Blocks {
-			s.Blocks[i].Size, s.Blocks[i].Usable = len(s.Blocks[i].Usable), nil
+			s.Blocks[i].Size, s.Blocks[i].Usable = s.Blocks[i].Count(), nil
 		}
 		for _, cidr := range cidrs {
 			c, foreign := netip.MustParsePrefix(cidr), true

@@ -7,14 +7,16 @@ import (
 )
 
 // Validate returns every fault of p, joined. Each error names the field, its value and valid ones.
-// Decide needs a valid Policy.
+// Decide needs a valid Policy. The bounds are those of a pool's spec, so that its status can show any
+// policy.
 func (p Policy) Validate() error {
 	errs := []error{
 		between("ExpandPercent", p.ExpandPercent, 1, 100),
-		atLeast("MinFree", p.MinFree, 0),
-		atLeast("MaxBlocks", p.MaxBlocks, 1),
+		between("MinFree", p.MinFree, 0, 4096),
+		between("MaxBlocks", p.MaxBlocks, 1, 1024),
 		between("MaxAddresses", p.MaxAddresses, 1, MostAddresses),
-		atLeast("IdleFor", p.IdleFor, 0),
+		between("IdleFor", p.IdleFor, 0, 7*24*time.Hour),
+		between("ReclaimPercent", p.ReclaimPercent, 0, 99),
 		between("PressurePercent", p.PressurePercent, 0, 100),
 		atLeast("AckHold", p.AckHold, 0),
 	}
@@ -31,18 +33,15 @@ func (p Policy) Validate() error {
 }
 
 func (p Policy) validateReclaim() error {
-	if err := between("ReclaimPercent", p.ReclaimPercent, 0, 99); err != nil {
-		return err
-	}
 	if p.ReclaimPercent >= p.ExpandPercent {
 		return fmt.Errorf("ReclaimPercent is %d, not below ExpandPercent (%d): lower the one or raise the other, or a node would grow and shrink in turn", p.ReclaimPercent, p.ExpandPercent)
 	}
 	return nil
 }
 
-func between(field string, value, low, high int) error {
+func between[T int | time.Duration](field string, value, low, high T) error {
 	if value < low || value > high {
-		return fmt.Errorf("%s is %d: set it to %d to %d", field, value, low, high)
+		return fmt.Errorf("%s is %v: set it to %v to %v", field, value, low, high)
 	}
 	return nil
 }

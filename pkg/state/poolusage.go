@@ -139,10 +139,11 @@ func familyUsageOf(pool *crd.Pool, f ipalloc.Family, held v1alpha1.FamilyStatus,
 }
 
 func addFree(s *v1alpha1.StateCounts, n int64) {
-	s.Free, s.Assignable = n, saturate(uint64(s.Held)+uint64(n))
+	s.Free, s.Assignable = saturate(uint64(n)), saturate(uint64(s.Held)+uint64(n))
 }
 
-func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+// saturate keeps a count within what a JSON number holds exactly.
+func saturate(n uint64) int64 { return int64(min(n, 1<<53-1)) }
 
 // agentOwn is how many addresses an agent uses itself: router and health endpoint.
 const agentOwn = 2

@@ -106,7 +106,7 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 	case !pool.Selector.Matches(labels.Set(node.Labels)):
 		return no(v1alpha1.PinNotSelected, "spec.nodeSelector of PodIPPool %s does not match the labels of Node %s", pool.Name, pin.Node)
 	}
-	return no(v1alpha1.PinWaitsForNode, "node %s has not claimed it yet", pin.Node)
+	return no(v1alpha1.PinNotClaimed, "node %s has not claimed it yet", pin.Node)
 }
 
 // poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it prefers one that

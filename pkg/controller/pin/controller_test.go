@@ -33,7 +33,7 @@ func TestPinReady(t *testing.T) {
 		"held":      {objects: []client.Object{pin, node, pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)}, want: "True Held: node n holds the block"},
 		"draining":  {objects: []client.Object{pin, node, pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.Draining)}, want: "False Draining: node n returns the block: kubectl describe podipblock 10.0.0.4-30"},
 		"no node":   {objects: []client.Object{pin, pool}, want: "False WaitsForNode: there is no Node n yet: the block is kept for it"},
-		"unclaimed": {objects: []client.Object{pin, node, pool}, want: "False WaitsForNode: node n has not claimed it yet"},
+		"unclaimed": {objects: []client.Object{pin, node, pool}, want: "False NotClaimed: node n has not claimed it yet"},
 		"held by another node": {
 			objects: []client.Object{fixtures.Pin("10.0.0.4/30", "m"), pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)},
 			want:    "False HeldByNode: node n holds it; to move it: kubectl cilium-pool drain 10.0.0.4-30",

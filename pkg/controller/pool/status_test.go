@@ -3,7 +3,6 @@ package pool
 import (
 	"encoding/json"
 	"errors"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -156,8 +155,8 @@ func TestPoolCounts(t *testing.T) {
 					Blocks: v1alpha1.StateCounts{Assignable: 4, Free: 4}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 8, Free: 8}),
 				},
 				IPv6: &v1alpha1.FamilyStatus{
-					Blocks:    v1alpha1.StateCounts{Assignable: math.MaxInt64, Free: math.MaxInt64},
-					Addresses: addresses(v1alpha1.StateCounts{Assignable: math.MaxInt64, Free: math.MaxInt64}),
+					Blocks:    v1alpha1.StateCounts{Assignable: 1<<53-1, Free: 1<<53-1},
+					Addresses: addresses(v1alpha1.StateCounts{Assignable: 1<<53-1, Free: 1<<53-1}),
 				}},
 		},
 	}
@@ -173,7 +172,7 @@ func TestPoolCounts(t *testing.T) {
 					continue
 				}
 				for _, n := range []v1alpha1.StateCounts{f.Blocks, f.Addresses.StateCounts} {
-					if n.Held != n.InService+n.Draining+n.CoolingDown || uint64(n.Assignable) != min(uint64(n.Held)+uint64(n.Free), math.MaxInt64) {
+					if n.Held != n.InService+n.Draining+n.CoolingDown || uint64(n.Assignable) != min(uint64(n.Held)+uint64(n.Free), 1<<53-1) {
 						t.Errorf("the counts do not add up: %+v", n)
 					}
 				}

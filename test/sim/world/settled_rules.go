@@ -73,7 +73,7 @@ func (r *settledRules) checkPins(when string) {
 		switch {
 		case ready == nil || (ready.Status == metav1.ConditionTrue) != held:
 			r.violate(9, "%s: pin %s of node %s says %+v, and is held: %t", when, pin.Name, pin.Spec.NodeName, ready, held)
-		case ready.Reason == v1alpha1.PinWaitsForNode && r.mayClaimPins(pin.Spec.NodeName):
+		case ready.Reason == v1alpha1.PinNotClaimed && r.mayClaimPins(pin.Spec.NodeName):
 			r.violate(9, "%s: node %s has not claimed its pin %s", when, pin.Spec.NodeName, pin.Name)
 		}
 	}
