@@ -201,7 +201,7 @@ func (c closing) parks(b *block) bool {
 		c.requeueLater()
 		return false
 	case b.users > 0:
-		return !b.closed && (b.own == 0 || b.Closed.Agent == "")
+		return !b.closed && (b.own == 0 || b.Closed.Agent == "" || b.Closed.Agent == c.Agent)
 	case c.waiting > 0: // they may have an address of it already
 		c.requeueLater()
 		return false

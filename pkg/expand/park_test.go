@@ -67,6 +67,10 @@ func TestDecideParks(t *testing.T) {
 			state: node(parking(closed("b", time.Hour)), usedBy("10.0.0.9", "router"), pod("a/a", "10.0.0.10")),
 			want:  []string{"needs 2 of 8", "10.0.0.8/30 waits for AgentAddress router"},
 		},
+		"again if that run went on allocating": {
+			state: node(parking(closed("c", time.Minute)), usedBy("10.0.0.9", "router"), born("a/a", "10.0.0.10", 59*time.Second)),
+			want:  []string{"needs 2 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for AgentAddress router"},
+		},
 		"again without such an address": {
 			state: node(parking(closed("b", time.Hour)), pod("a/a", "10.0.0.9")),
 			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -196,6 +197,8 @@ func (r *settledRules) checkParkedRest(when string, m *machine, cn *ciliumv2.Cil
 		case r.space.freeBlocks(m.name, l.CIDR.Addr().Is4(), l.Pool) <= r.closedTo(m, ipalloc.FamilyOf(l.CIDR.Addr())): // no block could take its place
 		case !m.whole.Uses(l.CIDR):
 			r.violate(9, "%s: block %s of node %s drains, is empty, and is still listed", when, b.Name, m.name)
+		case b.Status.Closed != nil && b.Status.Closed.Container != m.kubelet.container() && slices.ContainsFunc(ciliumnode.MultiPool.View(cn).Own, l.CIDR.Contains):
+			// An earlier run closed it, and it cannot leave.
 		case !slices.Contains(m.whole.Closed(), l.CIDR) && (b.Status.Closed == nil || r.hasNewer(m, l.CIDR, b.Status.Closed.Since.Time)):
 			r.violate(9, "%s: block %s of node %s drains, and its agent gives addresses of it to new pods", when, b.Name, m.name)
 		}

@@ -115,9 +115,6 @@ func (qu *quiescence) rest(when string) bool {
 	if len(qu.Violations) > 0 {
 		return false
 	}
-	if qu.cfg.Settings.ParkBlocks {
-		qu.replaceLost() // pods that hang bring blocks that agents return, without end (docs/contributing/architecture.md)
-	}
 	limit := qu.restWithin()
 	rests := qu.Quiesce(limit)
 	if !rests && len(qu.Violations) == 0 && qu.dropRefused() {
