@@ -197,12 +197,25 @@ func (r *settledRules) checkParkedRest(when string, m *machine, cn *ciliumv2.Cil
 		case r.space.freeBlocks(m.name, l.CIDR.Addr().Is4(), l.Pool) <= r.closedTo(m, ipalloc.FamilyOf(l.CIDR.Addr())): // no block could take its place
 		case !m.whole.Uses(l.CIDR):
 			r.violate(9, "%s: block %s of node %s drains, is empty, and is still listed", when, b.Name, m.name)
-		case b.Status.Closed != nil && b.Status.Closed.Container != m.kubelet.container() && slices.ContainsFunc(ciliumnode.MultiPool.View(cn).Own, l.CIDR.Contains):
-			// An earlier run closed it, and it cannot leave.
-		case !slices.Contains(m.whole.Closed(), l.CIDR) && (b.Status.Closed == nil || r.hasNewer(m, l.CIDR, b.Status.Closed.Since.Time)):
+		case r.goesOn(m, cn, b, l.CIDR):
 			r.violate(9, "%s: block %s of node %s drains, and its agent gives addresses of it to new pods", when, b.Name, m.name)
 		}
 	}
+}
+
+// goesOn reports whether an agent goes on allocating from a draining block. A block with its own
+// addresses cannot leave, so only one run of the agent closes it.
+func (r *settledRules) goesOn(m *machine, cn *ciliumv2.CiliumNode, b *v1alpha1.PodIPBlock, cidr netip.Prefix) bool {
+	closed, own := b.Status.Closed, ciliumnode.MultiPool.View(cn).Own
+	switch {
+	case slices.Contains(m.whole.Closed(), cidr):
+		return false
+	case closed == nil:
+		return true
+	case closed.Container != m.kubelet.container() && slices.ContainsFunc(own, cidr.Contains):
+		return false
+	}
+	return r.hasNewer(m, cidr, closed.Since.Time)
 }
 
 // lacksAddresses reports whether a pod of the machine has no address.
