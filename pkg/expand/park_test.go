@@ -171,7 +171,9 @@ func TestDecideBesideClosed(t *testing.T) {
 			want: []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
 		},
 		"an address is free for it": {
-			state: node(inService(closed("c", time.Minute)), lone(more), listing(2, full, goes, more), came("a/new", noon.Add(-time.Hour))), remember: &first,
+			state: node(lone(more), inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour)), func(s *State) {
+				s.Blocks[0].Listed, s.BlockAssignment.Assigned = true, append(s.BlockAssignment.Assigned, s.Blocks[0].CIDR)
+			}), remember: &first,
 			want: []string{"needs 7 of 8"},
 		},
 		"nor what the agent requests for it": {
