@@ -40,7 +40,8 @@ type Block struct {
 	WaitNote string
 	// Conflict: it overlaps an older block.
 	Conflict bool
-	// Published: its status says that its node has its addresses.
+	// Published: its status says, of its present generation, that its node has its addresses:
+	// kubectl wait heeds no older one.
 	Published bool
 
 	Created  time.Time
@@ -66,7 +67,6 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		Node:            obj.Spec.NodeName,
 		NodeUID:         types.UID(obj.Spec.NodeUID),
 		Conflict:        meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockConflict),
-		Published:       meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockPublished),
 		Created:         obj.CreationTimestamp.Time,
 		Deleting:        obj.DeletionTimestamp != nil,
 		Drain:           obj.Spec.Drain,
@@ -74,6 +74,9 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		AdoptedFrom:     obj.Labels[v1alpha1.AdoptedLabel],
 	}
 	b.readPhase(&obj.Status)
+	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockPublished); c != nil {
+		b.Published = c.Status == metav1.ConditionTrue && c.ObservedGeneration >= obj.Generation
+	}
 	if c := obj.Status.Closed; c != nil {
 		b.Closed = expand.Closed{Agent: c.Container, Since: c.Since.Time}
 	}

@@ -3,7 +3,6 @@ package block
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -62,9 +61,7 @@ func (p *Publisher) differs(ctx context.Context, req reconcile.Request) (*v1alph
 	}
 	b, err := crd.BlockFrom(obj)
 	published := p.Ledger.CiliumNode(b.Node).HasBlock(b.CIDR)
-	c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockPublished)
-	says := b.Published == published && (c == nil || c.ObservedGeneration == obj.Generation) // kubectl wait compares it
-	if err != nil || b.Phase != ipalloc.InService || b.Deleting || says {
+	if err != nil || b.Phase != ipalloc.InService || b.Deleting || b.Published == published {
 		return nil, false, nil //nolint:nilerr // the feed has logged that it cannot be read
 	}
 	return obj, published, nil

@@ -36,6 +36,8 @@ func said(published bool, phase ipalloc.Phase) *v1alpha1.PodIPBlock {
 func TestPublished(t *testing.T) {
 	claimed := crd.NewBlock(fixtures.Prefix(cidr), "p", "n", "node-uid")
 	has, hasNot := fixtures.CiliumNode("n", "", cidr), fixtures.CiliumNode("n", "", "10.0.0.4/30")
+	undone := said(true, ipalloc.InService)
+	undone.Generation = 3 // a drain, and its undo
 	tests := map[string]struct {
 		obj    *v1alpha1.PodIPBlock
 		cn     *ciliumv2.CiliumNode
@@ -46,6 +48,7 @@ func TestPublished(t *testing.T) {
 		"claimed, without a CiliumNode":     {obj: claimed},
 		"published":                         {obj: claimed, cn: has, want: v1alpha1.PublishedInSpec},
 		"published, and written":            {obj: said(true, ipalloc.InService), cn: has},
+		"published, and its spec changed":   {obj: undone, cn: has, want: v1alpha1.PublishedInSpec},
 		"withdrawn":                         {obj: said(true, ipalloc.InService), cn: hasNot, want: v1alpha1.PublishedNotInSpec},
 		"withdrawn with the CiliumNode":     {obj: said(true, ipalloc.InService), want: v1alpha1.PublishedNotInSpec},
 		"published again":                   {obj: said(false, ipalloc.InService), cn: has, want: v1alpha1.PublishedInSpec},

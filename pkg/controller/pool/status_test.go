@@ -155,8 +155,8 @@ func TestPoolCounts(t *testing.T) {
 					Blocks: v1alpha1.StateCounts{Assignable: 4, Free: 4}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 8, Free: 8}),
 				},
 				IPv6: &v1alpha1.FamilyStatus{
-					Blocks:    v1alpha1.StateCounts{Assignable: 1<<53-1, Free: 1<<53-1},
-					Addresses: addresses(v1alpha1.StateCounts{Assignable: 1<<53-1, Free: 1<<53-1}),
+					Blocks:    v1alpha1.StateCounts{Assignable: 1<<53 - 1, Free: 1<<53 - 1},
+					Addresses: addresses(v1alpha1.StateCounts{Assignable: 1<<53 - 1, Free: 1<<53 - 1}),
 				}},
 		},
 	}
