@@ -139,7 +139,7 @@ func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 
 // drain checks whether the drain of a block is stuck: neither the block nor the CiliumNode has changed
 // for long, although no address of the block is in use any more. The drain of a block is not checked
-// if the time of a change is unknown. The text left describes what the agent still has of the block.
+// if the time of a change is unknown. The text left names the part of the block that the agent still has.
 func (n *nodeCheck) drain(b *crd.Block, left string) {
 	changed := cmp.Or(n.view.Changed, n.view.SeenSince) // no earlier than the last change
 	if n.isPaused(b) || changed.IsZero() || !n.isOld(b.Since) || !n.isOld(changed) {

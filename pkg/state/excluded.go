@@ -67,16 +67,26 @@ func (e *exclusions) isNodes(cn *ciliumnode.View, addr netip.Addr) bool {
 	return ContainsAddr(cn.AssignedCIDRs(), addr)
 }
 
+// reserve keeps a prefix from all claims, for another reason than a CiliumNode.
+func (e *exclusions) reserve(p netip.Prefix) {
+	e.space.Reserve(p)
+	e.reserved.Reserve(p)
+}
+
+// unreserve undoes one reserve of a prefix.
+func (e *exclusions) unreserve(p netip.Prefix) {
+	e.space.Unreserve(p)
+	e.reserved.Unreserve(p)
+}
+
 func (e *exclusions) exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
 	added, removed, shared := e.excluded.Put(by, cidrs)
 	e.taken, e.freed = append(e.taken, append(added, shared...)...), append(e.freed, removed...)
 	for _, p := range added {
-		e.space.Reserve(p)
-		e.reserved.Reserve(p)
+		e.reserve(p)
 	}
 	for _, p := range removed {
-		e.space.Unreserve(p)
-		e.reserved.Unreserve(p)
+		e.unreserve(p)
 	}
 	return append(added, shared...), removed // held blocks keep ranges that are only offered to Services
 }

@@ -65,13 +65,11 @@ func (p *pins) enforce(cidr netip.Prefix) {
 	switch inForce := pinned && p.isOfPool(cidr); {
 	case inForce && !p.inForce[cidr]:
 		p.inForce[cidr] = true
-		p.space.Reserve(cidr)
-		p.reserved.Reserve(cidr)
+		p.reserve(cidr)
 		p.taken = append(p.taken, cidr)
 	case !inForce && p.inForce[cidr]:
 		delete(p.inForce, cidr)
-		p.space.Unreserve(cidr)
-		p.reserved.Unreserve(cidr)
+		p.unreserve(cidr)
 		p.freed = append(p.freed, cidr)
 	}
 }
@@ -105,6 +103,14 @@ func (p *pins) PinsOf(node string) []netip.Prefix {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.pinsOf[node])
+}
+
+// IsPinned reports whether a block is pinned to its node.
+func (p *pins) IsPinned(b crd.Block) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	owner, pinned := p.pinned.Owner(b.CIDR)
+	return pinned && owner.Node == b.Node
 }
 
 // AwayPins returns the blocks of a pool, which may be nil, that are pinned and that no node holds.

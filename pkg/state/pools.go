@@ -160,8 +160,7 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 			whole, _ := pool.Whole(f)
 			l.cuts = append(l.cuts, whole)
 			for _, prefix := range pool.Skipped(f) {
-				l.space.Reserve(prefix)
-				l.reserved.Reserve(prefix)
+				l.reserve(prefix)
 			}
 		}
 	}
@@ -175,8 +174,7 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 		}
 		for _, f := range ipalloc.Families() {
 			for _, prefix := range pool.Skipped(f) {
-				l.space.Unreserve(prefix)
-				l.reserved.Unreserve(prefix)
+				l.unreserve(prefix)
 			}
 		}
 	}

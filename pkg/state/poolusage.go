@@ -133,13 +133,14 @@ func familyUsageOf(pool *crd.Pool, f ipalloc.Family, held v1alpha1.FamilyStatus,
 	if float64(n)*size < float64(addresses) {
 		addresses = saturate(n * uint64(size))
 	}
-	addFree(&u.Status.Blocks, saturate(n))
-	addFree(&u.Status.Addresses.StateCounts, addresses)
+	addFree(&u.Status.Blocks, n)
+	addFree(&u.Status.Addresses.StateCounts, uint64(addresses))
 	return u
 }
 
-func addFree(s *v1alpha1.StateCounts, n int64) {
-	s.Free, s.Assignable = saturate(uint64(n)), saturate(uint64(s.Held)+uint64(n))
+func addFree(s *v1alpha1.StateCounts, n uint64) {
+	s.Free = saturate(n)
+	s.Assignable = saturate(uint64(s.Held) + uint64(s.Free))
 }
 
 // saturate keeps a count within what a JSON number holds exactly.

@@ -259,8 +259,9 @@ func (c *BlockClient) cachedAlone(ctx context.Context, created []crd.Block) erro
 	return nil
 }
 
-// claimAny claims a block of node, as Ledger.Claim picks it; pinned restricts it to pins. If the API server refuses a block, it tries the next one, and then
-// the next pool: an admission policy may concern a few CIDRs, or one pool.
+// claimAny claims a block for node as Ledger.Claim picks it; pinned restricts it to pins. If the API
+// server refuses a block, it tries the next one, and then the next pool: an admission policy may
+// concern a few CIDRs, or one pool.
 func (c *BlockClient) claimAny(ctx context.Context, node *corev1.Node, f ipalloc.Family, container string, pools []*crd.Pool, pinned bool) (crd.Block, *crd.Pool, error) {
 	var refused error
 	for tries := 1; ; tries++ {

@@ -90,7 +90,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, c
 
 // whyClaimed returns the reason of a claim, for the log.
 func (r *Reconciler) whyClaimed(b crd.Block) string {
-	if slices.Contains(r.Ledger.PinsOf(b.Node), b.CIDR) {
+	if r.Ledger.IsPinned(b) {
 		return "Pinned"
 	}
 	return "NeedsAddresses"

@@ -136,7 +136,7 @@ func (r *Reporter) sendPhase(o *observation, b crd.Block, phase ipalloc.Phase, r
 // sendClaimed reports that a block was claimed for a node, and why.
 func (r *Reporter) sendClaimed(o *observation, p *familyPlan, b crd.Block) {
 	what := fmt.Sprintf("claimed, as the node wants %d more addresses", p.plan.Claim.Addresses)
-	if slices.Contains(r.Ledger.PinsOf(b.Node), b.CIDR) {
+	if r.Ledger.IsPinned(b) {
 		what = "claimed, as it is pinned to the node"
 	} else if first := p.Ruling(); first != b.Pool {
 		what += "; pool " + first + ", which comes first, has no block for it"

@@ -193,7 +193,7 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 }
 
 func warnPinned(e *cli.Env, c *cluster.Cluster, t target) {
-	if t.block != nil && slices.Contains(c.Ledger.PinsOf(t.block.Node), t.block.CIDR) {
+	if t.block != nil && c.Ledger.IsPinned(*t.block) {
 		fmt.Fprintf(e.ErrOut, "warning: %s is pinned to %s, which claims it again: to give it up, first kubectl delete podippin %s\n", t.what, t.block.Node, t.block.Name)
 	}
 }

@@ -45,8 +45,8 @@ func newPools(e *cli.Env) *cobra.Command {
 it does not need the operator to run.
 
 Selected is the number of nodes that claim from the pool first; Nodes is the number
-that hold a block of it. Held are blocks, of the assignable ones; Used are addresses, of
-those of held blocks. Full is utilizationPercent, and Room roomNodes.
+that hold a block of it. Held counts blocks, of the assignable ones; Used counts addresses
+of held blocks. Full is utilizationPercent, and Room is roomNodes.
 
 -o wide also shows whether a maintenance window is open, of the pool's own or of the
 operator's flags.`,
