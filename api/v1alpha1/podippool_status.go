@@ -11,15 +11,15 @@ type PodIPPoolStatus struct {
 	// nodes is the number of nodes that hold a block of this pool.
 	// +optional
 	Nodes int32 `json:"nodes"`
-	// utilizationPercent is 100 × blocks.held / blocks.assignable, rounded down; 100 if no block is
+	// heldPercent is 100 × blocks.held / blocks.assignable, rounded down; 100 if no block is
 	// free, and only then. Of two families it is the larger one. Absent while the spec cannot be read.
 	// +optional
-	UtilizationPercent *int32 `json:"utilizationPercent,omitempty"`
-	// roomNodes is the number of nodes that still fit: free blocks divided by the blocks that a
+	HeldPercent *int32 `json:"heldPercent,omitempty"`
+	// roomForNodes is the number of nodes that still fit: free blocks divided by the blocks that a
 	// node without pods takes. Of two families it is the smaller number. Absent while the spec
 	// cannot be read.
 	// +optional
-	RoomNodes *int64 `json:"roomNodes,omitempty"`
+	RoomForNodes *int64 `json:"roomForNodes,omitempty"`
 
 	// effective is the policy in force: the values of the spec, else the operator's. Absent while the
 	// spec cannot be read.

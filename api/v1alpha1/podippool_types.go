@@ -19,8 +19,8 @@ import (
 // +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status['ipv4','ipv6'].addresses.used`,description="Addresses that agents report in use"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
-// +kubebuilder:printcolumn:name="Full%",type=integer,JSONPath=`.status.utilizationPercent`,priority=1,description="utilizationPercent"
-// +kubebuilder:printcolumn:name="Room",type=integer,JSONPath=`.status.roomNodes`,priority=1,description="How many more nodes fit"
+// +kubebuilder:printcolumn:name="Full%",type=integer,JSONPath=`.status.heldPercent`,priority=1,description="heldPercent"
+// +kubebuilder:printcolumn:name="Room",type=integer,JSONPath=`.status.roomForNodes`,priority=1,description="How many more nodes fit"
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,priority=1,description="Among the pools that match a node, the highest comes first"
 // +kubebuilder:printcolumn:name="IPv6-CIDR",type=string,JSONPath=`.spec.ipv6.cidrs[0].cidr`,priority=1,description="The first CIDR of IPv6"
 // +kubebuilder:printcolumn:name="IPv6-Held",type=integer,JSONPath=`.status.ipv6.blocks.held`,priority=1,description="IPv6 blocks that nodes hold"
@@ -244,11 +244,11 @@ type ReservedCIDR struct {
 	// +required
 	CIDR string `json:"cidr"`
 
-	// reason is the purpose of the range, as in "top-of-rack gateways". Messages about the range
-	// repeat it.
+	// description is the purpose of the range, as in "top-of-rack gateways". Messages about the
+	// range repeat it.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
-	Reason string `json:"reason,omitempty"`
+	Description string `json:"description,omitempty"`
 }
 
 // AllocationPolicy is the use of a range for nodes.
@@ -276,12 +276,12 @@ type Expand struct {
 	// +optional
 	ThresholdPercent *int32 `json:"thresholdPercent,omitempty"`
 
-	// minFree is the least number of addresses that a node keeps free. Default: --expand-min-free
+	// minFreeAddresses is the least number of addresses that a node keeps free. Default: --expand-min-free-addresses
 	// (4).
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4096
 	// +optional
-	MinFree *int32 `json:"minFree,omitempty"`
+	MinFreeAddresses *int32 `json:"minFreeAddresses,omitempty"`
 
 	// maxBlocksPerNode caps the blocks one node holds, per family; draining
 	// ones do not count. Default: --expand-max-blocks-per-node (16).

@@ -81,7 +81,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&s.NodeWorkers, "node-workers", s.NodeWorkers, "nodes worked on at once, 1 to 1024")
 
 	fs.IntVar(&p.ExpandPercent, "expand-threshold-percent", p.ExpandPercent, "share of a node's addresses in use above which it gets another block; pools may say otherwise")
-	fs.IntVar(&p.MinFree, "expand-min-free", p.MinFree, "addresses a node keeps free at least; pools may say otherwise")
+	fs.IntVar(&p.MinFree, "expand-min-free-addresses", p.MinFree, "addresses a node keeps free at least; pools may say otherwise")
 	fs.IntVar(&p.MaxBlocks, "expand-max-blocks-per-node", p.MaxBlocks, "blocks a node may hold per address family; pools may say otherwise")
 	fs.IntVar(&p.MaxAddresses, "max-addresses-per-node", p.MaxAddresses, "addresses published per node and family, which bounds the size of its CiliumNode; 1 to 8192")
 	fs.StringVar(&o.reclaimPolicy, "reclaim-policy", o.reclaimPolicy, "blocks that are taken back: WhenIdle, or Never, unless asked for by hand; pools may say otherwise")
@@ -142,7 +142,7 @@ func (l limit) Type() string { return "int" }
 
 // policyFlags replaces the fields of a policy by the flags that set them.
 var policyFlags = strings.NewReplacer(
-	"ExpandPercent", "--expand-threshold-percent", "MinFree", "--expand-min-free",
+	"ExpandPercent", "--expand-threshold-percent", "MinFree", "--expand-min-free-addresses",
 	"MaxBlocks", "--expand-max-blocks-per-node", "MaxAddresses", "--max-addresses-per-node",
 	"ReclaimPercent", "--reclaim-threshold-percent", "IdleFor", "--reclaim-idle-for",
 	"AckHold", "--ack-hold", "AckTimeout", "--ack-timeout",

@@ -41,8 +41,8 @@ func TestValidate(t *testing.T) {
 		"reclaim policy":         {args: []string{"--reclaim-policy=never"}, want: []string{"--reclaim-policy is never", "WhenIdle or Never"}},
 		"no limit on reclaims":   {args: []string{"--reclaims-per-minute=Unlimited", "--reclaims-per-minute-per-pool=Unlimited"}},
 		"expand percent":         {args: []string{"--expand-threshold-percent=101"}, want: []string{"--expand-threshold-percent is 101", "1 to 100"}},
-		"min free":               {args: []string{"--expand-min-free=-1"}, want: []string{"--expand-min-free is -1", "0 to 4096"}},
-		"min free above the cap": {args: []string{"--expand-min-free=10", "--max-addresses-per-node=10"}, want: []string{"--expand-min-free is 10", "--max-addresses-per-node", "below 10"}},
+		"min free":               {args: []string{"--expand-min-free-addresses=-1"}, want: []string{"--expand-min-free-addresses is -1", "0 to 4096"}},
+		"min free above the cap": {args: []string{"--expand-min-free-addresses=10", "--max-addresses-per-node=10"}, want: []string{"--expand-min-free-addresses is 10", "--max-addresses-per-node", "below 10"}},
 		"max blocks":             {args: []string{"--expand-max-blocks-per-node=0"}, want: []string{"--expand-max-blocks-per-node is 0", "1 to 1024"}},
 		"max addresses":          {args: []string{"--max-addresses-per-node=0"}, want: []string{"--max-addresses-per-node is 0", "1 to 8192"}},
 		"too many addresses":     {args: []string{"--max-addresses-per-node=24000"}, want: []string{"--max-addresses-per-node is 24000", "1 to 8192"}},
@@ -134,7 +134,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 func FuzzOptions(f *testing.F) {
 	for _, s := range []string{
 		"", "--expand-threshold-percent=101", "--reclaim-policy=Never --reclaim-threshold-percent=99", "--reclaim-threshold-percent=80",
-		"--agent-selector=app=x,tier!=y --shortage-taint=a/b", "--ack-hold=-1s --ack-timeout=1h", "--expand-min-free=4096 --max-addresses-per-node=4097",
+		"--agent-selector=app=x,tier!=y --shortage-taint=a/b", "--ack-hold=-1s --ack-timeout=1h", "--expand-min-free-addresses=4096 --max-addresses-per-node=4097",
 		"--metrics-bind-address=[::]:1 --health-probe-bind-address=0", "--cooldown=24h --node-gone-cooldown=1s", "--log-level=DPANIC",
 	} {
 		f.Add(s)

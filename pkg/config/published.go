@@ -26,7 +26,7 @@ type published struct {
 	CRDSchemas map[string]string `json:"crd-schemas,omitempty"`
 
 	ExpandPercent   int                    `json:"expand-threshold-percent"`
-	MinFree         int                    `json:"expand-min-free"`
+	MinFree         int                    `json:"expand-min-free-addresses"`
 	MaxBlocks       int                    `json:"expand-max-blocks-per-node"`
 	MaxAddresses    int                    `json:"max-addresses-per-node"`
 	ReclaimPolicy   v1alpha1.ReclaimPolicy `json:"reclaim-policy"`

@@ -87,8 +87,8 @@ func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 	if err := b.API.Get(t.Context(), client.ObjectKey{Name: "p"}, got); err != nil {
 		t.Fatal(err)
 	}
-	if s := got.Status; s.RoomNodes == nil || *s.RoomNodes != 20 { // 64 blocks, 3 of them held
-		t.Errorf("there is room for %v nodes, want 20", s.RoomNodes)
+	if s := got.Status; s.RoomForNodes == nil || *s.RoomForNodes != 20 { // 64 blocks, 3 of them held
+		t.Errorf("there is room for %v nodes, want 20", s.RoomForNodes)
 	}
 }
 

@@ -151,7 +151,7 @@ func (p *Pool) parseReserved(reserved []v1alpha1.ReservedCIDR, known bool, path 
 				"lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only"))
 		default:
 			set.AddPrefix(cidr)
-			p.Reservations = append(p.Reservations, Reservation{CIDR: cidr, Reason: r.Reason})
+			p.Reservations = append(p.Reservations, Reservation{CIDR: cidr, Description: r.Description})
 		}
 	}
 	if p.Reserved, err = set.IPSet(); err != nil {

@@ -52,7 +52,7 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 	}
 	for _, errs := range []field.ErrorList{
 		setInt(&p.ExpandPercent, e.ThresholdPercent, 1, 100, expandPath.Child("thresholdPercent")),
-		setInt(&p.MinFree, e.MinFree, 0, 4096, expandPath.Child("minFree")),
+		setInt(&p.MinFree, e.MinFreeAddresses, 0, 4096, expandPath.Child("minFreeAddresses")),
 		setInt(&p.MaxBlocks, e.MaxBlocksPerNode, 1, 1024, expandPath.Child("maxBlocksPerNode")),
 		setInt(&p.ReclaimPercent, r.ThresholdPercent, 0, 99, reclaimPath.Child("thresholdPercent")),
 		setLimit(&p.PressurePercent, r.PressurePercent, v1alpha1.Never, 100, reclaimPath.Child("pressurePercent")),
@@ -64,7 +64,7 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 		problems = append(problems, fitThresholds(&p, defaults, e.ThresholdPercent != nil, r.ThresholdPercent != nil, reclaimPath.Child("thresholdPercent"))...)
 	}
 	if most := p.MaxAddresses - 1; p.MinFree > most {
-		problems = append(problems, field.Invalid(expandPath.Child("minFree"), p.MinFree,
+		problems = append(problems, field.Invalid(expandPath.Child("minFreeAddresses"), p.MinFree,
 			fmt.Sprintf("must be below --max-addresses-per-node, which is %d: lower it or raise the flag. Until then the operator uses %d", p.MaxAddresses, most)))
 		p.MinFree = most
 	}
@@ -76,7 +76,7 @@ func (p *Pool) Effective() *v1alpha1.EffectivePolicy {
 	number := func(n int) *int32 { return new(int32(n)) } // all within the API's bounds
 	is := &v1alpha1.EffectivePolicy{
 		Expand: v1alpha1.Expand{
-			ThresholdPercent: number(p.Policy.ExpandPercent), MinFree: number(p.Policy.MinFree), MaxBlocksPerNode: number(p.Policy.MaxBlocks),
+			ThresholdPercent: number(p.Policy.ExpandPercent), MinFreeAddresses: number(p.Policy.MinFree), MaxBlocksPerNode: number(p.Policy.MaxBlocks),
 		},
 		Reclaim: v1alpha1.Reclaim{
 			Policy: v1alpha1.ReclaimPolicyOf(p.Policy.ReclaimDisabled), ThresholdPercent: number(p.Policy.ReclaimPercent),

@@ -62,20 +62,20 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 			want:    func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 100, 99 },
 		},
 		"as many free addresses as fit": {
-			expand: v1alpha1.Expand{MinFree: ptr[int32](4095)},
+			expand: v1alpha1.Expand{MinFreeAddresses: ptr[int32](4095)},
 			want:   func(p *expand.Policy) { p.MinFree = 4095 },
 		},
 		"free addresses beyond the operator's limit": {
-			expand:   v1alpha1.Expand{MinFree: ptr[int32](4096)},
+			expand:   v1alpha1.Expand{MinFreeAddresses: ptr[int32](4096)},
 			want:     func(p *expand.Policy) { p.MinFree = 4095 },
-			problems: []string{"spec.expand.minFree: Invalid value: 4096: must be below --max-addresses-per-node, which is 4096: lower it or raise the flag. Until then the operator uses 4095"},
+			problems: []string{"spec.expand.minFreeAddresses: Invalid value: 4096: must be below --max-addresses-per-node, which is 4096: lower it or raise the flag. Until then the operator uses 4095"},
 		},
 		"out of bounds, as in an object older than the bounds": {
-			expand:  v1alpha1.Expand{ThresholdPercent: ptr[int32](0), MinFree: ptr[int32](-1), MaxBlocksPerNode: ptr[int32](1025)},
+			expand:  v1alpha1.Expand{ThresholdPercent: ptr[int32](0), MinFreeAddresses: ptr[int32](-1), MaxBlocksPerNode: ptr[int32](1025)},
 			reclaim: v1alpha1.Reclaim{ThresholdPercent: ptr[int32](100), IdleFor: ptr[v1alpha1.Duration]("-1s")},
 			problems: []string{
 				"spec.expand.thresholdPercent: Invalid value: 0: must be from 1 to 100. Until then the operator uses its default, 80",
-				"spec.expand.minFree: Invalid value: -1: must be from 0 to 4096",
+				"spec.expand.minFreeAddresses: Invalid value: -1: must be from 0 to 4096",
 				"spec.expand.maxBlocksPerNode: Invalid value: 1025: must be from 1 to 1024",
 				"spec.reclaim.thresholdPercent: Invalid value: 100: must be from 0 to 99",
 				`spec.reclaim.idleFor: Invalid value: "-1s": is not a duration in whole h, m, s or ms: write it like 90s, 1m or 1h30m. Until then the operator uses its default, 10m0s`,
@@ -151,7 +151,7 @@ func TestEffectivePolicyIsASpec(t *testing.T) {
 	for name, edit := range map[string]func(*v1alpha1.PodIPPoolSpec, *crd.Defaults){
 		"defaults": func(*v1alpha1.PodIPPoolSpec, *crd.Defaults) {},
 		"a spec with all values": func(s *v1alpha1.PodIPPoolSpec, _ *crd.Defaults) {
-			s.Expand = v1alpha1.Expand{ThresholdPercent: ptr[int32](60), MinFree: ptr[int32](0), MaxBlocksPerNode: ptr[int32](3)}
+			s.Expand = v1alpha1.Expand{ThresholdPercent: ptr[int32](60), MinFreeAddresses: ptr[int32](0), MaxBlocksPerNode: ptr[int32](3)}
 			s.Reclaim = v1alpha1.Reclaim{ThresholdPercent: ptr[int32](0), IdleFor: new(v1alpha1.Duration("90s")), PressurePercent: new(intstr.FromString("Never")), Policy: v1alpha1.ReclaimNever}
 			s.Maintenance = v1alpha1.Maintenance{Windows: []v1alpha1.MaintenanceWindow{night, {Schedule: "@daily", Duration: "30m"}}, BlocksPerHour: new(intstr.FromInt32(7))}
 			s.UnselectedNodes = v1alpha1.UnselectedNodes{Policy: v1alpha1.UnselectedNodesDrain, MaxConcurrent: ptr[int32](5)}

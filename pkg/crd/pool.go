@@ -90,15 +90,15 @@ type Pool struct {
 
 // Reservation is a CIDR of a pool that pods never get.
 type Reservation struct {
-	CIDR   netip.Prefix
-	Reason string // the purpose of the reservation; "": not specified
+	CIDR        netip.Prefix
+	Description string // "": not specified
 }
 
 func (r Reservation) String() string {
-	if r.Reason == "" {
+	if r.Description == "" {
 		return r.CIDR.String()
 	}
-	return r.CIDR.String() + " (" + r.Reason + ")"
+	return r.CIDR.String() + " (" + r.Description + ")"
 }
 
 // Ranges are a pool's CIDRs of one family, and their block size.

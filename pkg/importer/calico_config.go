@@ -127,7 +127,7 @@ func (c calicoConfig) apply(d *draft, cidr netip.Prefix, bits int) {
 	}
 	partly := false
 	for _, p := range reserved.Prefixes() {
-		d.pool.Spec.Reserved = append(d.pool.Spec.Reserved, v1alpha1.ReservedCIDR{CIDR: p.String(), Reason: c.reasonFor(p)})
+		d.pool.Spec.Reserved = append(d.pool.Spec.Reserved, v1alpha1.ReservedCIDR{CIDR: p.String(), Description: c.descriptionOf(p)})
 		partly = partly || p.Bits() > bits
 	}
 	if partly {
@@ -136,8 +136,8 @@ func (c calicoConfig) apply(d *draft, cidr netip.Prefix, bits int) {
 	}
 }
 
-// reasonFor names the first IPReservation of a range.
-func (c calicoConfig) reasonFor(cidr netip.Prefix) string {
+// descriptionOf names the first IPReservation of a range.
+func (c calicoConfig) descriptionOf(cidr netip.Prefix) string {
 	for _, r := range c.reserved {
 		if r.cidr.Overlaps(cidr) {
 			return r.from.String()

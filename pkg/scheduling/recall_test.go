@@ -39,7 +39,7 @@ func recalling() *Cluster {
 // tight returns a pool for nodes that keep no address free.
 func tight(name string, ranges ...string) *v1alpha1.PodIPPool {
 	return fixtures.Edited(fixtures.PodIPPool(name, 1, ranges...), func(s *v1alpha1.PodIPPoolSpec) {
-		s.Expand.MinFree, s.Expand.ThresholdPercent = ptr.To[int32](0), ptr.To[int32](100)
+		s.Expand.MinFreeAddresses, s.Expand.ThresholdPercent = ptr.To[int32](0), ptr.To[int32](100)
 	})
 }
 

@@ -36,7 +36,7 @@ type FamilyUsage struct {
 	PhasesOut bool
 }
 
-// Full is the utilizationPercent of the family.
+// Full is the heldPercent of the family.
 func (u *FamilyUsage) Full() int32 {
 	blocks := &u.Status.Blocks
 	if blocks.Free == 0 {

@@ -34,7 +34,7 @@ func TestRoom(t *testing.T) {
 			sized(30, func(s *v1alpha1.PodIPPoolSpec) { s.Expand.MaxBlocksPerNode = number(2) }), 2,
 		},
 		"30 addresses, and 100 are to be free": {
-			sized(27, func(s *v1alpha1.PodIPPoolSpec) { s.Expand.MinFree = number(100) }), 4,
+			sized(27, func(s *v1alpha1.PodIPPoolSpec) { s.Expand.MinFreeAddresses = number(100) }), 4,
 		},
 	}
 	for name, test := range tests {

@@ -34,7 +34,7 @@ func TestExplain(t *testing.T) {
 		"podippool":                    {"KIND:       PodIPPool", "PodIPPool is a set of pod addresses for the nodes that a selector picks."},
 		"podippool.spec":               {"nodeSelector", "priority decides where several pools match a node"},
 		"podippool.spec.ipv4.cidrs":    {"allocationPolicy is the use of this range for nodes", "cidr is the range, in canonical form"},
-		"podippool.spec.expand":        {"expand says when a node gets another block", "minFree is the least number of addresses that a node keeps free"},
+		"podippool.spec.expand":        {"expand says when a node gets another block", "minFreeAddresses is the least number of addresses that a node keeps free"},
 		"pip.status":                   {"Ready (the spec is in force, and nodes are served by this pool or by the next pool that selects them)"},
 		"podipblock":                   {"Creating it is the claim"},
 		"pib.spec.nodeName":            {"nodeName is the Node that holds the block"},
@@ -58,8 +58,8 @@ func TestColumnsOfPools(t *testing.T) {
 	create(t, client, object(t, "PodIPPool", "new", ipv6Pool+"}"))
 	setStatus(t, client, pool, `
 observedGeneration: 1
-utilizationPercent: 0
-roomNodes: 0
+heldPercent: 0
+roomForNodes: 0
 nodes: 0
 ipv4:
   blocks: {assignable: 2048, held: 3, inService: 1, draining: 1, coolingDown: 1, free: 2045}

@@ -43,7 +43,7 @@ ipv4:
   allowLastIP: true
 reserved: [{cidr: 100.66.224.0/28, reason: gateways}, {cidr: 100.67.1.1/32}]
 reservedBlockPolicy: PublishRemainder
-expand: {thresholdPercent: 80, minFree: 4, maxBlocksPerNode: 16}
+expand: {thresholdPercent: 80, minFreeAddresses: 4, maxBlocksPerNode: 16}
 reclaim: {thresholdPercent: 50, idleFor: 1h10m500ms, policy: Never}
 cooldown: 90s`},
 		"no addresses":       {spec: "{priority: 1}", want: "set spec.ipv4, spec.ipv6 or both"},
@@ -87,8 +87,8 @@ cooldown: 90s`},
 		"reclaim pressure 0":        {spec: ipv4Pool + ", reclaim: {pressurePercent: 0}}", want: "pressurePercent must be a number from 1 to 100, or Never"},
 		"reclaim pressure 101":      {spec: ipv4Pool + ", reclaim: {pressurePercent: 101}}", want: "spec.reclaim.pressurePercent"},
 		"reclaim by another policy": {spec: ipv4Pool + ", reclaim: {policy: Sometimes}}", want: "spec.reclaim.policy: Unsupported value"},
-		"minFree -1":                {spec: ipv4Pool + ", expand: {minFree: -1}}", want: "spec.expand.minFree"},
-		"minFree 4097":              {spec: ipv4Pool + ", expand: {minFree: 4097}}", want: "spec.expand.minFree"},
+		"minFreeAddresses -1":                {spec: ipv4Pool + ", expand: {minFreeAddresses: -1}}", want: "spec.expand.minFreeAddresses"},
+		"minFreeAddresses 4097":              {spec: ipv4Pool + ", expand: {minFreeAddresses: 4097}}", want: "spec.expand.minFreeAddresses"},
 		"maxBlocksPerNode 0":        {spec: ipv4Pool + ", expand: {maxBlocksPerNode: 0}}", want: "spec.expand.maxBlocksPerNode"},
 		"maxBlocksPerNode 1025":     {spec: ipv4Pool + ", expand: {maxBlocksPerNode: 1025}}", want: "spec.expand.maxBlocksPerNode"},
 

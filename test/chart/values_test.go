@@ -39,7 +39,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"tag as a number":            {"image: {tag: 1.10}", "got number, want string"},
 		"digest":                     {"image: {digest: latest}", "does not match pattern"},
 		"reclaim not below expand":   {"reclaim: {thresholdPercent: 80}", "reclaim.thresholdPercent (80) must be below expand.thresholdPercent (80)"},
-		"more free than may be":      {"expand: {minFree: 4096}", "maximum: got 4,096, want 4,095"},
+		"more free than may be":      {"expand: {minFreeAddresses: 4096}", "maximum: got 4,096, want 4,095"},
 		"a flag given twice":         {"extraArgs: [--cooldown=2m]", "extraArgs has --cooldown=2m, which the chart sets"},
 		"the name of the Lease":      {"extraArgs: [--leader-elect-name=l]", "for the Lease cilium-pool-operator"},
 		"replicas without election":  {"leaderElection: {enabled: false}", "several replicas need leaderElection.enabled"},
@@ -97,7 +97,7 @@ replicas: 1
 log: {level: debug, format: console}
 paused: true
 shadow: true
-expand: {thresholdPercent: 81, minFree: 5, maxBlocksPerNode: 17}
+expand: {thresholdPercent: 81, minFreeAddresses: 5, maxBlocksPerNode: 17}
 reclaim: {policy: Never, thresholdPercent: 51, idleFor: 1h, pressurePercent: 91, perMinute: 601, perMinutePerPool: 301}
 maintenance: {windows: [{schedule: "0 22 * * 1,3", duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 1000000}
 cooldown: 90s
@@ -112,7 +112,7 @@ health: {port: 9999}
 	want := map[string]string{
 		"leader-elect": "false", "leader-elect-namespace": "network",
 		"log-level": "debug", "log-format": "console", "paused": "true", "shadow": "true",
-		"expand-threshold-percent": "81", "expand-min-free": "5", "expand-max-blocks-per-node": "17",
+		"expand-threshold-percent": "81", "expand-min-free-addresses": "5", "expand-max-blocks-per-node": "17",
 		"reclaim-policy": "Never", "reclaim-threshold-percent": "51", "reclaim-idle-for": "1h",
 		"reclaim-pressure-percent": "91", "maintenance-blocks-per-hour": "1000000",
 		"maintenance-windows": `[{"duration":"6h","schedule":"0 22 * * 1,3","timeZone":"Asia/Shanghai"}]`,

@@ -25,14 +25,14 @@ func TestReservedInsideABlock(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
 	e.pool("all", func(p *v1alpha1.PodIPPool) {
-		p.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.1.0.5/32", Reason: "gateway of rack 1"}}
+		p.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.1.0.5/32", Description: "gateway of rack 1"}}
 	}, "10.1.0.0/25")
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.blockIs("n1", "10.1.0.32/27")
 
 	e.change("all", func(p *v1alpha1.PodIPPool) {
-		p.Spec.Reserved = append(p.Spec.Reserved, v1alpha1.ReservedCIDR{CIDR: "10.1.0.48/28", Reason: "gateways of rack 2"})
+		p.Spec.Reserved = append(p.Spec.Reserved, v1alpha1.ReservedCIDR{CIDR: "10.1.0.48/28", Description: "gateways of rack 2"})
 	})
 	e.condition("all", v1alpha1.PoolReservedHeld, metav1.ConditionTrue, poolcontroller.ReasonHeldBefore,
 		"block 10.1.0.32/27 of node n1 overlaps reserved 10.1.0.48/28 (gateways of rack 2)")

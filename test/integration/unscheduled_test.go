@@ -113,7 +113,7 @@ func (e *env) allScheduled(prefix string) {
 // tight makes nodes keep no address free, so that only unscheduled pods make them grow.
 func tight(p *v1alpha1.PodIPPool) {
 	zero, all := int32(0), int32(100)
-	p.Spec.Expand = v1alpha1.Expand{MinFree: &zero, ThresholdPercent: &all}
+	p.Spec.Expand = v1alpha1.Expand{MinFreeAddresses: &zero, ThresholdPercent: &all}
 }
 
 // TestGrowthForUnscheduledPods checks that nodes without a free address grow for pods that the

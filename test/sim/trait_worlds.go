@@ -146,9 +146,9 @@ func schedule(seed uint64, c *world.Config, both bool) {
 	if r.IntN(2) == 0 {
 		p.IdleFor = 10 * time.Minute
 	}
-	minFree := c.Upgraded.Defaults.Policy.MinFree
+	minFreeAddresses := c.Upgraded.Defaults.Policy.MinFree
 	c.Upgraded = c.Settings
-	c.Upgraded.Defaults.Policy.MinFree = minFree
+	c.Upgraded.Defaults.Policy.MinFree = minFreeAddresses
 }
 
 // crowded: one node takes all blocks before the others have any, and then its pods go.

@@ -160,9 +160,9 @@ func (t traits) maintain(seed uint64, c *world.Config) {
 	if t.has(pressure) {
 		c.Settings.Defaults.Policy.PressurePercent = []int{1, 50, 75}[r.IntN(3)]
 	}
-	minFree := c.Upgraded.Defaults.Policy.MinFree
+	minFreeAddresses := c.Upgraded.Defaults.Policy.MinFree
 	c.Upgraded = c.Settings
-	c.Upgraded.Defaults.Policy.MinFree = minFree
+	c.Upgraded.Defaults.Policy.MinFree = minFreeAddresses
 }
 
 // weigh prefers the actions of a trait: ranges are drained and drains canceled, and users change

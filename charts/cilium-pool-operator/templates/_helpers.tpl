@@ -121,7 +121,7 @@ and operator could wait for each other for ever. No effect: any.
 - --paused={{ .Values.paused }}
 - --shadow={{ .Values.shadow }}
 - --expand-threshold-percent={{ .Values.expand.thresholdPercent }}
-- --expand-min-free={{ .Values.expand.minFree }}
+- --expand-min-free-addresses={{ .Values.expand.minFreeAddresses }}
 - --expand-max-blocks-per-node={{ .Values.expand.maxBlocksPerNode }}
 - --reclaim-policy={{ .Values.reclaim.policy }}
 - --reclaim-threshold-percent={{ .Values.reclaim.thresholdPercent }}

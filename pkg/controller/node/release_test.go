@@ -169,7 +169,7 @@ func TestReconcileDrainsBeforeItMarks(t *testing.T) {
 	cn := using(publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6"), "10.0.0.1")
 	cn.Spec.HealthAddressing.IPv4 = "10.0.0.6"
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
-	pool.Spec.Expand.MinFree = new(int32)
+	pool.Spec.Expand.MinFreeAddresses = new(int32)
 	b := newBed(t, fixtures.Node(), pool, cn, inService("10.0.0.0/30"), fixtures.BeingDeleted(inService("10.0.0.4/30")))
 	b.agentSince(0)
 	b.at(time.Hour)

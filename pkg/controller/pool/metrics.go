@@ -60,12 +60,12 @@ func (m *Metrics) forget(pool string) {
 
 // setRoom writes the smallest room of the pool's families into a status, and into metrics.
 func (m *Metrics) setRoom(obj *v1alpha1.PodIPPool, pool *crd.Pool, u poolUsage) {
-	obj.Status.RoomNodes = nil
+	obj.Status.RoomForNodes = nil
 	for _, fu := range u.Families {
 		room := state.Room(pool, fu.Family, fu.Status.Blocks.Free)
 		m.room.WithLabelValues(obj.Name, fu.Family.String()).Set(float64(room))
-		if s := &obj.Status; s.RoomNodes == nil || room < *s.RoomNodes {
-			s.RoomNodes = &room
+		if s := &obj.Status; s.RoomForNodes == nil || room < *s.RoomForNodes {
+			s.RoomForNodes = &room
 		}
 	}
 }

@@ -37,8 +37,8 @@ func TestPoolSeries(t *testing.T) {
 	}
 	m.setRoom(pool, fixtures.PoolOf(t, pool), poolUsage{PoolUsage: state.PoolUsage{Families: []state.FamilyUsage{free(ipalloc.IPv4, 7), free(ipalloc.IPv6, 4)}}})
 	want := map[string]float64{"cilium_pool_pool_room_nodes ipv4 p": 2, "cilium_pool_pool_room_nodes ipv6 p": 1}
-	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" || *pool.Status.RoomNodes != 1 {
-		t.Errorf("room for %d nodes (-want +got):\n%s", *pool.Status.RoomNodes, diff)
+	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" || *pool.Status.RoomForNodes != 1 {
+		t.Errorf("room for %d nodes (-want +got):\n%s", *pool.Status.RoomForNodes, diff)
 	}
 	shared.Claimed("p", ipalloc.IPv4, common.ClaimTaken)
 	shared.Released(crd.Block{Pool: "p", CIDR: fixtures.Prefix("10.0.0.0/30"), Reason: v1alpha1.ReasonReturned})

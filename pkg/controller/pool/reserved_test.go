@@ -27,7 +27,7 @@ func TestReservedBlocksAreSkipped(t *testing.T) {
 		v1alpha1.PublishRemainder:   {fixtures.Prefix("10.0.0.0/30"), 4},
 	} {
 		obj := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
-		obj.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.1/32", Reason: "gateway"}}
+		obj.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.1/32", Description: "gateway"}}
 		obj.Spec.ReservedBlockPolicy = policy
 		ledger := state.ReadyLedger()
 		pools := state.NewPools(fixtures.Defaults(), ledger)
@@ -50,7 +50,7 @@ func TestReservedBlocksAreSkipped(t *testing.T) {
 // until it has left, and is not assigned again.
 func TestReservedBlockHeldBefore(t *testing.T) {
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
-	obj.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.1/32", Reason: "gateway"}}
+	obj.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.1/32", Description: "gateway"}}
 	held := fixtures.Block("10.0.0.0/30", "p", "a", 1)
 	tests := map[string]struct {
 		obj    *v1alpha1.PodIPPool

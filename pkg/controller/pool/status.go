@@ -55,7 +55,7 @@ func (u *poolUsage) phasesOut() bool {
 // fill writes the counts into a status.
 func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
 	s.Nodes = int32(min(u.Nodes, math.MaxInt32))
-	s.IPv4, s.IPv6, s.UtilizationPercent = nil, nil, nil
+	s.IPv4, s.IPv6, s.HeldPercent = nil, nil, nil
 	for i := range u.Families {
 		f := &u.Families[i]
 		status := f.Status
@@ -64,8 +64,8 @@ func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
 		} else {
 			s.IPv6 = &status
 		}
-		if share := f.Full(); s.UtilizationPercent == nil || share > *s.UtilizationPercent {
-			s.UtilizationPercent = &share
+		if share := f.Full(); s.HeldPercent == nil || share > *s.HeldPercent {
+			s.HeldPercent = &share
 		}
 	}
 }

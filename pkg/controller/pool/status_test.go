@@ -59,14 +59,14 @@ func TestPoolCounts(t *testing.T) {
 	}{
 		"untouched": {
 			pool: fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Assignable: 4, Free: 4}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 8, Free: 8}),
 			}},
 		},
 		"a block in each phase, and one of another pool": {
 			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), leaving, resting, fixtures.Block("10.9.0.0/30", "q", "c", 9)},
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(75)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(75)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
 				Blocks:    v1alpha1.StateCounts{Assignable: 4, Held: 3, InService: 1, Draining: 1, CoolingDown: 1, Free: 1},
 				Addresses: addresses(v1alpha1.StateCounts{Assignable: 8, Held: 6, InService: 2, Draining: 2, CoolingDown: 2, Free: 2}),
 				CIDRs:     []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/28", Blocks: 3}},
@@ -74,28 +74,28 @@ func TestPoolCounts(t *testing.T) {
 		},
 		"a block that overlaps a reserved range is none": {
 			pool: reserving,
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Assignable: 2, Free: 2}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 4, Free: 4}),
 			}},
 		},
 		"but for one that was held before": {
 			pool:   reserving,
 			blocks: []crd.Block{fixtures.Block("10.0.0.4/30", "p", "a", 1)},
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(33)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(33)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Assignable: 3, Held: 1, InService: 1, Free: 2}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 5, Held: 1, InService: 1, Free: 4}),
 				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/28", Blocks: 1}},
 			}},
 		},
 		"the remainder of a block": {
 			pool: fixtures.Edited(reserving, func(s *v1alpha1.PodIPPoolSpec) { s.ReservedBlockPolicy = v1alpha1.PublishRemainder }),
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Assignable: 3, Free: 3}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 5, Free: 5}),
 			}},
 		},
 		"what drains is not free": {
 			pool:   draining,
 			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1)},
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(50)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(50)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Assignable: 2, Held: 1, InService: 1, Free: 1}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 4, Held: 2, InService: 2, Free: 2}),
 				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.8/29", Blocks: 1}},
 			}},
@@ -103,7 +103,7 @@ func TestPoolCounts(t *testing.T) {
 		"what drains counts while a node holds it": {
 			pool:   draining,
 			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1), leaving},
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(66)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(66)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Assignable: 3, Held: 2, InService: 1, Draining: 1, Free: 1}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 6, Held: 4, InService: 2, Draining: 2, Free: 2}),
 				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/29", Blocks: 1}, {CIDR: "10.0.0.8/29", Blocks: 1}},
 			}},
@@ -111,19 +111,19 @@ func TestPoolCounts(t *testing.T) {
 		"all is cordoned, and a block is held": {
 			pool:   withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/24"), v1alpha1.AllocationCordon),
 			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1)},
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(100)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(100)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Assignable: 1, Held: 1, InService: 1}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 2, Held: 2, InService: 2}),
 				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/24", Blocks: 1}},
 			}},
 		},
 		"all is cordoned, and no block is held": {
 			pool: withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/24"), v1alpha1.AllocationCordon),
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(100)), IPv4: &v1alpha1.FamilyStatus{}},
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(100)), IPv4: &v1alpha1.FamilyStatus{}},
 		},
 		"being deleted": {
 			pool:   fixtures.BeingDeleted(fixtures.PodIPPool("p", 1, "10.0.0.0/24")),
 			blocks: []crd.Block{leaving},
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(100)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(100)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Assignable: 1, Held: 1, Draining: 1}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 2, Held: 2, Draining: 2}),
 				CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/24", Blocks: 1}},
 			}},
@@ -131,14 +131,14 @@ func TestPoolCounts(t *testing.T) {
 		"another pool holds a block of the range": {
 			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "q", "c", 9)},
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Assignable: 3, Free: 3}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 6, Free: 6}),
 			}},
 		},
 		"dual stack, its second family fuller": {
 			pool:   narrow,
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), fixtures.Block("fd00::/126", "p", "a", 2)},
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(50)), Nodes: 1,
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(50)), Nodes: 1,
 				IPv4: &v1alpha1.FamilyStatus{
 					Blocks: v1alpha1.StateCounts{Assignable: 4, Held: 1, InService: 1, Free: 3}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 8, Held: 2, InService: 2, Free: 6}),
 					CIDRs: []v1alpha1.HeldCIDR{{CIDR: "10.0.0.0/28", Blocks: 1}},
@@ -150,7 +150,7 @@ func TestPoolCounts(t *testing.T) {
 		},
 		"dual stack, and more than can be counted": {
 			pool: dual,
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)),
+			want: v1alpha1.PodIPPoolStatus{HeldPercent: new(int32(0)),
 				IPv4: &v1alpha1.FamilyStatus{
 					Blocks: v1alpha1.StateCounts{Assignable: 4, Free: 4}, Addresses: addresses(v1alpha1.StateCounts{Assignable: 8, Free: 8}),
 				},
@@ -327,7 +327,7 @@ func TestZeroIsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"nodes":0`, `"utilizationPercent":0`, `"inService":0`} {
+	for _, want := range []string{`"nodes":0`, `"heldPercent":0`, `"inService":0`} {
 		if !strings.Contains(string(body), want) {
 			t.Errorf("no %s in %s", want, body)
 		}

@@ -46,7 +46,7 @@ it does not need the operator to run.
 
 Selected is the number of nodes that claim from the pool first; Nodes is the number
 that hold a block of it. Held counts blocks, of the assignable ones; Used counts addresses
-of held blocks. Full is utilizationPercent, and Room is roomNodes.
+of held blocks. Full is heldPercent, and Room is roomForNodes.
 
 -o wide also shows whether a maintenance window is open, of the pool's own or of the
 operator's flags.`,
@@ -99,11 +99,11 @@ type PoolRow struct {
 	// BlockBits is the prefix length of a block.
 	BlockBits int      `json:"blockBits"`
 	CIDRs     []string `json:"cidrs"`
-	// Assignable, Free and Full are blocks.assignable, blocks.free and utilizationPercent of the
+	// Assignable, Free and Full are blocks.assignable, blocks.free and heldPercent of the
 	// family's status.
 	Assignable int64      `json:"assignableBlocks"`
 	Free       int64      `json:"freeBlocks"`
-	Full       int32      `json:"utilizationPercent"`
+	Full       int32      `json:"heldPercent"`
 	Blocks     PhaseCount `json:"blocks"`
 	// Addresses is the number of addresses of its held blocks that pods can have, Used the number
 	// in use.

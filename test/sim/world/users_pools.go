@@ -212,10 +212,10 @@ func (u *poolUsers) editPool(what string) {
 		}
 	case "min-free":
 		n := int32(1)
-		if pool.Spec.Expand.MinFree != nil && *pool.Spec.Expand.MinFree == 1 {
+		if pool.Spec.Expand.MinFreeAddresses != nil && *pool.Spec.Expand.MinFreeAddresses == 1 {
 			n = 3
 		}
-		pool.Spec.Expand.MinFree = &n
+		pool.Spec.Expand.MinFreeAddresses = &n
 	case "reserve":
 		reserve(pool)
 	case "pause":
