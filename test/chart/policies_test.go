@@ -36,7 +36,8 @@ type attempt struct {
 }
 
 const (
-	editor   = "editor" // has the chart's editor roles
+	editor   = "editor"       // has all rights
+	blocks   = "block-editor" // has only the chart's role of this name
 	collects = "system:serviceaccount:kube-system:generic-garbage-collector"
 	breaks   = "root" // in a group listed in blocks.groups
 	tenant   = "tenant"
@@ -104,8 +105,14 @@ func blockAttempts() map[string]attempt {
 		also  = `{"metadata":{"finalizers":["cilium-pool.io/in-use","foregroundDeletion","example.org/x"]}}`
 		own   = `{"metadata":{"finalizers":["cilium-pool.io/in-use"]}}`
 	)
+	strange := newBlock("10.20.4.0/28")
+	strange.Labels = map[string]string{v1alpha1.AdoptedLabel: "elsewhere"}
 	return map[string]attempt{
 		"adopting a block":                {who: editor, create: adopted},
+		"adopting without the verb":       {who: blocks, create: adopted, want: "needs the verb adopt on podipblocks.cilium-pool.io"},
+		"adopting from elsewhere":         {who: editor, create: strange, want: "Its value is cluster-pool, multi-pool, kubernetes or crd"},
+		"the label without the verb":      {who: blocks, kind: block, patch: label, want: "is for kubectl cilium-pool migrate"},
+		"another label":                   {who: blocks, kind: block, patch: `{"metadata":{"labels":{"a":"b"}}}`},
 		"creating a block":                {who: editor, create: newBlock("10.20.3.0/28"), want: "create a PodIPPin, with the block's cidr and the nodeName"},
 		"creating a block, by an admin":   {who: breaks, create: newBlock("10.20.3.0/28")},
 		"pinning a block":                 {who: editor, create: newPin("10.20.3.16/28", "n1")},
@@ -176,7 +183,7 @@ func policyBed(t *testing.T) *bed {
 		"crd": "nodes.shortageTaint=x.y/short", "multi-pool": "admissionPolicies.blocks.enabled=false", "kubernetes": "admissionPolicies.blocks.enabled=false",
 	} {
 		for _, o := range render(t, "--set", "fullnameOverride="+mode+",mode="+mode+",admissionPolicies.blocks.groups={breakers,system:masters},"+more) {
-			if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
+			if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") || o.GetName() == "crd-podipblock-editor" {
 				b.Create(o)
 			}
 		}
@@ -184,16 +191,20 @@ func policyBed(t *testing.T) *bed {
 	for _, o := range readObjects(t, examples+"/admission-nodename.yaml") {
 		b.Create(o)
 	}
-	// RBAC allows everything, so that only the policies refuse.
-	all := harness.Bind("cluster-admin", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:authenticated"})
+	// RBAC allows all others everything, so that only the policies refuse.
+	all := harness.Bind("cluster-admin", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "all"})
 	all.Name = "all"
 	b.Create(all)
+	b.Create(harness.Bind("crd-podipblock-editor", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: blocks}))
 	return b
 }
 
 func (b *bed) as(user string, groups ...string) client.Client {
 	b.Helper()
 	config := rest.CopyConfig(b.cluster.Config())
+	if user != blocks {
+		groups = append(groups, "all")
+	}
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
 	c, err := client.New(config, client.Options{Scheme: b.Client.Scheme()})
 	b.Must(err)
@@ -246,7 +257,7 @@ func write(ctx context.Context, c client.Client, o client.Object, status bool, p
 func TestPolicies(t *testing.T) {
 	b := policyBed(t)
 	clients := map[string]client.Client{
-		editor: b.as(editor), collects: b.as(collects, "system:serviceaccounts:kube-system"), breaks: b.as(breaks, "breakers"), tenant: b.as(tenant),
+		editor: b.as(editor), blocks: b.as(blocks), collects: b.as(collects, "system:serviceaccounts:kube-system"), breaks: b.as(breaks, "breakers"), tenant: b.as(tenant),
 	}
 	for _, mode := range []string{"crd", "multi-pool", "kubernetes"} {
 		clients[mode] = b.as("system:serviceaccount:kube-system:"+mode, "system:serviceaccounts")
