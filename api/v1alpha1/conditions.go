@@ -31,12 +31,12 @@ const (
 	// BlockPublished is True while the CiliumNode of a block's node has the block, and absent
 	// before that was observed.
 	BlockPublished = "Published"
-	// BlockDraining is True while a block is being emptied, and False while it
-	// should be but has not begun, as its pool's maintenance does not let it.
+	// BlockDraining is True while a block is being emptied, else False, and absent until a first
+	// write. Its reason says why the block is in its phase, or must leave it.
 	BlockDraining = "Draining"
 	// BlockCoolingDown is True while a returned block cools down.
 	BlockCoolingDown = "CoolingDown"
-	// BlockConflict is True while a block overlaps an older one.
+	// BlockConflict is True, which is a fault, while a block overlaps another one, else absent.
 	BlockConflict = "Conflict"
 )
 

@@ -15,8 +15,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolName`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type!="Published")].reason`,description="Why it is in its phase, or in conflict"
-// +kubebuilder:printcolumn:name="Waits for",type=string,JSONPath=`.status.waitsFor`,description="What keeps a leaving block on its node"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Draining")].reason`,description="Why it is in its phase, or must leave it"
+// +kubebuilder:printcolumn:name="Waits for",type=string,JSONPath=`.status.waitsFor.reason`,description="What keeps a leaving block on its node"
+// +kubebuilder:printcolumn:name="Conflict",type=string,JSONPath=`.status.conditions[?(@.type=="Conflict")].status`,description="True: it overlaps another block",priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self.spec.cidr) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')",message="metadata.name must follow from spec.cidr, with '-' for ':' and '/': 10.20.0.0/27 is named 10.20.0.0-27, so that a block can be claimed once only"
 type PodIPBlock struct {
@@ -73,12 +74,14 @@ type PodIPBlockSpec struct {
 
 	// drain requests that the node returns the block, within the pool's maintenance windows and
 	// rate, as if its CIDR had allocationPolicy Drain. Absent: false. Until the block is freed,
-	// false puts it back in service. The only field of spec that can change.
+	// false puts it back in service. It ends with the block: any node can claim the CIDR again.
+	// The only field of spec that can change.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
 }
 
-// PodIPBlockStatus is a convenience: the operator can lose it and do no harm.
+// PodIPBlockStatus is the operator's record of a block. Its loss is safe: the operator decides
+// drains anew, begins a cooldown again, and closes a block to new pods once more.
 type PodIPBlockStatus struct {
 	// phase sums up the conditions: InService until the block drains, Draining until none of its
 	// addresses is published, CoolingDown until it is deleted. Absent: just claimed. More phases
@@ -86,26 +89,38 @@ type PodIPBlockStatus struct {
 	// +optional
 	Phase BlockPhase `json:"phase,omitempty"`
 
-	// conditions: Published, then Draining, then CoolingDown, each with the reason and since
-	// when; Draining is False while the block must leave and has not begun to;
-	// Conflict where the block overlaps an older one. To wait until a node has its addresses:
-	// kubectl wait --for=condition=Published.
+	// conditions: Published; Draining, with the reason InService, that of the drain (False: it has
+	// not begun), or that of CoolingDown; CoolingDown where it cools down; Conflict, which is a
+	// fault, where it overlaps another block. To wait until a node has its addresses: kubectl wait
+	// --for=condition=Published.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// waitsFor is what keeps a leaving block on its node: Pods, AgentRestart,
-	// AgentAddress, Replacement, AgentNotSettled, Window, Turn, Nodes or CiliumMode; the
-	// condition Draining has the details. Absent: the agent's answer. More may come.
-	// +kubebuilder:validation:MaxLength=64
+	// waitsFor is what keeps a leaving block on its node. Absent: nothing, or the agent's answer.
 	// +optional
-	WaitsFor string `json:"waitsFor,omitempty"`
+	WaitsFor *BlockWait `json:"waitsFor,omitempty"`
 
 	// closed says that no new pod gets an address of the block, in multi-pool mode: a
 	// run of its node's agent saw it taken off its list while pods used it.
 	// +optional
 	Closed *BlockClosed `json:"closed,omitempty"`
+}
+
+// BlockWait is what keeps a leaving block on its node.
+type BlockWait struct {
+	// reason is Pods, AgentRestart, AgentAddress, Replacement, AgentNotSettled, Window, NoWindow,
+	// Turn, Nodes or CiliumMode. More may come.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +required
+	Reason string `json:"reason"`
+
+	// message names it, for people: the pods, or when the window opens.
+	// +kubebuilder:validation:MaxLength=32768
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // BlockClosed says which run of an agent allocates no address of a block to new pods.
@@ -137,7 +152,7 @@ const (
 	PhaseCoolingDown BlockPhase = "CoolingDown"
 )
 
-// Reasons of the condition Draining.
+// Reasons of the condition Draining: of a drain, also of one that has not begun.
 const (
 	// ReasonReclaim: the node has more blocks than it needs.
 	ReasonReclaim = "Reclaim"
@@ -156,20 +171,20 @@ const (
 	ReasonPoolChanged = "PoolChanged"
 )
 
-// WaitsFor begins the reasons of the condition Draining while it is False; status.waitsFor follows.
-const WaitsFor = "WaitsFor"
-
-// Reasons of the conditions Published and Conflict.
+// Reasons of the conditions Draining, Published and Conflict.
 const (
+	// DrainingInService: its node uses it, and may keep it.
+	DrainingInService = "InService"
 	// PublishedInSpec: its node's CiliumNode has the block, or in kubernetes mode the Node.
 	PublishedInSpec = "InSpec"
 	// PublishedNotInSpec: it has not.
 	PublishedNotInSpec = "NotInSpec"
-	// ConflictOverlap: it shares addresses with another block.
+	// ConflictOverlap: it shares addresses with another block. Also of Draining, while addresses of
+	// it leave its node only for that.
 	ConflictOverlap = "Overlap"
 )
 
-// Reasons of the condition CoolingDown.
+// Reasons of the condition CoolingDown, and of Draining then.
 const (
 	// ReasonReturned: its node returned it by the handshake.
 	ReasonReturned = "Returned"

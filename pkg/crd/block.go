@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -34,10 +35,8 @@ type Block struct {
 	Since  time.Time
 	// Closed is which run of its node's agent allocates none of it to new pods.
 	Closed expand.Closed
-	// WaitsFor is what keeps it on its node while it leaves, or must; empty: nothing that lasts.
-	// WaitNote says more, as the condition does.
-	WaitsFor expand.WaitReason
-	WaitNote string
+	// Wait is what keeps it on its node while it leaves, or must.
+	Wait Wait
 	// Conflict: it overlaps an older block.
 	Conflict bool
 	// Published: its status says, of its present generation, that its node has its addresses:
@@ -53,6 +52,16 @@ type Block struct {
 	// AdoptedFrom is the IPAM mode that had assigned the block to its node before
 	// adoption. Empty: it was claimed, or its adoption is complete.
 	AdoptedFrom string
+}
+
+// Wait is what a block waits for, as its status says it. The zero Wait is for a block that waits for
+// nothing, or for the agent's answer, which comes by itself.
+type Wait struct {
+	For expand.WaitReason
+	// Cause is why the block must leave, until it drains: its Reason says so then.
+	Cause expand.Reason
+	// Note names the obstacle, for people.
+	Note string
 }
 
 // BlockFrom reads a block. For a malformed object it returns the readable fields beside
@@ -124,9 +133,11 @@ func AdoptedBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID, from 
 
 func (b *Block) readPhase(status *v1alpha1.PodIPBlockStatus) {
 	conditions := status.Conditions
-	if c := meta.FindStatusCondition(conditions, v1alpha1.BlockDraining); c != nil && status.WaitsFor != "" {
-		b.WaitsFor = expand.WaitReason(status.WaitsFor)
-		_, b.WaitNote, _ = strings.Cut(c.Message, waitsFor)
+	if w := status.WaitsFor; w != nil {
+		b.Wait = Wait{For: expand.WaitReason(w.Reason), Note: w.Message}
+		if c := meta.FindStatusCondition(conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionFalse {
+			b.Wait.Cause = expand.Reason(c.Reason)
+		}
 	}
 	for _, phase := range []ipalloc.Phase{ipalloc.CoolingDown, ipalloc.Draining} {
 		if c := meta.FindStatusCondition(conditions, conditionOf(phase)); c != nil && c.Status == metav1.ConditionTrue {
@@ -147,33 +158,43 @@ func NewBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID) *v1alpha1
 	}
 }
 
-// SetBlockPhase sets the phase and its condition and removes the other condition; in
-// service a block has neither. A block that cools down is no longer published. A new reason does
-// not change the transition time. It reports whether anything changed.
+// SetBlockPhase sets the phase and its conditions: one that cools down neither drains nor is
+// published, one in service has no condition CoolingDown. A new reason does not change the transition
+// time. It reports whether anything changed.
 func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string, now time.Time) bool {
 	conditions := &obj.Status.Conditions
 	name := phaseName(phase)
 	changed := cmp.Or(obj.Status.Phase, v1alpha1.PhaseInService) != name
-	obj.Status.Phase = name
-	for _, other := range []ipalloc.Phase{ipalloc.Draining, ipalloc.CoolingDown} {
-		if other != phase {
-			changed = meta.RemoveStatusCondition(conditions, conditionOf(other)) || changed
+	obj.Status.Phase, obj.Status.WaitsFor = name, nil
+	if phase != ipalloc.CoolingDown {
+		changed = meta.RemoveStatusCondition(conditions, v1alpha1.BlockCoolingDown) || changed
+	} else {
+		changed = SetBlockCondition(obj, v1alpha1.BlockCoolingDown, metav1.ConditionTrue, string(reason), message, now) || changed
+		if meta.FindStatusCondition(*conditions, v1alpha1.BlockPublished) != nil {
+			changed = setPublished(obj, false, now) || changed
 		}
 	}
-	obj.Status.WaitsFor = ""
-	if phase == ipalloc.CoolingDown && meta.FindStatusCondition(*conditions, v1alpha1.BlockPublished) != nil {
-		changed = setPublished(obj, false, now) || changed
+	switch phase {
+	case ipalloc.InService:
+		return setServing(obj, now) || changed
+	case ipalloc.Draining:
+		return SetBlockCondition(obj, v1alpha1.BlockDraining, metav1.ConditionTrue, string(reason), message, now) || changed
 	}
-	if phase == ipalloc.InService {
-		return changed
-	}
-	return SetBlockCondition(obj, conditionOf(phase), metav1.ConditionTrue, string(reason), message, now) || changed
+	return SetBlockCondition(obj, v1alpha1.BlockDraining, metav1.ConditionFalse, string(reason), message, now) || changed
 }
 
-// SetBlockPublished records whether the CiliumNode of a block in service has the block.
+// SetBlockPublished records whether the CiliumNode of a block in service has the block, and that the
+// block does not drain, unless it may have to.
 func SetBlockPublished(obj *v1alpha1.PodIPBlock, published bool, now time.Time) {
 	obj.Status.Phase = v1alpha1.PhaseInService
 	setPublished(obj, published, now)
+	if !obj.Spec.Drain && obj.Status.WaitsFor == nil {
+		setServing(obj, now)
+	}
+}
+
+func setServing(obj *v1alpha1.PodIPBlock, now time.Time) bool {
+	return SetBlockCondition(obj, v1alpha1.BlockDraining, metav1.ConditionFalse, v1alpha1.DrainingInService, "its node may keep it", now)
 }
 
 func setPublished(obj *v1alpha1.PodIPBlock, published bool, now time.Time) bool {
@@ -194,28 +215,22 @@ func SetBlockCondition(obj *v1alpha1.PodIPBlock, kind string, status metav1.Cond
 	return changed
 }
 
-// NeverOpens ends the note of a wait for a maintenance window that no schedule opens.
-const NeverOpens = "none will ever open"
-
-// waitsFor stands between what happens to a block and what it waits for.
-const waitsFor = "; it waits for "
-
-// SetBlockWait reports what a block that leaves its node, or must, waits for; an empty reason
-// removes the report. what is what happens to the block, note describes the wait. It reports
-// whether anything changed.
-func SetBlockWait(obj *v1alpha1.PodIPBlock, reason expand.WaitReason, what, note string, now time.Time) bool {
-	changed := obj.Status.WaitsFor != string(reason)
-	obj.Status.WaitsFor = string(reason)
-	status, word := metav1.ConditionFalse, v1alpha1.WaitsFor+string(reason)
-	if reason != "" {
-		what += waitsFor + note
+// SetBlockWait reports what a block that leaves its node, or must, waits for; the zero Wait removes
+// the report. what is what happens to the block. It reports whether anything changed.
+func SetBlockWait(obj *v1alpha1.PodIPBlock, wait Wait, what string, now time.Time) bool {
+	var next *v1alpha1.BlockWait
+	if wait.For != "" {
+		next = &v1alpha1.BlockWait{Reason: string(wait.For), Message: wait.Note}
 	}
+	changed := !ptr.Equal(obj.Status.WaitsFor, next)
+	obj.Status.WaitsFor = next
+	status, reason := metav1.ConditionFalse, string(wait.Cause)
 	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionTrue {
-		status, word = c.Status, c.Reason
-	} else if reason == "" {
-		return meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockDraining) || changed
+		status, reason = c.Status, c.Reason
+	} else if next == nil {
+		return setServing(obj, now) || changed
 	}
-	return SetBlockCondition(obj, v1alpha1.BlockDraining, status, word, what, now) || changed
+	return SetBlockCondition(obj, v1alpha1.BlockDraining, status, reason, what, now) || changed
 }
 
 // SetBlockClosed records that an agent has closed a block.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -65,6 +66,23 @@ func TestBlockFrom(t *testing.T) {
 				}
 			}),
 			plain(nil),
+		},
+		"its drain has not begun": {
+			base(func(o *v1alpha1.PodIPBlock) {
+				o.Status.Conditions = []metav1.Condition{condition(v1alpha1.BlockDraining, "CIDRDraining", metav1.ConditionFalse, noon())}
+				o.Status.WaitsFor = &v1alpha1.BlockWait{Reason: "NoWindow", Message: "a window"}
+			}),
+			plain(func(b *crd.Block) {
+				b.Wait = crd.Wait{For: expand.WaitNoWindow, Cause: expand.CIDRDraining, Note: "a window"}
+			}),
+		},
+		"it drains, and pods use it": {
+			base(func(o *v1alpha1.PodIPBlock) {
+				o.Status.Conditions, o.Status.WaitsFor = []metav1.Condition{draining}, &v1alpha1.BlockWait{Reason: "Pods"}
+			}),
+			plain(func(b *crd.Block) {
+				b.Phase, b.Reason, b.Since, b.Wait = ipalloc.Draining, expand.Reclaim, noon(), crd.Wait{For: expand.WaitPods}
+			}),
 		},
 		"by hand, in conflict, on its way out": {
 			base(func(o *v1alpha1.PodIPBlock) {
@@ -127,6 +145,39 @@ func TestBlockFromMalformed(t *testing.T) {
 	}
 }
 
+// The write of Published says of a block that nothing drains that it does not drain, also of its
+// present generation, and leaves a drain that has not begun alone.
+func TestSetBlockPublishedWritesDraining(t *testing.T) {
+	waits := crd.Wait{For: expand.WaitTurn, Cause: expand.CIDRDraining, Note: "its turn"}
+	for name, test := range map[string]struct {
+		drain  bool
+		before func(*v1alpha1.PodIPBlock)
+		want   string
+	}{
+		"just claimed":                 {want: "False InService 2"},
+		"just claimed, and to drain":   {drain: true},
+		"a drain was taken back":       {before: func(o *v1alpha1.PodIPBlock) { o.Generation = 1; crd.SetBlockPublished(o, true, noon()) }, want: "False InService 2"},
+		"its drain waits for its turn": {before: func(o *v1alpha1.PodIPBlock) { crd.SetBlockWait(o, waits, "what", noon()) }, want: "False CIDRDraining 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			obj := crd.NewBlock(prefixes("10.0.0.0/27")[0], "p", "n", "")
+			obj.Spec.Drain, obj.Generation = test.drain, 2
+			if test.before != nil {
+				test.before(obj)
+			}
+			obj.Generation = 2
+			crd.SetBlockPublished(obj, true, noon())
+			got := ""
+			if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockDraining); c != nil {
+				got = fmt.Sprintf("%s %s %d", c.Status, c.Reason, c.ObservedGeneration)
+			}
+			if got != test.want {
+				t.Errorf("Draining is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 // A block that cools down is no longer published, by the same write. The conditions stay in order.
 func TestSetBlockPublished(t *testing.T) {
 	obj := crd.NewBlock(prefixes("10.0.0.0/27")[0], "p", "n", "")
@@ -136,10 +187,10 @@ func TestSetBlockPublished(t *testing.T) {
 		published bool
 		want      []string
 	}{
-		{ipalloc.InService, true, []string{"Published True InSpec"}},
+		{ipalloc.InService, true, []string{"Draining False InService", "Published True InSpec"}},
 		{ipalloc.Draining, true, []string{"Draining True Reclaim", "Published True InSpec"}},
-		{ipalloc.CoolingDown, false, []string{"CoolingDown True Reclaim", "Published False NotInSpec"}},
-		{ipalloc.InService, false, []string{"Published False NotInSpec"}},
+		{ipalloc.CoolingDown, false, []string{"CoolingDown True Reclaim", "Draining False Reclaim", "Published False NotInSpec"}},
+		{ipalloc.InService, false, []string{"Draining False InService", "Published False NotInSpec"}},
 	} {
 		crd.SetBlockPhase(obj, step.phase, expand.Reclaim, "why", noon())
 		var got []string
@@ -162,22 +213,29 @@ func TestSetBlockPhase(t *testing.T) {
 		changed bool
 		want    []metav1.Condition
 	}
+	is := func(kind string, status metav1.ConditionStatus, reason, message string, at time.Time) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(at), ObservedGeneration: 3}
+	}
 	draining := func(reason string, at time.Time) []metav1.Condition {
-		return []metav1.Condition{{Type: "Draining", Status: "True", Reason: reason, Message: "why", LastTransitionTime: metav1.NewTime(at), ObservedGeneration: 3}}
+		return []metav1.Condition{is("Draining", "True", reason, "why", at)}
 	}
 	cooling := func(at time.Time) []metav1.Condition {
-		return []metav1.Condition{{Type: "CoolingDown", Status: "True", Reason: "Returned", Message: "why", LastTransitionTime: metav1.NewTime(at), ObservedGeneration: 3}}
+		return []metav1.Condition{is("CoolingDown", "True", "Returned", "why", at), is("Draining", "False", "Returned", "why", at)}
+	}
+	serves := func(at time.Time) []metav1.Condition {
+		return []metav1.Condition{is("Draining", "False", "InService", "its node may keep it", at)}
 	}
 	second := noon().Add(time.Second)
 	later := noon().Add(time.Hour)
 	obj := crd.NewBlock(prefixes("10.0.0.0/27")[0], "p", "n", "")
 	obj.Generation = 3
 	for i, s := range []step{
-		{phase: ipalloc.InService, at: start},
+		{phase: ipalloc.InService, at: start, changed: true, want: serves(second)},
+		{phase: ipalloc.InService, at: later, want: serves(second)},
 		{ipalloc.Draining, expand.Reclaim, start, true, draining("Reclaim", second)},
 		{ipalloc.Draining, expand.Reclaim, later, false, draining("Reclaim", second)},
 		{ipalloc.Draining, expand.Deleted, later, true, draining("Deleted", second)},
-		{phase: ipalloc.InService, at: later, changed: true},
+		{phase: ipalloc.InService, at: later, changed: true, want: serves(later)},
 		{ipalloc.Draining, expand.Deleted, later, true, draining("Deleted", later)},
 		{ipalloc.CoolingDown, expand.Returned, start, true, cooling(second)},
 		{ipalloc.CoolingDown, expand.Returned, later, false, cooling(second)},

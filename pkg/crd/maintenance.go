@@ -24,10 +24,14 @@ type Maintenance struct {
 
 // Delay returns the reason that keeps drains from beginning at now. The caller enforces the rate.
 func (m *Maintenance) Delay(now time.Time) expand.Delay {
-	if is := m.Windows.At(now); !is.Open {
+	switch is := m.Windows.At(now); {
+	case is.Open:
+		return expand.Delay{}
+	case is.Until.IsZero():
+		return expand.Delay{For: expand.WaitNoWindow}
+	default:
 		return expand.Delay{For: expand.WaitWindow, Until: is.Until}
 	}
-	return expand.Delay{}
 }
 
 // parseMaintenance merges the spec with the defaults.

@@ -48,8 +48,8 @@ func TestMaintenance(t *testing.T) {
 		"a rate without a limit":           {v1alpha1.Maintenance{BlocksPerHour: new(intstr.FromString("Unlimited"))}, byFlag, closed(22), 0, ""},
 		"a rate of 0":                      {v1alpha1.Maintenance{BlocksPerHour: new(intstr.FromInt32(0))}, byFlag, closed(22), 60, `spec.maintenance.blocksPerHour: Invalid value: "0": must be from 1 to 1000000, or Unlimited. Until then the operator uses its default, 60`},
 		"unrestricted beats windows, rate": {v1alpha1.Maintenance{Policy: v1alpha1.MaintenanceUnrestricted, Windows: windows("0 20 * * *")}, byFlag, expand.Delay{}, 0, ""},
-		"a bad window opens never":         {v1alpha1.Maintenance{Windows: windows("0 24 * * *")}, byFlag, expand.Delay{For: expand.WaitWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
-		"nor does a good one beside a bad": {v1alpha1.Maintenance{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Delay{For: expand.WaitWindow}, 0, "spec.maintenance.windows[1]"},
+		"a bad window opens never":         {v1alpha1.Maintenance{Windows: windows("0 24 * * *")}, byFlag, expand.Delay{For: expand.WaitNoWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
+		"nor does a good one beside a bad": {v1alpha1.Maintenance{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Delay{For: expand.WaitNoWindow}, 0, "spec.maintenance.windows[1]"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -76,22 +76,29 @@ func TestSetBlockWait(t *testing.T) {
 	type state struct {
 		Status metav1.ConditionStatus
 		Reason string
-		For    expand.WaitReason
-		Note   string
+		Wait   crd.Wait
 	}
+	window := crd.Wait{For: expand.WaitWindow, Cause: expand.CIDRDraining, Note: "ten"}
+	turn := crd.Wait{For: expand.WaitTurn, Cause: expand.CIDRDraining, Note: "its turn"}
+	asked := crd.Wait{For: expand.WaitTurn, Cause: expand.DrainRequested, Note: "its turn"}
+	pods := crd.Wait{For: expand.WaitPods, Note: "pods a/b"}
 	obj := crd.NewBlock(prefixes("10.20.0.32/27")[0], "p", "n", "u")
+	wait := func(w crd.Wait) func() bool {
+		return func() bool { return crd.SetBlockWait(obj, w, "what happens", noon()) }
+	}
 	for i, step := range []struct {
 		change func() bool
 		want   state
 	}{
-		{func() bool { return crd.SetBlockWait(obj, expand.WaitWindow, "must leave", "ten", noon()) }, state{metav1.ConditionFalse, "WaitsForWindow", expand.WaitWindow, "ten"}},
-		{func() bool { return crd.SetBlockWait(obj, expand.WaitTurn, "must leave", "its turn", noon()) }, state{metav1.ConditionFalse, "WaitsForTurn", expand.WaitTurn, "its turn"}},
-		{func() bool { return crd.SetBlockWait(obj, "", "must leave", "", noon()) }, state{}},
-		{func() bool { return crd.SetBlockPhase(obj, ipalloc.Draining, expand.Deleted, "drains", noon()) }, state{metav1.ConditionTrue, "Deleted", "", ""}},
-		{func() bool { return crd.SetBlockWait(obj, expand.WaitPods, "drains", "pods a/b", noon()) }, state{metav1.ConditionTrue, "Deleted", expand.WaitPods, "pods a/b"}},
-		{func() bool { return crd.SetBlockWait(obj, "", "drains", "", noon()) }, state{metav1.ConditionTrue, "Deleted", "", ""}},
-		{func() bool { return crd.SetBlockWait(obj, expand.WaitPods, "drains", "pods a/b", noon()) }, state{metav1.ConditionTrue, "Deleted", expand.WaitPods, "pods a/b"}},
-		{func() bool { return crd.SetBlockPhase(obj, ipalloc.InService, "", "", noon()) }, state{}},
+		{wait(window), state{metav1.ConditionFalse, "CIDRDraining", window}},
+		{wait(turn), state{metav1.ConditionFalse, "CIDRDraining", turn}},
+		{wait(asked), state{metav1.ConditionFalse, "DrainRequested", asked}},
+		{wait(crd.Wait{}), state{metav1.ConditionFalse, "InService", crd.Wait{}}},
+		{func() bool { return crd.SetBlockPhase(obj, ipalloc.Draining, expand.Deleted, "what happens", noon()) }, state{metav1.ConditionTrue, "Deleted", crd.Wait{}}},
+		{wait(pods), state{metav1.ConditionTrue, "Deleted", pods}},
+		{wait(crd.Wait{}), state{metav1.ConditionTrue, "Deleted", crd.Wait{}}},
+		{wait(pods), state{metav1.ConditionTrue, "Deleted", pods}},
+		{func() bool { return crd.SetBlockPhase(obj, ipalloc.InService, "", "", noon()) }, state{metav1.ConditionFalse, "InService", crd.Wait{}}},
 	} {
 		if !step.change() || step.change() {
 			t.Errorf("step %d: the first time is a change, the second is none", i)
@@ -100,12 +107,12 @@ func TestSetBlockWait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := state{For: b.WaitsFor, Note: b.WaitNote}
-		if c := obj.Status.Conditions; len(c) > 0 {
-			got.Status, got.Reason = c[0].Status, c[0].Reason
-		}
-		if diff := cmp.Diff(step.want, got); diff != "" {
+		c := obj.Status.Conditions[0]
+		if diff := cmp.Diff(step.want, state{c.Status, c.Reason, b.Wait}); diff != "" {
 			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+		if strings.Contains(c.Message, step.want.Wait.Note) && step.want.Wait.Note != "" {
+			t.Errorf("step %d: the message repeats status.waitsFor: %s", i, c.Message)
 		}
 	}
 }

@@ -99,6 +99,8 @@ func (c Claim) Next(blocks, addresses int) (more, pinned bool) {
 type Wait struct {
 	CIDR netip.Prefix
 	For  WaitReason
+	// Request is why a block in service must leave; zero where it only overlaps an older one.
+	Request Reason
 	// By names the pods (or the agent's own use, as "router") that still use
 	// the block, sorted, where For is WaitPods, WaitAgent or WaitRestart.
 	By []string
@@ -111,7 +113,7 @@ type WaitReason string
 
 // IsDelay reports whether the drain has not begun, though it must.
 func (r WaitReason) IsDelay() bool {
-	return r == WaitWindow || r == WaitTurn || r == WaitNodes || r == WaitMode
+	return r == WaitWindow || r == WaitNoWindow || r == WaitTurn || r == WaitNodes || r == WaitMode
 }
 
 // Obstacles to a drain.
@@ -133,6 +135,8 @@ const (
 	WaitPodAddress WaitReason = "PodAddress"
 	// WaitWindow: it has not begun, as no maintenance window is open.
 	WaitWindow WaitReason = "Window"
+	// WaitNoWindow: it has not begun, as no maintenance window will ever open.
+	WaitNoWindow WaitReason = "NoWindow"
 	// WaitTurn: it has not begun, as the hourly limit is reached.
 	WaitTurn WaitReason = "Turn"
 	// WaitNodes: it has not begun, as enough other nodes move off its pool.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // explain records the obstacle to each leaving block. waitOf explains the blocks on their way out,
@@ -14,6 +16,9 @@ func (p *planner) explain(waitOf func(*block) (WaitReason, []string)) {
 	p.findUsers()
 	for _, b := range p.all {
 		wait := Wait{CIDR: b.CIDR}
+		if b.Phase == ipalloc.InService {
+			wait.Request = b.Request
+		}
 		switch {
 		case b.freed:
 			continue

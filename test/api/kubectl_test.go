@@ -95,14 +95,17 @@ func TestColumnsOfBlocks(t *testing.T) {
 phase: CoolingDown
 conditions:
 - {type: Published, status: "False", reason: NotListed, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
+- {type: Draining, status: "False", reason: Returned, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
 - {type: CoolingDown, status: "True", reason: Returned, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 	setStatus(t, client, held, `
 phase: InService
+waitsFor: {reason: Window, message: "the window that opens at ten"}
 conditions:
-- {type: Draining, status: "False", reason: WaitsForWindow, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
+- {type: Conflict, status: "True", reason: Overlap, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
+- {type: Draining, status: "False", reason: CIDRDraining, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 	setStatus(t, client, draining, `
 phase: Draining
-waitsFor: Pods
+waitsFor: {reason: Pods}
 conditions:
 - {type: Draining, status: "True", reason: Reclaim, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 
@@ -110,11 +113,14 @@ conditions:
 		"NAME CIDR POOL NODE PHASE REASON WAITS FOR AGE",
 		"10.20.0.0-27 10.20.0.0/27 beijing node-1 Draining Reclaim Pods AGE",
 		"10.20.0.32-27 10.20.0.32/27 beijing node-2 AGE",
-		"10.20.0.64-27 10.20.0.64/27 beijing node-2 InService WaitsForWindow AGE",
+		"10.20.0.64-27 10.20.0.64/27 beijing node-2 InService CIDRDraining Window AGE",
 		"10.20.0.96-27 10.20.0.96/27 beijing node-2 CoolingDown Returned AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
+	}
+	if got := table(kubectl(t, "get", "pib", "10.20.0.64-27", "-o", "wide"))[1]; got != "10.20.0.64-27 10.20.0.64/27 beijing node-2 InService CIDRDraining Window True AGE" {
+		t.Errorf("wide columns: %s", got)
 	}
 	want = []string{"NAME CIDR POOL NODE PHASE REASON WAITS FOR AGE", want[1]}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib", "--field-selector", "spec.nodeName=node-1"))); diff != "" {

@@ -48,8 +48,8 @@ func TestCiliumLeavesTheMode(t *testing.T) {
 		e.Eventually("the drain on "+node+" waits", func() error {
 			block := e.Blocks(node)[0]
 			c := meta.FindStatusCondition(block.Status.Conditions, v1alpha1.BlockDraining)
-			if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.WaitsFor+"CiliumMode" {
-				return fmt.Errorf("conditions are %v", block.Status.Conditions)
+			if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonCIDRDraining || block.Status.WaitsFor == nil || block.Status.WaitsFor.Reason != "CiliumMode" {
+				return fmt.Errorf("status is %+v", block.Status)
 			}
 			return nil
 		})

@@ -75,7 +75,7 @@ func TestRangeTakenOutOutsideOfTheWindow(t *testing.T) {
 	e.condition("all", v1alpha1.PoolWindow, metav1.ConditionFalse, poolcontroller.ReasonWindowClosed)
 	e.awaitBlocks("the drain waits", "n1", 1, 1, func(b v1alpha1.PodIPBlock) bool {
 		c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
-		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.WaitsFor+"Window"
+		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonCIDRDraining && b.Status.WaitsFor != nil && b.Status.WaitsFor.Reason == "Window"
 	})
 	e.hasBlocks("n1", 1)
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Maintenance = v1alpha1.Maintenance{} })
@@ -335,8 +335,8 @@ func TestDescribeTellsTheStory(t *testing.T) {
 			"Warning PoolExhausted AGE cilium-pool-operator no free block left for ipv4",
 		},
 		"podipblock/" + b.Name: {
-			"Message: it must leave its node, and has not begun to; it waits for a replacement: give a pool of n1 free blocks, or raise the limit of its blocks Observed Generation: 2 " +
-				"Reason: WaitsForReplacement Status: False Type: Draining",
+			"Message: it must leave its node, and has not begun to Observed Generation: 2 Reason: DrainRequested Status: False Type: Draining",
+			"Waits For: Message: a replacement: give a pool of n1 free blocks, or raise the limit of its blocks Reason: Replacement",
 			claimed,
 		},
 		"node/n1": {

@@ -37,7 +37,9 @@ func TestPublished(t *testing.T) {
 	claimed := crd.NewBlock(fixtures.Prefix(cidr), "p", "n", "node-uid")
 	has, hasNot := fixtures.CiliumNode("n", "", cidr), fixtures.CiliumNode("n", "", "10.0.0.4/30")
 	undone := said(true, ipalloc.InService)
-	undone.Generation = 3 // a drain, and its undo
+	undone.Generation = 3                  // a drain, and its undo
+	older := said(true, ipalloc.InService) // without the condition Draining: no write for that alone
+	meta.RemoveStatusCondition(&older.Status.Conditions, v1alpha1.BlockDraining)
 	tests := map[string]struct {
 		obj    *v1alpha1.PodIPBlock
 		cn     *ciliumv2.CiliumNode
@@ -51,6 +53,7 @@ func TestPublished(t *testing.T) {
 		"published, and its spec changed":   {obj: undone, cn: has, want: v1alpha1.PublishedInSpec},
 		"withdrawn":                         {obj: said(true, ipalloc.InService), cn: hasNot, want: v1alpha1.PublishedNotInSpec},
 		"withdrawn with the CiliumNode":     {obj: said(true, ipalloc.InService), want: v1alpha1.PublishedNotInSpec},
+		"published, of an older operator":   {obj: older, cn: has},
 		"published again":                   {obj: said(false, ipalloc.InService), cn: has, want: v1alpha1.PublishedInSpec},
 		"draining":                          {obj: said(true, ipalloc.Draining), cn: hasNot},
 		"cooling down, still on the list":   {obj: said(true, ipalloc.CoolingDown), cn: has},
@@ -82,6 +85,9 @@ func TestPublished(t *testing.T) {
 			c := meta.FindStatusCondition(is.Status.Conditions, v1alpha1.BlockPublished)
 			if test.want != "" && (c == nil || c.Reason != test.want || is.Status.Phase != v1alpha1.PhaseInService) {
 				t.Errorf("phase %s, condition %+v", is.Status.Phase, c)
+			}
+			if d := meta.FindStatusCondition(is.Status.Conditions, v1alpha1.BlockDraining); test.want != "" && (d == nil || d.Reason != v1alpha1.DrainingInService) {
+				t.Errorf("the same write says of its drain: %+v", d)
 			}
 		})
 	}

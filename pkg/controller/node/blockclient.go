@@ -163,13 +163,13 @@ func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool string
 }
 
 // setPhase writes the phase of an observed block, and what it waits for then.
-func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string, wait blockWait) error {
+func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string, wait crd.Wait) error {
 	return c.updateStatus(ctx, b, "phase", func(obj *v1alpha1.PodIPBlock) bool {
 		changed := crd.SetBlockPhase(obj, phase, reason, message, c.Clock.Now())
 		if wait.For == "" {
 			return changed
 		}
-		return crd.SetBlockWait(obj, wait.For, message, wait.note, c.Clock.Now()) || changed
+		return crd.SetBlockWait(obj, wait, message, c.Clock.Now()) || changed
 	})
 }
 
@@ -182,9 +182,9 @@ func (c *BlockClient) setClosed(ctx context.Context, b crd.Block, closed expand.
 }
 
 // setWait writes what an observed block waits for. what is what happens to it.
-func (c *BlockClient) setWait(ctx context.Context, b crd.Block, wait blockWait, what string) error {
+func (c *BlockClient) setWait(ctx context.Context, b crd.Block, wait crd.Wait, what string) error {
 	return c.updateStatus(ctx, b, "wait", func(obj *v1alpha1.PodIPBlock) bool {
-		return crd.SetBlockWait(obj, wait.For, what, wait.note, c.Clock.Now())
+		return crd.SetBlockWait(obj, wait, what, c.Clock.Now())
 	})
 }
 

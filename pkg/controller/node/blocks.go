@@ -246,24 +246,21 @@ func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *outcom
 	return o, nil
 }
 
-// blockWait is what a block waits for, as its status says it. The zero value is for a block that
-// waits for nothing, or for the agent's answer, which comes by itself.
-type blockWait struct {
-	For  expand.WaitReason
-	note string
-}
-
 // waitOf returns which of the waits of a plan is a block's. pool may be nil.
-func waitOf(b crd.Block, pool *crd.Pool, waits []expand.Wait) blockWait {
+func waitOf(b crd.Block, pool *crd.Pool, waits []expand.Wait) crd.Wait {
 	i := slices.IndexFunc(waits, func(w expand.Wait) bool { return w.CIDR == b.CIDR })
 	if i < 0 {
-		return blockWait{}
+		return crd.Wait{}
 	}
 	switch w := waits[i]; w.For {
 	case expand.WaitHandshake, expand.WaitReturn, expand.WaitPodAddress:
-		return blockWait{}
+		return crd.Wait{}
 	default:
-		return blockWait{w.For, waitNote(b, pool, w)}
+		wait := crd.Wait{For: w.For, Cause: w.Request, Note: waitNote(b, pool, w)}
+		if b.Phase == ipalloc.InService && w.Request == expand.None {
+			wait.Cause = v1alpha1.ConflictOverlap
+		}
+		return wait
 	}
 }
 
@@ -273,18 +270,14 @@ func (r *Reconciler) actOnWaits(ctx context.Context, o *observation, plans []fam
 	for i := range plans {
 		p := &plans[i]
 		for _, b := range o.Blocks {
-			if b.WaitsFor == "" && len(p.plan.Waits) == 0 || !p.about(b, r.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(p.plan, b.CIDR) {
+			if b.Wait.For == "" && len(p.plan.Waits) == 0 || !p.about(b, r.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(p.plan, b.CIDR) {
 				continue
 			}
 			wait := waitOf(b, r.Pools.Get(b.Pool), p.plan.Waits)
-			if wait.For == b.WaitsFor && (wait.note == b.WaitNote || !wait.For.IsDelay()) {
+			if wait.For == b.Wait.For && wait.Cause == b.Wait.Cause && (wait.Note == b.Wait.Note || !wait.For.IsDelay()) {
 				continue
 			}
-			what := "it must leave its node, and has not begun to"
-			if b.Phase == ipalloc.Draining {
-				what = o.drainMessage(b.CIDR, b.Reason)
-			}
-			err := r.Blocks.setWait(ctx, b, wait, what)
+			err := r.Blocks.setWait(ctx, b, wait, o.waitMessage(b, wait))
 			if err == nil {
 				r.Reporter.sendDrainWaits(o.Node, b, wait)
 			}
@@ -328,10 +321,9 @@ func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 		if pool != nil {
 			return fmt.Sprintf("its turn: %d blocks of pool %s may begin in an hour, and as many have", pool.Maintenance.BlocksPerHour, pool.Name)
 		}
+	case expand.WaitNoWindow:
+		return fmt.Sprintf("a maintenance window of pool %s, and none will ever open: correct spec.maintenance.windows", b.Pool)
 	case expand.WaitWindow:
-		if w.Until.IsZero() {
-			return fmt.Sprintf("a maintenance window of pool %s, and %s: correct spec.maintenance.windows", b.Pool, crd.NeverOpens)
-		}
 		return fmt.Sprintf("the maintenance window of pool %s that opens at %s", b.Pool, w.Until.UTC().Format(time.RFC3339))
 	}
 	return string(w.For)

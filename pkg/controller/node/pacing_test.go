@@ -43,8 +43,9 @@ func TestDrainWaitsForItsWindow(t *testing.T) {
 	b := newBed(t, threeBlocks(fixtures.Draining(fixtures.Nightly()), asIs)...)
 	b.settle()
 	b.hasPhases("before the window", allHeld...)
-	if got := b.object("10.0.0.0-30").Status.Conditions[0].Message; !strings.Contains(got, "has not begun to") || !strings.Contains(got, "opens at 2026-01-01T22:00:00Z") {
-		t.Errorf("the condition says %q", got)
+	is := b.object("10.0.0.0-30").Status
+	if c, w := is.Conditions[0], is.WaitsFor; c.Status != "False" || c.Reason != v1alpha1.ReasonCIDRDraining || w.Reason != "Window" || !strings.HasSuffix(w.Message, "opens at 2026-01-01T22:00:00Z") {
+		t.Errorf("the status says %+v", is)
 	}
 	result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
 	if err != nil || result.RequeueAfter != 10*time.Hour {
@@ -108,8 +109,8 @@ func TestDrainsTakeTurns(t *testing.T) {
 			t.Fatalf("hour %d: %d begun, %d held: %s", hour, begun, held, all)
 		}
 		for _, is := range b.Blocks() {
-			if is.WaitsFor == expand.WaitTurn && is.WaitNote != "its turn: 1 blocks of pool p may begin in an hour, and as many have" {
-				t.Errorf("block %s waits for %q", is.CIDR, is.WaitNote)
+			if is.Wait.For == expand.WaitTurn && is.Wait.Note != "its turn: 1 blocks of pool p may begin in an hour, and as many have" {
+				t.Errorf("block %s waits for %q", is.CIDR, is.Wait.Note)
 			}
 		}
 	}
@@ -246,7 +247,7 @@ func TestNodesMoveOneByOne(t *testing.T) {
 	b.settle()
 	waiting := []string{"10.0.0.0/30 InService held", "10.0.0.12/30 Draining", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
 	b.hasPhases("while m moves", waiting...)
-	if got := b.block("10.0.0.0/30").WaitNote; !strings.Contains(got, "pool p no longer selects this one, and nodes move off it 1 at a time") {
+	if got := b.block("10.0.0.0/30").Wait.Note; !strings.Contains(got, "pool p no longer selects this one, and nodes move off it 1 at a time") {
 		t.Errorf("the condition says %q", got)
 	}
 	b.otherMoved()
@@ -301,7 +302,7 @@ func TestNodesThatDoNotMove(t *testing.T) {
 		b := newBed(t, moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.MaxConcurrent = &two }), asIs)...)
 		b.settle()
 		if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.Draining {
-			t.Errorf("the block is %s (%s)", got.Phase, got.WaitNote)
+			t.Errorf("the block is %s (%s)", got.Phase, got.Wait.Note)
 		}
 	})
 }
@@ -320,7 +321,7 @@ func TestFirstBlocksDoNotWaitToMove(t *testing.T) {
 	b.changeNode(labelled)
 	b.settle()
 	if is := b.block(first.CIDR.String()); is.Phase != ipalloc.Draining || is.Reason != expand.PoolChanged {
-		t.Errorf("the first block is %s (%s), held: %q", is.Phase, is.Reason, is.WaitNote)
+		t.Errorf("the first block is %s (%s), held: %q", is.Phase, is.Reason, is.Wait.Note)
 	}
 	b.settleAfter(time.Hour)
 	if len(b.CiliumNode().Release) == 0 {

@@ -9,6 +9,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -149,6 +150,21 @@ func TestReconcileCoolsDownByReason(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A status that is lost begins the cooldown again.
+func TestCooldownWithoutItsStatus(t *testing.T) {
+	cooling := coolingDown("10.0.0.12/30")
+	crd.SetBlockPhase(cooling, ipalloc.CoolingDown, expand.NodeGone, "x", fixtures.Noon())
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cooling)
+	b.settleAt(9 * time.Minute)
+	obj := b.object("10.0.0.12-30")
+	obj.Status = v1alpha1.PodIPBlockStatus{}
+	b.must(b.API.Status().Update(t.Context(), obj))
+	b.settleAt(18 * time.Minute)
+	b.hasPhases("after the first cooldown", "10.0.0.12/30 CoolingDown")
+	b.settleAt(30 * time.Minute)
+	b.hasPhases("after another one")
 }
 
 // While the cache lags behind our last write to a CiliumNode, no decision is made.

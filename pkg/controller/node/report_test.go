@@ -134,8 +134,8 @@ func TestWaitsAreReportedOnce(t *testing.T) {
 	b.r.Pods.Set(pod, fixtures.Noon())
 	for range 3 {
 		b.settle()
-		if is := b.block("10.0.0.0/30"); is.WaitsFor != expand.WaitPods || is.WaitNote != "pods default/web" {
-			t.Errorf("the block waits for %s: %s", is.WaitsFor, is.WaitNote)
+		if is := b.block("10.0.0.0/30"); is.Wait.For != expand.WaitPods || is.Wait.Note != "pods default/web" {
+			t.Errorf("the block waits for %s: %s", is.Wait.For, is.Wait.Note)
 		}
 	}
 	of := func(e string) bool { return strings.Contains(e, "block 10.0.0.0/30 waits for Pods: pods") }
@@ -144,8 +144,8 @@ func TestWaitsAreReportedOnce(t *testing.T) {
 	}
 	b.r.Pods.Delete(pod.PodKey, fixtures.Noon())
 	b.settle()
-	if is := b.block("10.0.0.0/30"); is.Phase != ipalloc.Draining || is.WaitsFor != expand.WaitUnsettled {
-		t.Errorf("without pods the block is %s and waits for %q", is.Phase, is.WaitsFor)
+	if is := b.block("10.0.0.0/30"); is.Phase != ipalloc.Draining || is.Wait.For != expand.WaitUnsettled {
+		t.Errorf("without pods the block is %s and waits for %q", is.Phase, is.Wait.For)
 	}
 	b.r.Pods.Set(pod, fixtures.Noon())
 	b.settle()

@@ -88,6 +88,17 @@ func (o *observation) drainMessage(cidr netip.Prefix, reason expand.Reason) stri
 	return "the node has more addresses than it needs; the block goes as its pods go"
 }
 
+// waitMessage describes what happens to a block while it waits.
+func (o *observation) waitMessage(b crd.Block, wait crd.Wait) string {
+	switch {
+	case b.Phase == ipalloc.Draining:
+		return o.drainMessage(b.CIDR, b.Reason)
+	case wait.Cause == v1alpha1.ConflictOverlap:
+		return "an older block has its addresses, so they leave its node"
+	}
+	return "it must leave its node, and has not begun to"
+}
+
 // leaves says when a block that people want back can go.
 func (o *observation) leaves(cidr netip.Prefix) string {
 	unused, view := "no pod uses an address of it", o.CiliumNode
@@ -182,11 +193,11 @@ func (o *observation) unreadable() string {
 }
 
 // sendDrainWaits reports a wait of a block that does not end by itself.
-func (r *Reporter) sendDrainWaits(node *corev1.Node, b crd.Block, wait blockWait) {
+func (r *Reporter) sendDrainWaits(node *corev1.Node, b crd.Block, wait crd.Wait) {
 	switch wait.For {
 	case expand.WaitPods, expand.WaitRestart, expand.WaitAgent, expand.WaitReplacement:
 		r.Events.SendWith(node, &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name}}, event.ReasonDrainWaits,
-			"WaitFor"+string(wait.For), fmt.Sprintf("block %s waits for %s: %s", b.CIDR, wait.For, wait.note))
+			"WaitFor"+string(wait.For), fmt.Sprintf("block %s waits for %s: %s", b.CIDR, wait.For, wait.Note))
 	}
 }
 

@@ -248,8 +248,8 @@ func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 func (c *Cluster) holdAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		if is, ok := c.Ledger.Block(b.CIDR); ok && is.WaitsFor.IsDelay() && state.MayWait(b) && b.Delay.For == "" && !c.Hypothetical {
-			b.Delay.For = is.WaitsFor
+		if is, ok := c.Ledger.Block(b.CIDR); ok && is.Wait.For.IsDelay() && state.MayWait(b) && b.Delay.For == "" && !c.Hypothetical {
+			b.Delay.For = is.Wait.For
 		}
 	}
 }
@@ -272,14 +272,14 @@ const (
 // Wait returns what a block waits for if it leaves, or must: as the operator reports it in the
 // block's status, with the pods of now. users are those of its node.
 func (c *Cluster) Wait(b crd.Block, users map[netip.Addr]string) Wait {
-	if b.WaitsFor == "" && b.Phase != ipalloc.Draining {
+	if b.Wait.For == "" && b.Phase != ipalloc.Draining {
 		return Wait{}
 	}
 	if paused := c.pausedBecause(b); paused != "" {
 		return Wait{What: "the operator, which changes nothing on the node: " + paused, Action: "end this first: " + paused}
 	}
 	pods := podsOf(b, users)
-	switch b.WaitsFor {
+	switch b.Wait.For {
 	case "":
 		return c.waitForAgent(pods)
 	case expand.WaitPods:
@@ -287,16 +287,14 @@ func (c *Cluster) Wait(b crd.Block, users map[netip.Addr]string) Wait {
 			return Wait{What: "pods " + suggest.Few(pods)}
 		}
 	case expand.WaitAgent:
-		return Wait{What: b.WaitNote, Action: deleteTheNode}
+		return Wait{What: b.Wait.Note, Action: deleteTheNode}
 	case expand.WaitRestart:
 		settings := &c.Operator.Settings
-		return Wait{What: b.WaitNote, Action: fmt.Sprintf(restartAgents, settings.AgentNamespace, settings.AgentSelector), Restart: true}
-	case expand.WaitWindow:
-		if strings.Contains(b.WaitNote, crd.NeverOpens) {
-			return Wait{What: b.WaitNote, Action: openAWindow}
-		}
+		return Wait{What: b.Wait.Note, Action: fmt.Sprintf(restartAgents, settings.AgentNamespace, settings.AgentSelector), Restart: true}
+	case expand.WaitNoWindow:
+		return Wait{What: b.Wait.Note, Action: openAWindow}
 	}
-	return Wait{What: b.WaitNote}
+	return Wait{What: b.Wait.Note}
 }
 
 // waitForAgent is the wait of a block of which the operator reports none, with the pods that use it.

@@ -68,10 +68,9 @@ func explainWhen(s *cli.Text, d *cluster.Decision) {
 	switch delay := d.State.ReclaimDelay; {
 	case delay.For == expand.WaitMode:
 		s.Line("Nothing is taken back while the agent is configured for another IPAM mode than the operator's.")
-	case delay.For != expand.WaitWindow:
-	case delay.Until.IsZero():
+	case delay.For == expand.WaitNoWindow:
 		s.Line("No maintenance window of pool %s will ever open: nothing is taken back.", d.Ruling())
-	default:
+	case delay.For == expand.WaitWindow:
 		s.Line("Nothing is taken back before the maintenance window of pool %s opens at %s.", d.Ruling(), delay.Until.UTC().Format(time.RFC3339))
 	}
 }
