@@ -131,7 +131,7 @@ func TestEventsPage(t *testing.T) {
 	sameSet(t, "conditions of pools", unique(column(page, "Conditions of a PodIPPool", 0)), constants(t, "api/v1alpha1", "Pool"))
 	sameSet(t, "reasons of pools", unique(column(page, "Conditions of a PodIPPool", 2)), constants(t, "pkg/controller/pool", "Reason"))
 	sameSet(t, "conditions of blocks", unique(column(page, "Conditions of a PodIPBlock", 0)), constants(t, "api/v1alpha1", "Block"))
-	reasons := constants(t, "api/v1alpha1", "Reason", "Published", "Conflict")
+	reasons := constants(t, "api/v1alpha1", "Reason", "Draining", "Published", "Conflict")
 	sameSet(t, "reasons of blocks", column(page, "Conditions of a PodIPBlock", 1), reasons)
 	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "api/v1alpha1", "Reason"))
 	sameSet(t, "condition and reasons of pins", append(unique(column(page, "Condition of a PodIPPin", 0)), column(page, "Condition of a PodIPPin", 1)...), constants(t, "api/v1alpha1", "Pin"))
