@@ -75,7 +75,6 @@ type PodIPBlockSpec struct {
 	// drain requests that the node returns the block, within the pool's maintenance windows and
 	// rate, as if its CIDR had allocationPolicy Drain. Absent: false. Until the block is freed,
 	// false puts it back in service. It ends with the block: any node can claim the CIDR again.
-	// The only field of spec that can change.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
 }
@@ -89,10 +88,9 @@ type PodIPBlockStatus struct {
 	// +optional
 	Phase BlockPhase `json:"phase,omitempty"`
 
-	// conditions: Published; Draining, with the reason InService, that of the drain (False: it has
-	// not begun), or that of CoolingDown; CoolingDown where it cools down; Conflict, which is a
-	// fault, where it overlaps another block. To wait until a node has its addresses: kubectl wait
-	// --for=condition=Published.
+	// conditions: Published, Draining (its reason says why the block is in its phase, or must leave
+	// it), CoolingDown, and the fault Conflict. To wait until a node has its addresses:
+	// kubectl wait --for=condition=Published.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -110,8 +108,7 @@ type PodIPBlockStatus struct {
 
 // BlockWait is what keeps a leaving block on its node.
 type BlockWait struct {
-	// reason is Pods, AgentRestart, AgentAddress, Replacement, AgentNotSettled, Window, NoWindow,
-	// Turn, Nodes or CiliumMode. More may come.
+	// reason is a word as in the event DrainWaits: Pods, Window and others. More may come.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +required

@@ -136,7 +136,7 @@ func (n narrator) block(old, now *v1alpha1.PodIPBlock) {
 // condition returns the type and reason of the condition that is true, or "".
 func condition(conditions []metav1.Condition) string {
 	for _, c := range conditions {
-		if c.Status == metav1.ConditionTrue {
+		if c.Status == metav1.ConditionTrue && c.Type != v1alpha1.BlockPublished {
 			return c.Type + " " + c.Reason
 		}
 	}
