@@ -79,8 +79,8 @@ type PodIPBlockSpec struct {
 	Drain bool `json:"drain,omitempty"`
 }
 
-// PodIPBlockStatus is the operator's record of a block. Its loss is safe: the operator decides
-// drains anew, begins a cooldown again, and closes a block to new pods once more.
+// PodIPBlockStatus is the operator's record of a block. Its loss is safe: no address gets a second
+// user. The operator decides drains anew, and begins a cooldown again.
 type PodIPBlockStatus struct {
 	// phase sums up the conditions: InService until the block drains, Draining until none of its
 	// addresses is published, CoolingDown until it is deleted. Absent: just claimed. More phases
@@ -101,7 +101,8 @@ type PodIPBlockStatus struct {
 	WaitsFor *BlockWait `json:"waitsFor,omitempty"`
 
 	// closed says that no new pod gets an address of the block, in multi-pool mode: a
-	// run of its node's agent saw it taken off its list while pods used it.
+	// run of its node's agent saw it taken off its list while pods used it. If lost, the operator
+	// counts on its free addresses until it closes the block again or the agent restarts.
 	// +optional
 	Closed *BlockClosed `json:"closed,omitempty"`
 }
