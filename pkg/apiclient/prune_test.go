@@ -97,6 +97,7 @@ func TestPrunedPodsReadTheSame(t *testing.T) {
 	}
 }
 
+// FuzzPrunedPod compares a pruned pod with one decoded whole.
 func FuzzPrunedPod(f *testing.F) {
 	pods := randomPods(2)
 	for range 8 {

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
+// FuzzPoolFrom compares a pool with naive lists of addresses.
 func FuzzPoolFrom(f *testing.F) {
 	f.Add("10.20.0.0/16,10.21.0.0/24", int32(27), "fd00:10::/48", int32(122), "10.20.0.0/28,fd00:10::/64", "zone", int32(80), int32(50), uint8(0))
 	f.Add("10.0.0.0/24", int32(30), "", int32(0), "10.0.0.1/32,10.0.0.2/32,10.0.0.4/30,10.0.0.9/32", "", int32(1), int32(0), uint8(1))

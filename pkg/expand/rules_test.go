@@ -343,6 +343,7 @@ func addTapes(f *testing.F, n int) {
 	}
 }
 
+// FuzzDecide checks the rules of a plan for any state; the same input gives the same plan.
 func FuzzDecide(f *testing.F) {
 	addTapes(f, 32)
 	f.Fuzz(func(t *testing.T, data []byte) { checkArbitrary(t, bytesDice(data)) })

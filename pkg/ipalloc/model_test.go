@@ -368,6 +368,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// FuzzSpace compares a Space with 256 booleans.
 func FuzzSpace(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 9, 0, 3, 1, 1, 0, 0}) // ready, then claims from all of the universe

@@ -2,15 +2,12 @@ package docs
 
 import (
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -46,26 +43,6 @@ func TestNumberOfMutants(t *testing.T) {
 	}
 	if want := strconv.Itoa(mutants) + " ways to be wrong are known by name"; !strings.Contains(read(t, "docs/contributing/testing.md"), want) {
 		t.Errorf("docs/contributing/testing.md does not say: %s", want)
-	}
-}
-
-// The table of fuzz targets names the package of each, as Fuzz (package).
-func TestFuzzTargets(t *testing.T) {
-	documented, targets := map[string]string{}, map[string]string{}
-	for _, row := range table(read(t, "docs/contributing/testing.md"), "Random tests") {
-		for _, group := range regexp.MustCompile("((?:`Fuzz\\w+`(?:, )?)+) \\(([\\w/]+)\\)").FindAllStringSubmatch(row[0], -1) {
-			for _, m := range codeSpan.FindAllStringSubmatch(group[1], -1) {
-				documented[m[1]] = group[2]
-			}
-		}
-	}
-	for _, file := range files(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
-		for _, m := range regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`).FindAllStringSubmatch(read(t, file), -1) {
-			targets[m[1]] = strings.TrimSuffix(strings.TrimPrefix(path.Dir(file), "pkg/"), "/cilium-pool-operator")
-		}
-	}
-	if diff := cmp.Diff(targets, documented); diff != "" {
-		t.Errorf("fuzz targets (-code +docs/contributing/testing.md):\n%s", diff)
 	}
 }
 

@@ -140,6 +140,7 @@ func expressible(e Expr, nodes []labels) bool {
 	return combinations == selected
 }
 
+// FuzzCalico compares the nodes that a selector selects before and after the conversion.
 func FuzzCalico(f *testing.F) {
 	for _, s := range []string{
 		"all()", "!(a == 'x' || has(b)) && c not in {'x', \"y\"}", "a starts with 'x' || !a ends with 'y'",
