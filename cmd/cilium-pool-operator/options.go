@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -191,7 +192,7 @@ func (o *options) validateMaintenance(p *config.Problems) {
 	}
 	o.settings.Windows = windows
 	var err error
-	if m.Windows, err = crd.WindowsFrom(windows, nil); err != nil {
+	if m.Windows, err = crd.WindowsFrom(windows, field.NewPath("windows")); err != nil {
 		p.Bad("maintenance-windows", o.windows, err.Error())
 	}
 }

@@ -62,6 +62,14 @@ func TestValidate(t *testing.T) {
 			args: []string{`--maintenance-windows=[{"cron":"0 22 * * *","duration":"6h"}]`},
 			want: []string{"--maintenance-windows", "must be a JSON list"},
 		},
+		"one window too many": {
+			args: []string{"--maintenance-windows=[" + strings.Repeat(`{"schedule":"@daily","duration":"6h"},`, 16) + `{"schedule":"@daily","duration":"6h"}]`},
+			want: []string{"--maintenance-windows", "must have at most 16 items"},
+		},
+		"windows that pools may not have": {
+			args: []string{`--maintenance-windows=[{"schedule":"0  22 * * *","duration":"6h"}]`},
+			want: []string{"--maintenance-windows", "one space between fields"},
+		},
 		"windows that never open": {
 			args: []string{`--maintenance-windows=[{"schedule":"0 24 * * *","duration":"6h"}]`},
 			want: []string{"--maintenance-windows", "[0]", "is not cron's five fields"},
@@ -88,7 +96,9 @@ func TestValidate(t *testing.T) {
 		"offers of a pool":                      {args: []string{"--scheduling-families=ipv4", "--mode=multi-pool"}, want: []string{"--scheduling-families is ipv4", "needs --mode=crd"}},
 		"several at once":                       {args: []string{"--node-workers=0", "--log-format=xml"}, want: []string{"--node-workers", "--log-format"}},
 	}
+	refused := ""
 	for name, test := range tests {
+		refused += strings.Join(test.want, " ")
 		t.Run(name, func(t *testing.T) {
 			o, err := parse(test.args)
 			if err == nil {
@@ -97,12 +107,43 @@ func TestValidate(t *testing.T) {
 			if (err == nil) != (test.want == nil) {
 				t.Fatalf("got %v", err)
 			}
+			if err == nil {
+				effectiveIsASpec(t, o.settings.Defaults)
+			}
 			for _, part := range test.want {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("%q is not in: %v", part, err)
 				}
 			}
 		})
+	}
+	// A default of pools has bounds: those of the spec.
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	defaultOptions().addFlags(fs)
+	fs.VisitAll(func(f *pflag.Flag) {
+		if strings.HasSuffix(f.Usage, "pools may say otherwise") && !strings.Contains(refused, f.Name) {
+			t.Errorf("no value of --%s is refused", f.Name)
+		}
+	})
+}
+
+// effectiveIsASpec fails the test unless the policy that these flags give to pools is valid as the
+// spec of a pool: else the API server would refuse the pools' status.
+func effectiveIsASpec(t *testing.T, flags crd.Defaults) {
+	t.Helper()
+	obj := &v1alpha1.PodIPPool{}
+	obj.Name = "p"
+	obj.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 27, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/16"}}}
+	for _, as := range []string{"flags", "a spec"} {
+		p, err := crd.PoolFrom(obj, flags)
+		if err != nil || p.Problem() != nil {
+			t.Fatalf("as %s no pool is valid: %v, %v", as, err, p.Problem())
+		}
+		if p.NodeGoneCooldown < p.Cooldown {
+			t.Errorf("a gone node's block cools down for %s, any other %s", p.NodeGoneCooldown, p.Cooldown)
+		}
+		is, s := p.Effective(), &obj.Spec
+		s.Expand, s.Reclaim, s.Maintenance, s.UnselectedNodes, s.Cooldown = is.Expand, is.Reclaim, is.Maintenance, is.UnselectedNodes, &is.Cooldown
 	}
 }
 
@@ -159,18 +200,6 @@ func FuzzOptions(f *testing.F) {
 		if o.settings.AgentSelector == nil {
 			t.Errorf("%q is accepted without a selector of agents", line)
 		}
-		plain := &v1alpha1.PodIPPool{}
-		plain.Name = "p"
-		plain.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 27, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/16"}}}
-		p, err := crd.PoolFrom(plain, o.settings.Defaults)
-		if err != nil {
-			t.Fatalf("with %q no pool is valid: %v", line, err)
-		}
-		if p.PolicyProblem != nil {
-			t.Fatalf("with %q no pool's policy is valid: %v", line, p.PolicyProblem)
-		}
-		if p.NodeGoneCooldown < p.Cooldown {
-			t.Errorf("%q: a gone node's block cools down for %s, any other %s", line, p.NodeGoneCooldown, p.Cooldown)
-		}
+		effectiveIsASpec(t, o.settings.Defaults)
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -118,7 +119,7 @@ func ReadPublished(body string) (Settings, error) {
 		return DefaultSettings(), fmt.Errorf("reading the operator's settings: %w", err)
 	}
 	if s.Windows = p.Windows; len(p.Windows) > 0 {
-		if s.Defaults.Maintenance.Windows, err = crd.WindowsFrom(p.Windows, nil); err != nil {
+		if s.Defaults.Maintenance.Windows, err = crd.WindowsFrom(p.Windows, field.NewPath("windows")); err != nil {
 			return DefaultSettings(), fmt.Errorf("reading the operator's settings: maintenance-windows: %w", err)
 		}
 	}

@@ -17,8 +17,10 @@ type Maintenance struct {
 	Windows *window.Set
 	// BlocksPerHour limits the drains that begin in an hour; 0: no limit.
 	BlocksPerHour int
-	// Problem is the fault of invalid windows; none of them opens then. Nodes must not lack
-	// addresses because of an invalid window, so the pool is valid otherwise.
+	// Unrestricted: the pool's policy sets neither, whatever the defaults are.
+	Unrestricted bool
+	// Problem is the fault of invalid windows or of an unknown policy; no window opens then. Nodes
+	// must not lack addresses because of that, so the pool is valid otherwise.
 	Problem error
 }
 
@@ -37,21 +39,31 @@ func (m *Maintenance) Delay(now time.Time) expand.Delay {
 // parseMaintenance merges the spec with the defaults.
 func parseMaintenance(spec *v1alpha1.Maintenance, defaults Maintenance, path *field.Path) (Maintenance, field.ErrorList) {
 	if spec.Policy == v1alpha1.MaintenanceUnrestricted {
-		return Maintenance{}, nil
+		return Maintenance{Unrestricted: true}, nil
 	}
 	m := defaults
 	problems := setLimit(&m.BlocksPerHour, spec.BlocksPerHour, v1alpha1.Unlimited, 1_000_000, path.Child("blocksPerHour"))
 	if len(spec.Windows) > 0 {
 		m.Windows, m.Problem = WindowsFrom(spec.Windows, path.Child("windows"))
 	}
+	if spec.Policy != "" && spec.Policy != v1alpha1.MaintenanceScheduled {
+		m.Windows, m.Problem = window.NewSet(), field.Invalid(path.Child("policy"), spec.Policy,
+			"this version of the operator does not know it, and opens no window: write Scheduled or Unrestricted, or upgrade the operator")
+	}
 	return m, problems
 }
 
-// WindowsFrom reads windows. If one is invalid, it returns a set that never opens and
-// an error that names each.
+// maxWindows is the most windows of a pool, as in the API.
+const maxWindows = 16
+
+// WindowsFrom reads windows, and accepts none that the API refuses. If one is invalid, it returns a
+// set that never opens and an error that names each.
 func WindowsFrom(specs []v1alpha1.MaintenanceWindow, path *field.Path) (*window.Set, error) {
 	var windows []window.Window
 	var problems field.ErrorList
+	if len(specs) > maxWindows {
+		problems = append(problems, field.TooMany(path, len(specs), maxWindows))
+	}
 	for i, s := range specs {
 		length, err := s.Duration.Parse()
 		if err != nil {

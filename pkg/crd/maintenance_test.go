@@ -1,6 +1,7 @@
 package crd_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,7 @@ func TestMaintenance(t *testing.T) {
 		"a rate of 0":                      {v1alpha1.Maintenance{BlocksPerHour: new(intstr.FromInt32(0))}, byFlag, closed(22), 60, `spec.maintenance.blocksPerHour: Invalid value: "0": must be from 1 to 1000000, or Unlimited. Until then the operator uses its default, 60`},
 		"unrestricted beats windows, rate": {v1alpha1.Maintenance{Policy: v1alpha1.MaintenanceUnrestricted, Windows: windows("0 20 * * *")}, byFlag, expand.Delay{}, 0, ""},
 		"a bad window opens never":         {v1alpha1.Maintenance{Windows: windows("0 24 * * *")}, byFlag, expand.Delay{For: expand.WaitNoWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
+		"one too many":                     {v1alpha1.Maintenance{Windows: windows(slices.Repeat([]string{"0 12 * * *"}, 17)...)}, crd.Maintenance{}, expand.Delay{For: expand.WaitNoWindow}, 0, "spec.maintenance.windows: Too many: 17"},
 		"nor does a good one beside a bad": {v1alpha1.Maintenance{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Delay{For: expand.WaitNoWindow}, 0, "spec.maintenance.windows[1]"},
 	}
 	for name, test := range tests {

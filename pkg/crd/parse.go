@@ -79,9 +79,10 @@ func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 		remainder:   spec.ReservedBlockPolicy == v1alpha1.PublishRemainder,
 	}
 	p.DrainUnselected = spec.UnselectedNodes.Policy == v1alpha1.UnselectedNodesDrain
-	p.MaxUnselected = int(max(1, ptr.Deref(spec.UnselectedNodes.MaxConcurrent, 1)))
-	policy, problems := parsePolicy(spec, d.Policy, path)
-	p.Policy = policy
+	p.MaxUnselected = int(min(max(1, ptr.Deref(spec.UnselectedNodes.MaxConcurrent, 1)), maxUnselected))
+	problems := unknownPolicies(spec, path)
+	policy, errs := parsePolicy(spec, d.Policy, path)
+	p.Policy, problems = policy, append(problems, errs...)
 	maintenance, errs := parseMaintenance(&spec.Maintenance, d.Maintenance, path.Child("maintenance"))
 	p.Maintenance, problems = maintenance, append(problems, errs...)
 	p.Cooldown = d.Cooldown
@@ -186,10 +187,6 @@ func (p *Pool) parseRanges(f ipalloc.Family, cidrs []v1alpha1.PoolCIDR, blockSiz
 		if bad == nil {
 			bad = ranges.refuse(cidr, f, sized, path.Child("cidr"))
 		}
-		if bad == nil {
-			bad = refuseUnknown(c.AllocationPolicy, path.Child("allocationPolicy"),
-				v1alpha1.AllocationAllocate, v1alpha1.AllocationCordon, v1alpha1.AllocationDrain)
-		}
 		if bad != nil {
 			problems = append(problems, bad)
 			continue
@@ -222,12 +219,36 @@ func (r *Ranges) refuse(cidr netip.Prefix, f ipalloc.Family, sized bool, path *f
 	return nil
 }
 
-// refuseUnknown returns why value is invalid, or nil. Empty is the default.
-func refuseUnknown[T ~string](value T, path *field.Path, all ...T) *field.Error {
-	if value == "" || slices.Contains(all, value) {
+// unknownPolicies reports policies that a later version of the API may have. Each acts as the most
+// careful one that this version knows.
+func unknownPolicies(spec *v1alpha1.PodIPPoolSpec, path *field.Path) field.ErrorList {
+	problems := slices.Concat(
+		unknown(spec.ReservedBlockPolicy, path.Child("reservedBlockPolicy"), v1alpha1.SkipReservedBlocks, v1alpha1.PublishRemainder),
+		unknown(spec.Reclaim.Policy, path.Child("reclaim", "policy"), v1alpha1.ReclaimNever, v1alpha1.ReclaimWhenIdle),
+		unknown(spec.UnselectedNodes.Policy, path.Child("unselectedNodes", "policy"), v1alpha1.UnselectedNodesRetain, v1alpha1.UnselectedNodesDrain),
+	)
+	ranges := func(cidrs []v1alpha1.PoolCIDR, path *field.Path) {
+		for i, c := range cidrs {
+			problems = append(problems, unknown(c.AllocationPolicy, path.Child("cidrs").Index(i).Child("allocationPolicy"),
+				v1alpha1.AllocationCordon, v1alpha1.AllocationAllocate, v1alpha1.AllocationDrain)...)
+		}
+	}
+	if spec.IPv4 != nil {
+		ranges(spec.IPv4.CIDRs, path.Child("ipv4"))
+	}
+	if spec.IPv6 != nil {
+		ranges(spec.IPv6.CIDRs, path.Child("ipv6"))
+	}
+	return problems
+}
+
+// unknown returns the fault of a value that is neither empty, careful nor one of the others.
+func unknown[T ~string](value T, path *field.Path, careful T, others ...T) field.ErrorList {
+	if value == "" || value == careful || slices.Contains(others, value) {
 		return nil
 	}
-	return field.NotSupported(path, value, all)
+	return field.ErrorList{field.Invalid(path, value, fmt.Sprintf(
+		"this version of the operator does not know it, and acts as for %s: write %[1]s or one of %v, or upgrade the operator", careful, others))}
 }
 
 // BlockSizes returns the shortest and longest prefix length of a pool's blocks. whole: agents are

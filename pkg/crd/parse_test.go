@@ -88,9 +88,56 @@ func TestPoolFromReclaimPolicy(t *testing.T) {
 			t.Errorf("%+v: disabled %t, %v", test, p != nil && p.Policy.ReclaimDisabled, err)
 		}
 	}
-	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reclaim: v1alpha1.Reclaim{Policy: "Sometimes"}}
-	if p := pool(t, spec); p.PolicyProblem == nil || !strings.Contains(p.PolicyProblem.Error(), `spec.reclaim.policy: Unsupported value: "Sometimes"`) {
-		t.Errorf("an unknown policy: %v", p.PolicyProblem)
+}
+
+// A value that a newer operator knows acts as the most careful one here, and is reported.
+func TestUnknownPolicies(t *testing.T) {
+	blocks := prefixes("10.0.0.0/27", "10.1.0.0/27")
+	for name, test := range map[string]struct {
+		edit    func(*v1alpha1.PodIPPoolSpec)
+		careful func(*crd.Pool) bool
+		problem string
+	}{
+		"allocation": {
+			func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].AllocationPolicy = "Sell" },
+			func(p *crd.Pool) bool {
+				return !p.Assigns(blocks[0]) && !p.Drains(blocks[0]) && p.Assigns(blocks[1]) && !p.Frozen()
+			},
+			`spec.ipv4.cidrs[0].allocationPolicy: Invalid value: "Sell": this version of the operator does not know it, and acts as for Cordon: write Cordon or one of [Allocate Drain], or`,
+		},
+		"reserved blocks": {
+			func(s *v1alpha1.PodIPPoolSpec) {
+				s.Reserved, s.ReservedBlockPolicy = reserve("10.0.0.1/32"), "Sell"
+			},
+			func(p *crd.Pool) bool { return p.Skips(blocks[0]) },
+			`spec.reservedBlockPolicy: Invalid value: "Sell": this version of the operator does not know it, and acts as for Skip`,
+		},
+		"reclaim": {
+			func(s *v1alpha1.PodIPPoolSpec) { s.Reclaim.Policy = "Sell" },
+			func(p *crd.Pool) bool { return p.Policy.ReclaimDisabled },
+			`spec.reclaim.policy: Invalid value: "Sell": this version of the operator does not know it, and acts as for Never`,
+		},
+		"unselected nodes": {
+			func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Policy = "Sell" },
+			func(p *crd.Pool) bool { return !p.DrainUnselected },
+			`spec.unselectedNodes.policy: Invalid value: "Sell": this version of the operator does not know it, and acts as for Retain`,
+		},
+		"maintenance": {
+			func(s *v1alpha1.PodIPPoolSpec) { s.Maintenance.Policy = "Sell" },
+			func(p *crd.Pool) bool {
+				return p.Maintenance.Delay(noon()) == (expand.Delay{For: expand.WaitNoWindow}) && p.PolicyProblem == nil
+			},
+			`spec.maintenance.policy: Invalid value: "Sell": this version of the operator does not know it, and opens no window`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16", "10.1.0.0/16")}
+			test.edit(&spec)
+			p := pool(t, spec)
+			if !test.careful(p) || p.Problem() == nil || !strings.HasPrefix(p.Problem().Error(), test.problem) {
+				t.Errorf("careful: %t; problem: %v", test.careful(p), p.Problem())
+			}
+		})
 	}
 }
 
@@ -161,10 +208,6 @@ func TestPoolFromRefuses(t *testing.T) {
 				`spec.ipv4.cidrs[1].cidr: Invalid value: "10.20.0.0/16": overlaps 10.20.0.0/24 of the same pool: keep one of them`,
 				`spec.ipv4.cidrs[2].cidr: Invalid value: "10.20.0.0/24": overlaps 10.20.0.0/24 of the same pool: keep one of them`,
 			},
-		},
-		"unknown allocation policy": {
-			spec: v1alpha1.PodIPPoolSpec{IPv4: &v1alpha1.IPv4Ranges{BlockSize: 27, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.20.0.0/24", AllocationPolicy: "Never"}}}},
-			want: []string{`spec.ipv4.cidrs[0].allocationPolicy: Unsupported value: "Never": supported values: "Allocate", "Cordon", "Drain"`},
 		},
 		"block sizes": {
 			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(31, "10.0.0.0/8"), IPv6: ipv6(115, "fd00::/48")},

@@ -15,6 +15,8 @@ import (
 const (
 	maxCooldown = 24 * time.Hour
 	maxIdleFor  = 7 * 24 * time.Hour
+
+	maxUnselected = 100_000
 )
 
 // LeastCooldown is the shortest cooldown in multi-pool mode. An agent may assign an address
@@ -45,10 +47,8 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 
 	expandPath, reclaimPath := path.Child("expand"), path.Child("reclaim")
 	var problems field.ErrorList
-	if bad := refuseUnknown(r.Policy, reclaimPath.Child("policy"), v1alpha1.ReclaimWhenIdle, v1alpha1.ReclaimNever); bad != nil {
-		problems = append(problems, bad)
-	} else if r.Policy != "" {
-		p.ReclaimDisabled = r.Policy == v1alpha1.ReclaimNever
+	if r.Policy != "" {
+		p.ReclaimDisabled = r.Policy != v1alpha1.ReclaimWhenIdle
 	}
 	for _, errs := range []field.ErrorList{
 		setInt(&p.ExpandPercent, e.ThresholdPercent, 1, 100, expandPath.Child("thresholdPercent")),
@@ -89,7 +89,7 @@ func (p *Pool) Effective() *v1alpha1.EffectivePolicy {
 	if p.DrainUnselected {
 		is.UnselectedNodes.Policy = v1alpha1.UnselectedNodesDrain
 	}
-	if p.Maintenance.BlocksPerHour == 0 && p.Maintenance.Windows == nil {
+	if p.Maintenance.Unrestricted {
 		is.Maintenance.Policy = v1alpha1.MaintenanceUnrestricted
 	}
 	for _, w := range p.Maintenance.Windows.Windows() {

@@ -161,6 +161,9 @@ func TestEffectivePolicyIsASpec(t *testing.T) {
 			d.Policy.ReclaimDisabled, d.Maintenance.BlocksPerHour = true, 9
 			d.Maintenance.Windows, _ = crd.WindowsFrom([]v1alpha1.MaintenanceWindow{night}, nil)
 		},
+		"a schedule without a limit, though the flags set none": func(s *v1alpha1.PodIPPoolSpec, _ *crd.Defaults) {
+			s.Maintenance.Policy = v1alpha1.MaintenanceScheduled
+		},
 		"against the flags": func(s *v1alpha1.PodIPPoolSpec, d *crd.Defaults) {
 			d.Policy.ReclaimDisabled, d.Maintenance.BlocksPerHour = true, 9
 			s.Reclaim.Policy, s.Maintenance.Policy = v1alpha1.ReclaimWhenIdle, v1alpha1.MaintenanceUnrestricted
@@ -173,6 +176,9 @@ func TestEffectivePolicyIsASpec(t *testing.T) {
 			obj, defaults := fixtures.PodIPPool("p", 1, "10.0.0.0/24"), fixtures.Defaults()
 			edit(&obj.Spec, &defaults)
 			is := parse(obj, defaults).Effective()
+			if set := obj.Spec.Maintenance.Policy; is.Maintenance.Policy != set && (set != "" || is.Maintenance.Policy != v1alpha1.MaintenanceScheduled) {
+				t.Errorf("the policy of maintenance is %s, and was set to %q", is.Maintenance.Policy, set)
+			}
 			again := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
 			again.Spec.Expand, again.Spec.Reclaim, again.Spec.Maintenance, again.Spec.UnselectedNodes, again.Spec.Cooldown = is.Expand, is.Reclaim, is.Maintenance, is.UnselectedNodes, &is.Cooldown
 			pool := parse(again, fixtures.Defaults())

@@ -16,6 +16,7 @@ func TestUnselectedNodes(t *testing.T) {
 		"retain":             {v1alpha1.UnselectedNodes{Policy: v1alpha1.UnselectedNodesRetain}, false, 1},
 		"drain, one by one":  {v1alpha1.UnselectedNodes{Policy: v1alpha1.UnselectedNodesDrain}, true, 1},
 		"drain several":      {v1alpha1.UnselectedNodes{Policy: v1alpha1.UnselectedNodesDrain, MaxConcurrent: ptr[int32](7)}, true, 7},
+		"too many":           {v1alpha1.UnselectedNodes{MaxConcurrent: ptr[int32](100_001)}, false, 100_000},
 		"less than one node": {v1alpha1.UnselectedNodes{Policy: v1alpha1.UnselectedNodesDrain, MaxConcurrent: ptr[int32](0)}, true, 1}, // older than the rule
 	} {
 		p := pool(t, v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), UnselectedNodes: test.spec})

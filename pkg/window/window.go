@@ -7,6 +7,7 @@ package window
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	_ "time/tzdata" // the operator's image has no zones of its own
@@ -18,6 +19,14 @@ import (
 const (
 	Shortest = time.Minute
 	Longest  = 7 * 24 * time.Hour
+)
+
+// schedules and zones have the form that the CRDs ask for. The cron library and the file system
+// accept more, such as two spaces, "+5", "1,,2" and Asia//Shanghai.
+var (
+	schedules = regexp.MustCompile(strings.ReplaceAll(`(?i)^(@[a-z]+|ITEM(,ITEM)*( ITEM(,ITEM)*){4})$`,
+		"ITEM", `([*?]|[a-z0-9]+(-[a-z0-9]+)?)(/[0-9]+)?`))
+	zones = regexp.MustCompile(`^([A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*)?$`)
 )
 
 // Window opens whenever its schedule says so, and closes after its duration.
@@ -35,7 +44,7 @@ type Window struct {
 //
 // It refuses @every, which counts from whenever the process began, a zone within
 // the schedule, which is an accident of the cron library (CronJobs refuse it too),
-// and schedules that no date meets.
+// schedules that no date meets, and what else the CRDs refuse: test/api compares both.
 func Parse(schedule string, duration time.Duration, zone string) (Window, error) {
 	if strings.Contains(schedule, "TZ=") {
 		return Window{}, fmt.Errorf("schedule %q names a time zone: use timeZone", schedule)
@@ -47,6 +56,9 @@ func Parse(schedule string, duration time.Duration, zone string) (Window, error)
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
 		return Window{}, fmt.Errorf("schedule %q has no fixed times: write cron's five fields, as in 0 22 * * 1-5", schedule)
+	}
+	if len(schedule) > 128 || !schedules.MatchString(schedule) {
+		return Window{}, fmt.Errorf("schedule %q is not plain: write at most 128 characters, one space between fields, and in these *, numbers, names, ranges as in a-b, steps as in a-b/n, and commas", schedule)
 	}
 	if duration < Shortest || duration > Longest {
 		return Window{}, fmt.Errorf("duration is %s: must be from %s to %s", duration, Shortest, Longest)
@@ -65,7 +77,7 @@ func location(zone string) (*time.Location, error) {
 		return nil, errors.New("timeZone cannot be Local, which differs from machine to machine: name a zone, as in Asia/Shanghai")
 	}
 	l, err := time.LoadLocation(zone)
-	if err != nil {
+	if err != nil || len(zone) > 64 || !zones.MatchString(zone) {
 		return nil, fmt.Errorf("timeZone %q is not in the tz database: name a zone, as in Asia/Shanghai", zone)
 	}
 	return l, nil

@@ -34,7 +34,7 @@ func TestAt(t *testing.T) {
 	nightly := parse(t, "0 22 * * mon-fri", 6*time.Hour, "")
 	shanghai := parse(t, "0 22 * * *", 2*time.Hour, "Asia/Shanghai")
 	saturday := parse(t, "0 0 * * 6", 24*time.Hour, "")
-	hourly := parse(t, "0 * * * *", time.Hour, "")
+	hourly := parse(t, "@hourly", time.Hour, "")
 	tests := map[string]struct {
 		set   *Set
 		now   string
@@ -67,9 +67,11 @@ func TestAt(t *testing.T) {
 		})
 	}
 	t.Run("windows that meet for ever are checked again", func(t *testing.T) {
-		got := NewSet(hourly).At(at(t, "Mon 12:30:00"))
-		if !got.Open || got.Until.Sub(at(t, "Mon 12:30:00")) < foresight {
-			t.Errorf("got %+v", got)
+		for _, now := range []string{"Mon 12:30:00", "Mon 13:00:00"} { // the docs name it for "always"
+			got := NewSet(hourly).At(at(t, now))
+			if !got.Open || got.Until.Sub(at(t, now)) < foresight {
+				t.Errorf("%s: got %+v", now, got)
+			}
 		}
 	})
 }
@@ -146,6 +148,12 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		"empty":             {"", time.Hour, "", "is not cron's five fields"},
 		"six fields":        {"0 0 22 * * *", time.Hour, "", "is not cron's five fields"},
+		"two spaces":        {"0  22 * * *", time.Hour, "", "one space between fields"},
+		"a sign":            {"+5 22 * * *", time.Hour, "", "is not plain"},
+		"an empty item":     {"1,,2 22 * * *", time.Hour, "", "is not plain"},
+		"a range of all":    {"*-5 22 * * *", time.Hour, "", "is not plain"},
+		"too many letters":  {strings.Repeat("1,", 60) + "1 22 * * *", time.Hour, "", "at most 128 characters"},
+		"a folder twice":    {"0 22 * * *", time.Hour, "Asia//Shanghai", "is not in the tz database"},
 		"no such hour":      {"0 24 * * *", time.Hour, "", "is not cron's five fields"},
 		"every":             {"@every 1h", time.Hour, "", "has no fixed times"},
 		"a zone within":     {"TZ=Asia/Shanghai 0 22 * * *", time.Hour, "", "use timeZone"},
@@ -165,7 +173,7 @@ func TestParseRefuses(t *testing.T) {
 			}
 		})
 	}
-	for _, good := range []string{"@daily", "*/5 1,2 * * mon-fri", "0 0 29 2 *"} {
+	for _, good := range []string{"@daily", "*/5 1,2 * * mon-fri", "0 0 29 2 *", "*/10 0-23/2 01,15-31/7 JAN-mar,12 ?"} {
 		if _, err := Parse(good, time.Hour, "UTC"); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}

@@ -1,10 +1,16 @@
 package api
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
 func TestPoolMaintenance(t *testing.T) {
@@ -17,6 +23,14 @@ func TestPoolMaintenance(t *testing.T) {
 		"all of it":            {"{windows: [{schedule: '0 22 * * mon-fri', duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 120, policy: Unrestricted}", ""},
 		"words, lists, steps":  {"{windows: [{schedule: '@daily', duration: 1m}, {schedule: '*/5 1,2 1-7 * sun', duration: 168h, timeZone: Etc/GMT+8}]}", ""},
 		"nothing":              {"{}", ""},
+		"always":               {"{windows: [{schedule: '@hourly', duration: 1h}]}", ""},
+		"two spaces":           {"{windows: [{schedule: '0  22 * * *', duration: 6h}]}", schedule},
+		"a sign":               {"{windows: [{schedule: '+5 22 * * *', duration: 6h}]}", "the first field of schedule is the minute"},
+		"an empty item":        {"{windows: [{schedule: '1,,2 22 * * *', duration: 6h}]}", "the first field of schedule is the minute"},
+		"a range of all":       {"{windows: [{schedule: '*-5 22 * * *', duration: 6h}]}", "the first field of schedule is the minute"},
+		"a word in capitals":   {"{windows: [{schedule: '@Daily', duration: 6h}]}", schedule},
+		"a folder twice":       {"{windows: [{schedule: '0 22 * * *', duration: 6h, timeZone: Asia//Shanghai}]}", zone},
+		"too many letters":     {"{windows: [{schedule: '" + strings.Repeat("1,", 60) + "1 22 * * *', duration: 6h}]}", "spec.maintenance.windows[0].schedule: Too long"},
 		"no rate":              {"{blocksPerHour: Unlimited}", ""},
 		"rate of 0":            {"{blocksPerHour: 0}", "spec.maintenance.blocksPerHour: Invalid value: 0: blocksPerHour must be a number from 1 to 1000000, or Unlimited; to stop all change set paused: true"},
 		"rate of 120, quoted":  {"{blocksPerHour: '120'}", "spec.maintenance.blocksPerHour"},
@@ -53,6 +67,15 @@ func TestPoolMaintenance(t *testing.T) {
 			o := object(t, "PodIPPool", "pool", ipv4Pool+", maintenance: "+tc.maintenance+"}")
 			_, err := resource(t, "podippools").Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			expect(t, err, tc.want)
+			// The operator's flags take no window that a pool may not have: a pool's status shows them.
+			pool := &v1alpha1.PodIPPool{}
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, pool) != nil {
+				return // not even of the type
+			}
+			_, flag := crd.WindowsFrom(pool.Spec.Maintenance.Windows, field.NewPath("windows"))
+			if flag == nil && strings.Contains(fmt.Sprint(err), "spec.maintenance.windows") {
+				t.Errorf("a flag may have it: %v", err)
+			}
 		})
 	}
 }
