@@ -142,13 +142,13 @@ func TestEventsPage(t *testing.T) {
 }
 
 // poolConditions returns all conditions that the code sets on a pool, as "type status
-// reason": the calls of isTrue and isFalse, by the function they are in.
+// reason": the calls of isTrue, isFalse and isUnknown, by the function they are in.
 func poolConditions(t *testing.T) []string {
 	t.Helper()
 	values := named(t, "api/v1alpha1")
 	maps.Copy(values, named(t, "pkg/controller/pool"))
 	kinds := map[string]string{
-		"setConditions": "PoolOverlapping", "exhaustedIs": "PoolExhausted", "readyIs": "PoolReady", "windowIs": "PoolWindow",
+		"overlapsIs": "PoolOverlapping", "exhaustedIs": "PoolExhausted", "readyIs": "PoolReady", "windowIs": "PoolWindow",
 		"familiesAre": "PoolFamiliesServed", "reservedIs": "PoolReservedHeld", "masqueradedIs": "PoolMasqueraded",
 		"excludedIs": "PoolCoversCluster", "ciliumPoolIs": "PoolCiliumPool",
 	}
@@ -161,14 +161,9 @@ func poolConditions(t *testing.T) []string {
 			}
 			found = append(found, kind+" "+is+" "+values[name(reason)])
 		}
-		switch n := n.(type) {
-		case *ast.CallExpr:
-			if is, ok := strings.CutPrefix(name(n.Fun), "is"); ok && (is == "True" || is == "False") {
-				note(is, n.Args[0])
-			}
-		case *ast.CompositeLit:
-			if name(n.Type) == "condition" && kinds[function] != "" {
-				note(strings.TrimPrefix(name(n.Elts[0]), "Condition"), n.Elts[1])
+		if call, ok := n.(*ast.CallExpr); ok {
+			if is, ok := strings.CutPrefix(name(call.Fun), "is"); ok && function != "noSpec" && (is == "True" || is == "False" || is == "Unknown") {
+				note(is, call.Args[0])
 			}
 		}
 	})

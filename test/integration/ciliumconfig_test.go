@@ -96,14 +96,7 @@ func TestMasqueradedRange(t *testing.T) {
 	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "ip-masq-agent"}, Data: map[string]string{"config": `{"nonMasqueradeCIDRs": ["10.77.0.0/20"]}`}}
 	e.Create(list)
 	t.Cleanup(func() { e.Must(e.Client.Delete(e.Ctx, list)) })
-	e.Eventually("the condition is gone", func() error {
-		p := &v1alpha1.PodIPPool{}
-		e.Read(p, "", "all")
-		if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PoolMasqueraded); c != nil {
-			return fmt.Errorf("it is %v", c)
-		}
-		return nil
-	})
+	e.condition("all", v1alpha1.PoolMasqueraded, metav1.ConditionFalse, poolcontroller.ReasonNotMasqueraded)
 }
 
 // IPv6 is switched on in Cilium, and no pool has it: the node says so before its agent restarts,

@@ -8,7 +8,6 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -152,12 +151,7 @@ func TestRouterAddressInAnotherBlock(t *testing.T) {
 
 	e.router("n2", netip.MustParsePrefix(e.Blocks("n2")[0].Spec.CIDR).Addr().Next())
 	e.comesBack("n1", free)
-	e.eventuallyPool("the pool covers none", "all", func(p *v1alpha1.PodIPPool) error {
-		if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PoolCoversCluster); c != nil {
-			return fmt.Errorf("the pool says %s", c.Message)
-		}
-		return nil
-	})
+	e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionFalse, poolcontroller.ReasonCoversNone)
 }
 
 // router sets other router addresses in a CiliumNode.

@@ -8,7 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Reasons of a pool's condition CiliumPodIPPool.
+// Reasons of a pool's condition CiliumPodIPPoolReady, beside ReasonInvalid and ReasonNotApplicable.
 const (
 	ReasonKept        = "Kept"
 	ReasonHandMade    = "HandMade"
@@ -20,8 +20,11 @@ const (
 // ciliumPoolIs reports whether, in multi-pool mode, a CiliumPodIPPool exists that fits
 // the pool.
 func (r *Reconciler) ciliumPoolIs(pool *crd.Pool) *condition {
-	if r.CiliumPools == nil || !r.CiliumPools.Known() || pool == nil || pool.Frozen() {
-		return nil
+	switch {
+	case unreadable(pool):
+		return noSpec()
+	case !pool.WholeBlocks || pool.SingleBlock: // not in multi-pool mode
+		return isTrue(ReasonNotApplicable, "agents have no CiliumPodIPPools in this mode")
 	}
 	is := r.CiliumPools.Get(pool.CiliumPool)
 	name := cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)

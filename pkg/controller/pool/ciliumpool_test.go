@@ -21,12 +21,12 @@ func TestCiliumPoolCondition(t *testing.T) {
 	six := &ciliumpool.View{Name: "default", Ours: true, MaskSize: [2]int{ipalloc.IPv6: 122}}
 	tests := map[string]struct {
 		is     *ciliumpool.View
-		known  bool
+		many   bool // agents have several Cilium pools
 		status metav1.ConditionStatus
 		reason string
 	}{
-		"another mode":   {},
-		"none":           {known: true, status: metav1.ConditionFalse, reason: ReasonMissing},
+		"another mode":   {status: metav1.ConditionTrue, reason: ReasonNotApplicable},
+		"none":           {many: true, status: metav1.ConditionFalse, reason: ReasonMissing},
 		"ours":           {ciliumpool.Read(fixtures.CiliumPodIPPool("default", 30)), true, metav1.ConditionTrue, ReasonKept},
 		"another's":      {ciliumpool.Read(fixtures.HandMade(fixtures.CiliumPodIPPool("default", 30))), true, metav1.ConditionTrue, ReasonHandMade},
 		"another size":   {ciliumpool.Read(fixtures.CiliumPodIPPool("default", 29)), true, metav1.ConditionFalse, ReasonOtherSize},
@@ -38,18 +38,14 @@ func TestCiliumPoolCondition(t *testing.T) {
 			obj := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 			obj.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolCiliumPool, Reason: "Old", Status: metav1.ConditionUnknown}}
 			r := &Reconciler{CiliumPools: state.NewCiliumPools()}
-			if test.known {
-				r.CiliumPools.SetKnown()
-			}
+			pool := *fixtures.PoolOf(t, obj)
+			pool.WholeBlocks = test.many
 			if test.is != nil {
 				r.CiliumPools.Set(test.is)
 			}
-			setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolIs(fixtures.PoolOf(t, obj)), fixtures.Noon())
+			setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolIs(&pool), fixtures.Noon())
 			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolCiliumPool)
-			switch {
-			case c == nil && test.reason != "":
-				t.Error("there is none")
-			case c != nil && (c.Reason != test.reason || c.Status != test.status):
+			if c.Reason != test.reason || c.Status != test.status {
 				t.Errorf("it is %s %s: %s", c.Status, c.Reason, c.Message)
 			}
 		})

@@ -136,16 +136,15 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	old := obj.Status.DeepCopy()
 	usage.fill(&obj.Status)
 	obj.Status.ObservedGeneration, obj.Status.Effective = obj.Generation, nil
-	if pool != nil {
+	if !unreadable(pool) {
 		obj.Status.Effective = pool.Effective()
 	}
 	now := r.Clock.Now()
 	setConditions(obj, pool, invalid, usage, now)
 	setCondition(obj, v1alpha1.PoolWindow, windowIs(pool, now), now)
-	covers := excludedIs(pool != nil && pool.WholeBlocks, usage.excluded, r.Ledger.SharedWith(pool), r.Ledger.HolderOf)
-	setCondition(obj, v1alpha1.PoolCoversCluster, covers, now)
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(pool, usage.excluded, r.Ledger.SharedWith(pool), r.Ledger.HolderOf), now)
 	setCondition(obj, v1alpha1.PoolMasqueraded, masqueradedIs(pool, r.Cilium.Get()), now)
-	setCondition(obj, v1alpha1.PoolFamiliesServed, r.familiesAre(obj, pool), now)
+	setCondition(obj, v1alpha1.PoolFamiliesServed, r.familiesAre(pool), now)
 	setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolIs(pool), now)
 	r.Metrics.setRoom(obj, pool, usage)
 	r.gauge(obj, usage)

@@ -9,10 +9,13 @@ import (
 	"time"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
@@ -177,6 +180,52 @@ func TestPoolUsedIsUnknown(t *testing.T) {
 		if err := b.API.Get(t.Context(), types.NamespacedName{Name: "p"}, got); err != nil || got.Status.IPv4 == nil || got.Status.IPv4.Addresses.Used != nil {
 			t.Errorf("%s: %v, used is %+v", mode, err, got.Status.IPv4)
 		}
+	}
+}
+
+// A pool has all conditions from the first visit on. While its spec cannot be read, its status keeps
+// the CIDRs that nodes hold, so that the CRD's rules refuse to remove them.
+func TestPoolUntilItsSpecCannotBeRead(t *testing.T) {
+	obj := fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, obj)
+	b.r.Cilium = &ciliumconfig.Latest{}
+	b.r.Cilium.Set(&ciliumconfig.Config{Known: true})
+	b.Ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+	status := func() v1alpha1.PodIPPoolStatus {
+		t.Helper()
+		b.poolLook()
+		got := &v1alpha1.PodIPPool{}
+		if err := b.API.Get(t.Context(), types.NamespacedName{Name: "p"}, got); err != nil {
+			t.Fatal(err)
+		}
+		return got.Status
+	}
+	conditions := func(s v1alpha1.PodIPPoolStatus) map[string]metav1.ConditionStatus {
+		is := map[string]metav1.ConditionStatus{}
+		for _, c := range s.Conditions {
+			is[c.Type] = c.Status
+		}
+		return is
+	}
+	before := status()
+	if diff := cmp.Diff(map[string]metav1.ConditionStatus{
+		v1alpha1.PoolReady: "True", v1alpha1.PoolOverlapping: "False", v1alpha1.PoolReservedHeld: "False", v1alpha1.PoolCoversCluster: "False",
+		v1alpha1.PoolMasqueraded: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolWindow: "True", v1alpha1.PoolCiliumPool: "True", v1alpha1.PoolFamiliesServed: "True",
+	}, conditions(before)); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+	obj = fixtures.Invalidated(obj)
+	obj.Generation++
+	b.Pools.Set(obj)
+	after := status()
+	if diff := cmp.Diff(before.IPv4.CIDRs, after.IPv4.CIDRs); diff != "" || len(before.IPv4.CIDRs) != 1 || after.IPv4.Blocks.Free != 0 || after.IPv4.Blocks.Held != 1 || after.Effective != nil {
+		t.Errorf("before %+v, after %+v, effective %+v", before.IPv4, after.IPv4, after.Effective)
+	}
+	if diff := cmp.Diff(map[string]metav1.ConditionStatus{
+		v1alpha1.PoolReady: "False", v1alpha1.PoolOverlapping: "Unknown", v1alpha1.PoolReservedHeld: "Unknown", v1alpha1.PoolCoversCluster: "Unknown",
+		v1alpha1.PoolMasqueraded: "Unknown", v1alpha1.PoolExhausted: "Unknown", v1alpha1.PoolWindow: "True", v1alpha1.PoolCiliumPool: "Unknown", v1alpha1.PoolFamiliesServed: "True",
+	}, conditions(after)); diff != "" {
+		t.Errorf("conditions of a pool that cannot be read (-want +got):\n%s", diff)
 	}
 }
 

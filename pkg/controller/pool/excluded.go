@@ -1,20 +1,29 @@
 package pool
 
-import "github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+import (
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+)
 
-// ReasonExcluded says that the pool covers addresses of nodes or Services.
-const ReasonExcluded = "ExcludedFromPods"
+// Reasons of the condition CoversClusterAddresses, beside ReasonInvalid.
+const (
+	ReasonExcluded   = "ExcludedFromPods"
+	ReasonCoversNone = "CoversNone"
+)
 
 // excludedIs reports the addresses of nodes and Services that a pool covers, and which of them lie
-// in blocks that nodes hold, according to holder. whole: pods get any address of a block from agents.
-func excludedIs(whole bool, excluded, shared []exclude.Range, holder func(exclude.Range) string) *condition {
-	if len(excluded)+len(shared) == 0 {
-		return nil
+// in blocks that nodes hold, according to holder.
+func excludedIs(pool *crd.Pool, excluded, shared []exclude.Range, holder func(exclude.Range) string) *condition {
+	switch {
+	case unreadable(pool):
+		return noSpec()
+	case len(excluded)+len(shared) == 0:
+		return isFalse(ReasonCoversNone, "the pool covers no address of a node or Service")
 	}
 	message := ""
 	if len(excluded) > 0 {
 		message = "the pool covers " + exclude.Words(excluded, holder)
-		if whole {
+		if pool.WholeBlocks {
 			message += ". No node gets a block that contains one; of a block that a node holds already, its agent gives pods any address. "
 		} else {
 			message += ". No pod gets these addresses, and no node gets a block that contains one. "

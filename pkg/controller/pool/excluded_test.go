@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
@@ -20,32 +20,34 @@ func TestPoolReportsClusterAddresses(t *testing.T) {
 	pools := state.NewPools(fixtures.Defaults(), ledger)
 	pools.Set(obj)
 	ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "a"}, fixtures.Prefixes("10.0.0.1/32", "10.0.0.9/32", "10.7.0.1/32"))
-	excluded := ledger.ExcludedFrom(pools.Get("p"))
+	pool := pools.Get("p")
+	whole := *pool
+	whole.WholeBlocks = true
+	excluded := ledger.ExcludedFrom(pool)
 	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get("p").Skipping(exclude.CIDRs(excluded)), ledger.PoolBlocks("p"), ledger.Free)}
 	usage.fill(&obj.Status)
 	want := v1alpha1.StateCounts{Assignable: 3, Held: 1, InService: 1, Free: 2}
 	if diff := cmp.Diff(want, obj.Status.IPv4.Blocks); diff != "" {
 		t.Errorf("blocks (-want +got):\n%s", diff)
 	}
-	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(false, excluded, nil, ledger.HolderOf), fixtures.Noon())
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(pool, excluded, nil, ledger.HolderOf), fixtures.Noon())
 	message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster)
 	if !strings.Contains(message, "10.0.0.1 of Node a (in block 10.0.0.0/30 of node n), 10.0.0.9 of Node a. No pod") || strings.Contains(message, "Services both") {
 		t.Errorf("the message is %q", message)
 	}
-	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(true, excluded, nil, ledger.HolderOf), fixtures.Noon())
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(&whole, excluded, nil, ledger.HolderOf), fixtures.Noon())
 	if message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster); strings.Contains(message, "No pod gets") {
 		t.Errorf("where agents give any address of a block, the message is %q", message)
 	}
 	shared := []exclude.Range{{CIDR: fixtures.Prefix("10.0.0.0/28"), By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb"}}}
-	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(false, nil, shared, ledger.HolderOf), fixtures.Noon())
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(pool, nil, shared, ledger.HolderOf), fixtures.Noon())
 	if message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster); !strings.HasPrefix(message, "Pods and Services both get addresses of 10.0.0.0/28 of CiliumLoadBalancerIPPool lb, and can get the same one. Use ") {
 		t.Errorf("the message is %q", message)
 	}
-	if c := excludedIs(false, excluded[:1], shared, ledger.HolderOf); c == nil || !strings.Contains(c.message, "10.0.0.1 of Node a") || !strings.Contains(c.message, "get addresses of 10.0.0.0/28") {
+	if c := excludedIs(pool, excluded[:1], shared, ledger.HolderOf); c == nil || !strings.Contains(c.message, "10.0.0.1 of Node a") || !strings.Contains(c.message, "get addresses of 10.0.0.0/28") {
 		t.Errorf("of addresses of both kinds it says %+v", c)
 	}
-	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(false, nil, nil, ledger.HolderOf), fixtures.Noon())
-	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolCoversCluster); c != nil {
+	if c := excludedIs(pool, nil, nil, ledger.HolderOf); c.status != metav1.ConditionFalse || c.reason != ReasonCoversNone {
 		t.Errorf("it covers none, and says %+v", c)
 	}
 }

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
-	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -17,14 +14,13 @@ const (
 	ReasonAgentsRunAll  = "AgentsRunFamilies"
 )
 
-// familiesAre reports on a pool that agents do not run one of its families. If they run
-// all of them, the pool gets no such condition unless it was False.
-func (r *Reconciler) familiesAre(obj *v1alpha1.PodIPPool, pool *crd.Pool) *condition {
+// familiesAre reports whether agents do not run one of the families of a pool.
+func (r *Reconciler) familiesAre(pool *crd.Pool) *condition {
+	if pool == nil {
+		return noSpec()
+	}
 	var parts []string
 	for _, f := range ipalloc.Families() {
-		if pool == nil {
-			break
-		}
 		if _, has := pool.Ranges(f); !has {
 			continue
 		}
@@ -36,8 +32,5 @@ func (r *Reconciler) familiesAre(obj *v1alpha1.PodIPPool, pool *crd.Pool) *condi
 		return isFalse(ReasonAgentsWithout, strings.Join(parts, "; ")+
 			". Nothing is claimed for them in that family. Switch it on in Cilium, or give these nodes a pool without it")
 	}
-	if meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolFamiliesServed) == nil {
-		return nil
-	}
-	return isTrue(ReasonAgentsRunAll, "the agents run the families of the pool")
+	return isTrue(ReasonAgentsRunAll, "no agent of a node with a block lacks a family of the pool")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Reasons of the condition ReservedBlocksHeld.
+// Reasons of the condition ReservedBlocksHeld, beside ReasonInvalid and ReasonNotApplicable.
 const (
 	ReasonHeldBefore  = "HeldBeforeReserved"
 	ReasonNoneSkipped = "NoneHeld"
@@ -24,8 +24,11 @@ const namedBlocks = 5
 // others that may not be used yet, on many nodes at once.
 func reservedIs(pool *crd.Pool, overlapping []crd.Block) *condition {
 	families := ipalloc.Families()
-	if pool == nil || !slices.ContainsFunc(families[:], func(f ipalloc.Family) bool { return len(pool.Skipped(f)) > 0 }) {
-		return nil
+	switch {
+	case unreadable(pool):
+		return noSpec()
+	case !slices.ContainsFunc(families[:], func(f ipalloc.Family) bool { return len(pool.Skipped(f)) > 0 }):
+		return isFalse(ReasonNotApplicable, "no reserved range keeps a block of the pool from nodes")
 	}
 	held := slices.DeleteFunc(slices.Clone(overlapping), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown || !pool.Skips(b.CIDR) })
 	slices.SortFunc(held, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })

@@ -35,6 +35,9 @@ const (
 	// and no block is left.
 	ReasonPhasingOut = "PhasingOut"
 	ReasonEmpty      = "Empty"
+	// ReasonNotApplicable: the pool or the mode lacks what the condition is about. Its status is the
+	// healthy one.
+	ReasonNotApplicable = "NotApplicable"
 )
 
 // poolUsage is the held part of a pool, and its holders.
@@ -55,7 +58,17 @@ func (u *poolUsage) phasesOut() bool {
 // fill writes the counts into a status.
 func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
 	s.Nodes = int32(min(u.Nodes, math.MaxInt32))
-	s.IPv4, s.IPv6, s.HeldPercent = nil, nil, nil
+	s.HeldPercent = nil
+	if len(u.Families) == 0 { // unreadable: by the last counts the CRD still refuses to remove CIDRs that nodes hold
+		for _, f := range []*v1alpha1.FamilyStatus{s.IPv4, s.IPv6} {
+			if f != nil {
+				f.Blocks.Free, f.Blocks.Assignable = 0, f.Blocks.Held
+				f.Addresses.Free, f.Addresses.Assignable = 0, f.Addresses.Held
+			}
+		}
+		return
+	}
+	s.IPv4, s.IPv6 = nil, nil
 	for i := range u.Families {
 		f := &u.Families[i]
 		status := f.Status
@@ -84,12 +97,18 @@ func isFalse(reason, message string) *condition {
 	return &condition{metav1.ConditionFalse, reason, message}
 }
 
-// setCondition sets a condition of a pool. Nil: the pool has no such condition.
+func isUnknown(reason, message string) *condition {
+	return &condition{metav1.ConditionUnknown, reason, message}
+}
+
+// unreadable reports whether the addresses of a pool are not known.
+func unreadable(pool *crd.Pool) bool { return pool == nil || pool.Frozen() }
+
+// noSpec is any condition, except Ready, that depends on the addresses of an unreadable pool.
+func noSpec() *condition { return isUnknown(ReasonInvalid, "the spec cannot be read") }
+
+// setCondition sets a condition of a pool.
 func setCondition(obj *v1alpha1.PodIPPool, kind string, is *condition, now time.Time) {
-	if is == nil {
-		meta.RemoveStatusCondition(&obj.Status.Conditions, kind)
-		return
-	}
 	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
 		Type: kind, Status: is.status, Reason: is.reason, Message: is.message,
 		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
@@ -98,25 +117,26 @@ func setCondition(obj *v1alpha1.PodIPPool, kind string, is *condition, now time.
 
 // setConditions derives the conditions of a pool from its usage.
 func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage, now time.Time) {
+	setCondition(obj, v1alpha1.PoolReady, readyIs(obj, pool, invalid, u), now) // people read it first
 	setCondition(obj, v1alpha1.PoolReservedHeld, reservedIs(pool, u.Reserved), now)
-	overlaps := isFalse(ReasonSeparate, "no other pool claims these addresses")
-	if overlap := overlapMessage(pool); overlap != "" {
-		overlaps = isTrue(ReasonOverlapping, overlap)
-	}
-	setCondition(obj, v1alpha1.PoolOverlapping, overlaps, now)
+	setCondition(obj, v1alpha1.PoolOverlapping, overlapsIs(pool), now)
 	setCondition(obj, v1alpha1.PoolExhausted, exhaustedIs(u, exhaustedMessage(pool, u)), now)
-	setCondition(obj, v1alpha1.PoolReady, readyIs(obj, pool, invalid, u), now)
-	isReady := func(c metav1.Condition) bool { return c.Type == v1alpha1.PoolReady }
-	if i := slices.IndexFunc(obj.Status.Conditions, isReady); i > 0 { // people read it first
-		ready := obj.Status.Conditions[i]
-		obj.Status.Conditions = slices.Insert(slices.Delete(obj.Status.Conditions, i, i+1), 0, ready)
+}
+
+func overlapsIs(pool *crd.Pool) *condition {
+	if unreadable(pool) {
+		return noSpec()
 	}
+	if overlap := overlapMessage(pool); overlap != "" {
+		return isTrue(ReasonOverlapping, overlap)
+	}
+	return isFalse(ReasonSeparate, "no other pool claims these addresses")
 }
 
 func exhaustedIs(u poolUsage, exhausted string) *condition {
 	switch {
 	case len(u.Families) == 0:
-		return &condition{metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read"}
+		return noSpec()
 	case u.phasesOut():
 		return isFalse(ReasonPhasingOut, "the pool assigns no new blocks")
 	case exhausted != "":
@@ -177,7 +197,7 @@ func servesMeanwhile(pool *crd.Pool) string {
 	if pool.Frozen() {
 		return "Correct the spec; until then the pool assigns no block, and its nodes take blocks of the next pool that selects them"
 	}
-	return "Nodes get blocks of this pool all the same"
+	return "All else of the spec is in force"
 }
 
 func overlapMessage(pool *crd.Pool) string {

@@ -203,52 +203,52 @@ func TestPoolConditions(t *testing.T) {
 	}{
 		"serving": {
 			pool:  fixtures.PodIPPool("p", 1, "10.0.0.0/30"),
-			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False", v1alpha1.PoolReservedHeld: "False"},
 			ready: ReasonServing,
 		},
 		"full": {
 			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/30"),
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
-			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False", v1alpha1.PoolReservedHeld: "False"},
 			ready:  ReasonServing,
 		},
 		"paused": {
 			pool:  paused,
-			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False", v1alpha1.PoolReservedHeld: "False"},
 			ready: ReasonPaused,
 		},
 		"being deleted": {
 			pool:   fixtures.BeingDeleted(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
-			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False", v1alpha1.PoolReservedHeld: "False"},
 			ready:  ReasonDeleting,
 		},
 		"being deleted, with no free block": {
 			pool:   fixtures.BeingDeleted(fixtures.PodIPPool("p", 1, "10.0.0.0/30")),
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
-			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False", v1alpha1.PoolReservedHeld: "False"},
 			ready:  ReasonDeleting,
 		},
 		"all of it drains": {
 			pool:   withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationDrain),
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
-			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False", v1alpha1.PoolReservedHeld: "False"},
 			ready:  ReasonPhasingOut,
 		},
 		"all of it is cordoned, and no block is left": {
 			pool:  withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationCordon),
-			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False", v1alpha1.PoolReservedHeld: "False"},
 			ready: ReasonEmpty,
 		},
 		"one CIDR drains, and the other is full": {
 			pool:   withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/30", "10.0.0.4/30"), v1alpha1.AllocationDrain, v1alpha1.AllocationAllocate),
 			blocks: []crd.Block{fixtures.Block("10.0.0.4/30", "p", "a", 1)},
-			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False", v1alpha1.PoolReservedHeld: "False"},
 			ready:  ReasonServing,
 		},
 		"never valid: what is free is unknown": {
 			pool:  fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
-			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "Unknown", v1alpha1.PoolOverlapping: "False"},
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "Unknown", v1alpha1.PoolOverlapping: "Unknown", v1alpha1.PoolReservedHeld: "Unknown"},
 			ready: ReasonInvalid,
 		},
 	}
@@ -352,13 +352,14 @@ func TestCiliumPoolInOtherModes(t *testing.T) {
 func TestMasqueradedCondition(t *testing.T) {
 	cilium := &ciliumconfig.Config{Known: true, Data: map[string]string{"routing-mode": "native", "enable-ipv4-masquerade": "true", "ipv4-native-routing-cidr": "10.0.0.0/16"}}
 	inside, outside := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28")), fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.1.0.0/28"))
-	if c := masqueradedIs(inside, cilium); c != nil {
-		t.Errorf("of a pool inside the native-routing CIDR it says %+v", c)
+	for reason, c := range map[string]*condition{
+		ReasonNotMasqueraded: masqueradedIs(inside, cilium), ReasonInvalid: masqueradedIs(nil, cilium), ReasonNotRead: masqueradedIs(outside, nil),
+	} {
+		if c.reason != reason || (c.status == metav1.ConditionFalse) != (reason == ReasonNotMasqueraded) {
+			t.Errorf("it says %+v, want %s", c, reason)
+		}
 	}
-	if c := masqueradedIs(nil, cilium); c != nil {
-		t.Errorf("of a pool that cannot be read it says %+v", c)
-	}
-	if c := masqueradedIs(outside, cilium); c == nil || !strings.Contains(c.message, "10.1.0.0/28") {
+	if c := masqueradedIs(outside, cilium); c.status != metav1.ConditionTrue || !strings.Contains(c.message, "10.1.0.0/28") {
 		t.Errorf("of a pool outside it says %+v", c)
 	}
 }

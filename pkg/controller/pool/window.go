@@ -7,19 +7,22 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
-// Reasons of a pool's condition MaintenanceWindow, beside ReasonInvalid.
+// Reasons of a pool's condition MaintenanceWindowOpen, beside ReasonInvalid.
 const (
 	ReasonWindowOpen   = "Open"
 	ReasonWindowClosed = "Closed"
 )
 
-// windowIs reports whether a maintenance window of the pool is open, if it has any.
+// windowIs reports whether a maintenance window of the pool is open.
 func windowIs(pool *crd.Pool, now time.Time) *condition {
-	if pool == nil || pool.Maintenance.Windows == nil {
-		return nil
+	if pool == nil {
+		return noSpec()
 	}
 	m := &pool.Maintenance
-	if m.Problem != nil {
+	switch {
+	case m.Windows == nil:
+		return isTrue(ReasonNotApplicable, "no window is set: blocks may begin to leave their nodes at any time")
+	case m.Problem != nil:
 		return isFalse(ReasonInvalid, strings.ReplaceAll(m.Problem.Error(), "\n", "; ")+
 			". No block begins to leave its node until this is fixed; nodes get blocks all the same")
 	}
