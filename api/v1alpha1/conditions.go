@@ -1,6 +1,7 @@
 package v1alpha1
 
-// Conditions of a PodIPPool and of a PodIPBlock.
+// Conditions of a PodIPPool, which has all of them from the operator's first visit on, and of a
+// PodIPBlock.
 const (
 	// PoolReady is True while the spec is in force and nodes are served: by the pool, or by the
 	// next pool that selects them.
@@ -8,25 +9,24 @@ const (
 	// PoolOverlapping is True while an older pool assigns a part of the pool.
 	PoolOverlapping = "Overlapping"
 	// PoolReservedHeld is True while nodes hold blocks that overlap a reserved
-	// range of the pool and would not be assigned again. It is absent where the
-	// pool skips no block.
+	// range of the pool and would not be assigned again.
 	PoolReservedHeld = "ReservedBlocksHeld"
 	// PoolCoversCluster is True while the pool covers addresses of nodes or Services;
-	// its message says whether pods get them. It is absent where it covers none.
+	// its message says whether pods get them.
 	PoolCoversCluster = "CoversClusterAddresses"
 	// PoolMasqueraded is True while agents masquerade connections to pods of a range of
-	// the pool. It is absent where they do not.
+	// the pool.
 	PoolMasqueraded = "Masqueraded"
 	// PoolExhausted is True while the pool has no free block.
 	PoolExhausted = "Exhausted"
-	// PoolWindow is True while a maintenance window of the pool is open, and absent
-	// where blocks may leave at any time.
+	// PoolWindow is True while a maintenance window of the pool is open, or blocks may leave at any
+	// time.
 	PoolWindow = "MaintenanceWindowOpen"
-	// PoolCiliumPool says whether agents, in multi-pool mode, find a
-	// CiliumPodIPPool that fits the pool.
+	// PoolCiliumPool is False while agents, in multi-pool mode, find no CiliumPodIPPool that fits
+	// the pool.
 	PoolCiliumPool = "CiliumPodIPPoolReady"
 	// PoolFamiliesServed is False while agents of nodes that hold blocks of the pool do
-	// not run a family that it has, and absent where that was never so.
+	// not run a family that it has.
 	PoolFamiliesServed = "FamiliesServed"
 	// BlockPublished is True while the CiliumNode of a block's node has the block, and absent
 	// before that was observed.

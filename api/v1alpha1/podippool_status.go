@@ -26,20 +26,21 @@ type PodIPPoolStatus struct {
 	// +optional
 	Effective *EffectivePolicy `json:"effective,omitempty"`
 
-	// ipv4 counts IPv4 blocks and addresses by state.
+	// ipv4 counts IPv4 blocks and addresses by state. While the spec cannot be read, none is free, and
+	// the rest stays as it was.
 	// +optional
 	IPv4 *FamilyStatus `json:"ipv4,omitempty"`
-	// ipv6 counts IPv6 blocks and addresses by state.
+	// ipv6 counts IPv6 blocks and addresses by state, as ipv4 does.
 	// +optional
 	IPv6 *FamilyStatus `json:"ipv6,omitempty"`
 
-	// conditions: Ready (the spec is in force, and nodes are served by this pool or by the next
-	// pool that selects them), Overlapping (part of it belongs to another pool), ReservedBlocksHeld
-	// (nodes hold blocks that overlap a reserved range), CoversClusterAddresses (the pool covers
-	// addresses of nodes or Services), Masqueraded (Cilium masquerades connections to its pods),
-	// Exhausted (no free block is left), CiliumPodIPPoolReady (agents of multi-pool mode find a pool that fits),
-	// FamiliesServed (agents run its families), MaintenanceWindowOpen (a window is open; only if the
-	// pool has windows).
+	// conditions, all from the first visit on. True is healthy: Ready (the spec is in force, and nodes
+	// are served by this pool or by the next pool that selects them), CiliumPodIPPoolReady (agents of
+	// multi-pool mode find a pool that fits), FamiliesServed (agents run its families). False is healthy:
+	// Overlapping (part of it belongs to another pool), ReservedBlocksHeld (nodes hold blocks that
+	// overlap a reserved range), CoversClusterAddresses (the pool covers addresses of nodes or
+	// Services), Masqueraded (Cilium masquerades connections to its pods), Exhausted (no free block is
+	// left). Either: MaintenanceWindowOpen (blocks may begin to leave).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -49,15 +50,20 @@ type PodIPPoolStatus struct {
 // EffectivePolicy is the policy of a pool with every value that it has.
 type EffectivePolicy struct {
 	// expand says when a node gets another block.
+	// +required
 	Expand Expand `json:"expand"`
 	// reclaim is the rule for idle blocks.
+	// +required
 	Reclaim Reclaim `json:"reclaim"`
 	// maintenance says when blocks may begin to leave.
+	// +required
 	Maintenance Maintenance `json:"maintenance"`
 	// unselectedNodes is the treatment of blocks on nodes that the pool no longer selects.
+	// +required
 	UnselectedNodes UnselectedNodes `json:"unselectedNodes"`
 	// cooldown of returned blocks.
 	// +kubebuilder:validation:MaxLength=28
+	// +required
 	Cooldown Duration `json:"cooldown"`
 }
 
@@ -65,8 +71,10 @@ type EffectivePolicy struct {
 // 9007199254740991.
 type FamilyStatus struct {
 	// blocks by state.
+	// +required
 	Blocks StateCounts `json:"blocks"`
 	// addresses by the state of their block, without those reserved or at an edge.
+	// +required
 	Addresses AddressCounts `json:"addresses"`
 	// cidrs lists the CIDRs of the spec with blocks that nodes hold. The API server refuses to
 	// remove such a CIDR from the spec until its allocationPolicy is Drain. A wider CIDR, or both
@@ -103,15 +111,21 @@ type AddressCounts struct {
 type StateCounts struct {
 	// assignable is held + free. Blocks of a range that is cordoned, drains or belongs to another
 	// pool, and blocks with an address that is reserved or in use elsewhere, count while held.
+	// +required
 	Assignable int64 `json:"assignable"`
 	// held is inService + draining + coolingDown.
+	// +required
 	Held int64 `json:"held"`
 	// inService are held, and may be used.
+	// +required
 	InService int64 `json:"inService"`
 	// draining are held, and on their way back.
+	// +required
 	Draining int64 `json:"draining"`
 	// coolingDown are back, and no node may get them yet.
+	// +required
 	CoolingDown int64 `json:"coolingDown"`
 	// free can be claimed now.
+	// +required
 	Free int64 `json:"free"`
 }

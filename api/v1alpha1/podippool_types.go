@@ -27,8 +27,8 @@ import (
 // +kubebuilder:printcolumn:name="IPv6-Free",type=integer,JSONPath=`.status.ipv6.blocks.free`,priority=1,description="IPv6 blocks that can be claimed now"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of a PodIPPool is at most 63 characters, as blocks carry it; choose a shorter one"
-// +kubebuilder:validation:XValidation:rule="has(self.spec.ipv4) || !has(oldSelf.spec.ipv4) || (has(self.status) && has(self.status.ipv4) && self.status.ipv4.blocks.inService + self.status.ipv4.blocks.draining + self.status.ipv4.blocks.coolingDown == 0)",fieldPath=".spec",message="spec.ipv4 cannot be removed from a pool while nodes hold IPv4 blocks of it (status.ipv4.blocks): set allocationPolicy: Drain on its CIDRs and wait until the blocks are back, or delete the pool"
-// +kubebuilder:validation:XValidation:rule="has(self.spec.ipv6) || !has(oldSelf.spec.ipv6) || (has(self.status) && has(self.status.ipv6) && self.status.ipv6.blocks.inService + self.status.ipv6.blocks.draining + self.status.ipv6.blocks.coolingDown == 0)",fieldPath=".spec",message="spec.ipv6 cannot be removed from a pool while nodes hold IPv6 blocks of it (status.ipv6.blocks): set allocationPolicy: Drain on its CIDRs and wait until the blocks are back, or delete the pool"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.ipv4) || !has(oldSelf.spec.ipv4) || (has(self.status) && has(self.status.ipv4) && self.status.ipv4.blocks.inService + self.status.ipv4.blocks.draining + self.status.ipv4.blocks.coolingDown == 0)",fieldPath=".spec",message="spec.ipv4 can be removed from a pool once status.ipv4.blocks reports that no node holds a block of it: set allocationPolicy: Drain on its CIDRs and wait, or delete the pool"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.ipv6) || !has(oldSelf.spec.ipv6) || (has(self.status) && has(self.status.ipv6) && self.status.ipv6.blocks.inService + self.status.ipv6.blocks.draining + self.status.ipv6.blocks.coolingDown == 0)",fieldPath=".spec",message="spec.ipv6 can be removed from a pool once status.ipv6.blocks reports that no node holds a block of it: set allocationPolicy: Drain on its CIDRs and wait, or delete the pool"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.ipv4) || !has(oldSelf.spec.ipv4) || !has(self.status) || !has(self.status.ipv4) || !has(self.status.ipv4.cidrs) || !self.status.ipv4.cidrs.exists(h, isCIDR(h.cidr) && oldSelf.spec.ipv4.cidrs.exists(o, o.cidr == h.cidr && (!has(o.allocationPolicy) || o.allocationPolicy != 'Drain')) && !self.spec.ipv4.cidrs.exists(n, isCIDR(n.cidr) && cidr(n.cidr).containsCIDR(h.cidr)) && self.spec.ipv4.cidrs.filter(n, isCIDR(n.cidr) && cidr(h.cidr).containsCIDR(n.cidr) && cidr(n.cidr).prefixLength() == cidr(h.cidr).prefixLength() + 1).size() != 2)",fieldPath=".spec.ipv4.cidrs",message="a CIDR that nodes hold blocks of (status.ipv4.cidrs) cannot be taken out of the pool: write it back, or set its allocationPolicy to Drain first, which moves its nodes to other blocks",messageExpression="'%s cannot be taken out of the pool, as nodes hold blocks of it: write it back, or set its allocationPolicy to Drain first, which moves its nodes to other blocks'.format([self.status.ipv4.cidrs.filter(h, isCIDR(h.cidr) && oldSelf.spec.ipv4.cidrs.exists(o, o.cidr == h.cidr && (!has(o.allocationPolicy) || o.allocationPolicy != 'Drain')) && !self.spec.ipv4.cidrs.exists(n, isCIDR(n.cidr) && cidr(n.cidr).containsCIDR(h.cidr)) && self.spec.ipv4.cidrs.filter(n, isCIDR(n.cidr) && cidr(h.cidr).containsCIDR(n.cidr) && cidr(n.cidr).prefixLength() == cidr(h.cidr).prefixLength() + 1).size() != 2)[0].cidr])"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.ipv6) || !has(oldSelf.spec.ipv6) || !has(self.status) || !has(self.status.ipv6) || !has(self.status.ipv6.cidrs) || !self.status.ipv6.cidrs.exists(h, isCIDR(h.cidr) && oldSelf.spec.ipv6.cidrs.exists(o, o.cidr == h.cidr && (!has(o.allocationPolicy) || o.allocationPolicy != 'Drain')) && !self.spec.ipv6.cidrs.exists(n, isCIDR(n.cidr) && cidr(n.cidr).containsCIDR(h.cidr)) && self.spec.ipv6.cidrs.filter(n, isCIDR(n.cidr) && cidr(h.cidr).containsCIDR(n.cidr) && cidr(n.cidr).prefixLength() == cidr(h.cidr).prefixLength() + 1).size() != 2)",fieldPath=".spec.ipv6.cidrs",message="a CIDR that nodes hold blocks of (status.ipv6.cidrs) cannot be taken out of the pool: write it back, or set its allocationPolicy to Drain first, which moves its nodes to other blocks",messageExpression="'%s cannot be taken out of the pool, as nodes hold blocks of it: write it back, or set its allocationPolicy to Drain first, which moves its nodes to other blocks'.format([self.status.ipv6.cidrs.filter(h, isCIDR(h.cidr) && oldSelf.spec.ipv6.cidrs.exists(o, o.cidr == h.cidr && (!has(o.allocationPolicy) || o.allocationPolicy != 'Drain')) && !self.spec.ipv6.cidrs.exists(n, isCIDR(n.cidr) && cidr(n.cidr).containsCIDR(h.cidr)) && self.spec.ipv6.cidrs.filter(n, isCIDR(n.cidr) && cidr(h.cidr).containsCIDR(n.cidr) && cidr(n.cidr).prefixLength() == cidr(h.cidr).prefixLength() + 1).size() != 2)[0].cidr])"
 type PodIPPool struct {
@@ -54,7 +54,7 @@ type PodIPPoolList struct {
 
 // PodIPPoolSpec assigns addresses to nodes.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.ciliumPoolName) == has(oldSelf.ciliumPoolName) && (!has(self.ciliumPoolName) || self.ciliumPoolName == oldSelf.ciliumPoolName)",fieldPath=".ciliumPoolName",message="ciliumPoolName is immutable, as agents have the blocks under that name: make a new pool for the other one and set allocationPolicy: Drain on the CIDRs of this one"
+// +kubebuilder:validation:XValidation:rule="has(self.ciliumPoolName) ? (has(oldSelf.ciliumPoolName) ? self.ciliumPoolName == oldSelf.ciliumPoolName : self.ciliumPoolName == 'default') : (!has(oldSelf.ciliumPoolName) || oldSelf.ciliumPoolName == 'default')",fieldPath=".ciliumPoolName",message="ciliumPoolName is immutable, as agents have the blocks under that name: make a new pool for the other one and set allocationPolicy: Drain on the CIDRs of this one"
 // +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a pool without addresses serves no node: set spec.ipv4, spec.ipv6 or both"
 // +kubebuilder:validation:XValidation:rule="!has(self.expand) || !has(self.expand.thresholdPercent) || !has(self.reclaim) || !has(self.reclaim.thresholdPercent) || self.reclaim.thresholdPercent < self.expand.thresholdPercent",fieldPath=".reclaim.thresholdPercent",message="reclaim.thresholdPercent must be below expand.thresholdPercent, or a node would give back what it has just got: lower the one or raise the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, !isCIDR(r.cidr) || (has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))))",fieldPath=".reserved",message="each reserved CIDR must lie inside one CIDR of the pool: remove the others, and split one that spans several",messageExpression="'%s does not lie inside one CIDR of the pool: remove it from reserved, or split it if it spans several'.format([self.reserved.filter(r, isCIDR(r.cidr) && !((has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr)))))[0].cidr])"
@@ -81,7 +81,7 @@ type PodIPPoolSpec struct {
 	// ciliumPoolName is the pool of Cilium's, in multi-pool mode, for this pool's addresses: pods
 	// ask for it by ipam.cilium.io/ip-pool and the like on pod or namespace, or a CiliumPodIPPool
 	// of that name selects them. Absent: the pool "default", of all pods that ask for no other. In
-	// other modes a pool that names one serves no node. It cannot be changed.
+	// other modes a pool that names another one serves no node. It cannot be changed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="ciliumPoolName is the name of a CiliumPodIPPool: at most 253 lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
@@ -116,7 +116,7 @@ type PodIPPoolSpec struct {
 	// that a gateway among them is unreachable from other nodes. Skip: the block is not assigned to
 	// any node. PublishRemainder: the block is assigned, and pods get its other addresses. A block
 	// that a node holds when the CIDR becomes reserved stays there under either, without the
-	// reserved addresses.
+	// reserved addresses. More values may come; a reader treats an unknown one as Skip.
 	// +kubebuilder:default=Skip
 	// +optional
 	ReservedBlockPolicy ReservedBlockPolicy `json:"reservedBlockPolicy,omitempty"`
@@ -161,8 +161,8 @@ type IPv4Ranges struct {
 	// +required
 	CIDRs []PoolCIDR `json:"cidrs"`
 
-	// blockSize is the prefix length of a block: with 27 a node gets 32 addresses at a time.
-	// Immutable. In crd mode from 20 to 30, as a CiliumNode lists each address.
+	// blockSize is the prefix length of a block, under its name in Calico: with 27 a node gets 32
+	// addresses at a time. Immutable. In crd mode from 20 to 30, as a CiliumNode lists each address.
 	// +kubebuilder:validation:Minimum=16
 	// +kubebuilder:validation:Maximum=32
 	// +required
@@ -186,8 +186,8 @@ type IPv6Ranges struct {
 	// +required
 	CIDRs []PoolCIDR `json:"cidrs"`
 
-	// blockSize is the prefix length of a block: with 122 a node gets 64 addresses at a time.
-	// Immutable. In crd mode from 116 to 126; in others agents use 65536 addresses of a larger block.
+	// blockSize is the prefix length of a block, under its name in Calico: with 122 a node gets 64
+	// addresses at a time. Immutable. In crd mode from 116 to 126; in others agents use 65536 addresses of a larger block.
 	// +kubebuilder:validation:Minimum=48
 	// +kubebuilder:validation:Maximum=128
 	// +required
@@ -220,7 +220,7 @@ type PoolCIDR struct {
 	// allocationPolicy is the use of this range for nodes. Allocate, the default: new blocks, as
 	// they need them. Cordon: no new blocks; nodes keep the blocks they hold. Drain: no new blocks,
 	// and nodes move off the blocks they hold: each node first gets a replacement, then returns the
-	// old block as its pods go.
+	// old block as its pods go. More values may come; a reader treats an unknown one as Cordon.
 	// +optional
 	AllocationPolicy AllocationPolicy `json:"allocationPolicy,omitempty"`
 }
@@ -319,6 +319,7 @@ type Reclaim struct {
 	// policy says which blocks the operator reclaims. WhenIdle: the blocks that it could do without
 	// for idleFor. Never: none; only a drain, an edit of the pool or a deleted block takes one
 	// away. Default: WhenIdle, or Never where the operator runs with --reclaim-policy=Never.
+	// More values may come; a reader treats an unknown one as Never.
 	// +optional
 	Policy ReclaimPolicy `json:"policy,omitempty"`
 }
@@ -356,8 +357,8 @@ const (
 // drains or was taken out, or the pool is deleted. A block that has begun to drain goes on when its
 // window closes. A PodIPBlock that you delete begins to drain at once.
 type Maintenance struct {
-	// windows are when blocks may begin to leave; while any of them is open.
-	// Default: --maintenance-windows (at any time).
+	// windows are when blocks may begin to leave; while any of them is open. Empty or absent:
+	// --maintenance-windows (at any time). Always, against that flag: schedule "@hourly", duration 1h.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional
@@ -371,7 +372,8 @@ type Maintenance struct {
 
 	// policy says whether windows and blocksPerHour hold. Scheduled: they do. Unrestricted: blocks
 	// may begin to leave at any time and at any rate, against all settings of this pool and of the
-	// operator's flags. Default: Scheduled.
+	// operator's flags. Default: Scheduled. More values may come; a reader treats an unknown one as
+	// Scheduled without an open window.
 	// +optional
 	Policy MaintenancePolicy `json:"policy,omitempty"`
 }
@@ -426,7 +428,8 @@ type UnselectedNodes struct {
 	// own addresses included: the node first gets a replacement from the pools that select it, its
 	// agent takes other addresses when it restarts, and a block goes once its last pod has gone. No
 	// pod is evicted. It is taken back where the pool selects the node again. In multi-pool and
-	// kubernetes mode blocks are retained.
+	// kubernetes mode blocks are retained. More values may come; a reader treats an unknown one as
+	// Retain.
 	// +optional
 	Policy UnselectedNodesPolicy `json:"policy,omitempty"`
 
