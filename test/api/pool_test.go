@@ -41,7 +41,7 @@ ipv4:
   blockSize: 27
   allowFirstIP: true
   allowLastIP: true
-reserved: [{cidr: 100.66.224.0/28, reason: gateways}, {cidr: 100.67.1.1/32}]
+reserved: [{cidr: 100.66.224.0/28, description: gateways}, {cidr: 100.67.1.1/32}]
 reservedBlockPolicy: PublishRemainder
 expand: {thresholdPercent: 80, minFreeAddresses: 4, maxBlocksPerNode: 16}
 reclaim: {thresholdPercent: 50, idleFor: 1h10m500ms, policy: Never}
@@ -87,8 +87,8 @@ cooldown: 90s`},
 		"reclaim pressure 0":        {spec: ipv4Pool + ", reclaim: {pressurePercent: 0}}", want: "pressurePercent must be a number from 1 to 100, or Never"},
 		"reclaim pressure 101":      {spec: ipv4Pool + ", reclaim: {pressurePercent: 101}}", want: "spec.reclaim.pressurePercent"},
 		"reclaim by another policy": {spec: ipv4Pool + ", reclaim: {policy: Sometimes}}", want: "spec.reclaim.policy: Unsupported value"},
-		"minFreeAddresses -1":                {spec: ipv4Pool + ", expand: {minFreeAddresses: -1}}", want: "spec.expand.minFreeAddresses"},
-		"minFreeAddresses 4097":              {spec: ipv4Pool + ", expand: {minFreeAddresses: 4097}}", want: "spec.expand.minFreeAddresses"},
+		"minFreeAddresses -1":       {spec: ipv4Pool + ", expand: {minFreeAddresses: -1}}", want: "spec.expand.minFreeAddresses"},
+		"minFreeAddresses 4097":     {spec: ipv4Pool + ", expand: {minFreeAddresses: 4097}}", want: "spec.expand.minFreeAddresses"},
 		"maxBlocksPerNode 0":        {spec: ipv4Pool + ", expand: {maxBlocksPerNode: 0}}", want: "spec.expand.maxBlocksPerNode"},
 		"maxBlocksPerNode 1025":     {spec: ipv4Pool + ", expand: {maxBlocksPerNode: 1025}}", want: "spec.expand.maxBlocksPerNode"},
 
@@ -122,9 +122,9 @@ cooldown: 90s`},
 		"longest key":                         {spec: fmt.Sprintf("%s, nodeSelector: {matchLabels: {%s/%s: v}}}", ipv4Pool, strings.Repeat("a.", 126)+"a", strings.Repeat("b", 63))},
 
 		"reserved in IPv4":            {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28}, {cidr: 10.20.0.0/16}]}"},
-		"reserved with a reason":      {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28, reason: " + strings.Repeat("g", 256) + "}], reservedBlockPolicy: Skip}"},
-		"reserved, reason too long":   {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28, reason: " + strings.Repeat("g", 257) + "}]}", want: "spec.reserved[0].reason: Too long"},
-		"reserved without a CIDR":     {spec: ipv4Pool + ", reserved: [{reason: gateways}]}", want: "spec.reserved[0].cidr: Required value"},
+		"reserved with a description": {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28, description: " + strings.Repeat("g", 256) + "}], reservedBlockPolicy: Skip}"},
+		"reserved, long description":  {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28, description: " + strings.Repeat("g", 257) + "}]}", want: "spec.reserved[0].description: Too long"},
+		"reserved without a CIDR":     {spec: ipv4Pool + ", reserved: [{description: gateways}]}", want: "spec.reserved[0].cidr: Required value"},
 		"reserved as in older pools":  {spec: ipv4Pool + ", reserved: [10.20.0.0/28]}", want: "spec.reserved[0]"},
 		"reserved block policy":       {spec: ipv4Pool + ", reservedBlockPolicy: PublishRemainder}"},
 		"reserved block policy, none": {spec: ipv4Pool + ", reservedBlockPolicy: Publish}", want: `spec.reservedBlockPolicy: Unsupported value: "Publish"`},
