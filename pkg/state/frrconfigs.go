@@ -1,0 +1,179 @@
+package state
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
+)
+
+// FRRConfigurations stores the FRRConfigurations in the namespace of frr-k8s, and the hostnames by
+// which they select Nodes. It is safe for concurrent use.
+type FRRConfigurations struct {
+	mu        sync.RWMutex
+	byName    map[string]*frrconfig.View
+	templates map[string]*frrconfig.View
+	ofNode    map[string]map[string]*frrconfig.View // the operator's
+	// hostname is the label of each Node, and nodes are the Nodes of each label.
+	hostname map[string]string
+	nodes    map[string]map[string]bool
+	known    bool
+}
+
+// NewFRRConfigurations returns an empty store that has read nothing.
+func NewFRRConfigurations() *FRRConfigurations {
+	return &FRRConfigurations{
+		byName: map[string]*frrconfig.View{}, templates: map[string]*frrconfig.View{}, ofNode: map[string]map[string]*frrconfig.View{},
+		hostname: map[string]string{}, nodes: map[string]map[string]bool{},
+	}
+}
+
+// SetKnown records that all of them have been read.
+func (c *FRRConfigurations) SetKnown() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = true
+}
+
+// Known reports whether SetKnown has been called.
+func (c *FRRConfigurations) Known() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.known
+}
+
+// Set stores an FRRConfiguration, unless a later version is stored. It reports whether the templates
+// have changed.
+func (c *FRRConfigurations) Set(v *frrconfig.View) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.byName[v.Name]
+	if was != nil && !reached(v.ResourceVersion, was.ResourceVersion) {
+		return false
+	}
+	templates := c.remove(was)
+	c.byName[v.Name] = v
+	switch {
+	case v.Ours:
+		if c.ofNode[v.Node] == nil {
+			c.ofNode[v.Node] = map[string]*frrconfig.View{}
+		}
+		c.ofNode[v.Node][v.Name] = v
+	case v.IsTemplate():
+		c.templates[v.Name], templates = v, true
+	}
+	return templates
+}
+
+// Delete removes an FRRConfiguration, unless its name was reused since. It reports whether the
+// templates have changed.
+func (c *FRRConfigurations) Delete(v *frrconfig.View) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.byName[v.Name]
+	if was == nil || was.UID != v.UID {
+		return false
+	}
+	return c.remove(was)
+}
+
+func (c *FRRConfigurations) remove(v *frrconfig.View) (template bool) {
+	if v == nil {
+		return false
+	}
+	_, template = c.templates[v.Name]
+	delete(c.byName, v.Name)
+	delete(c.templates, v.Name)
+	if delete(c.ofNode[v.Node], v.Name); len(c.ofNode[v.Node]) == 0 {
+		delete(c.ofNode, v.Node)
+	}
+	return template
+}
+
+// Get returns the FRRConfiguration with a name, or nil.
+func (c *FRRConfigurations) Get(name string) *frrconfig.View {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.byName[name]
+}
+
+// Templates returns the templates, by name.
+func (c *FRRConfigurations) Templates() []*frrconfig.View {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(c.templates), func(a, b *frrconfig.View) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// OfNode returns the operator's FRRConfigurations of a node.
+func (c *FRRConfigurations) OfNode(node string) []*frrconfig.View {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Values(c.ofNode[node]))
+}
+
+// Announces reports whether one of them announces a prefix of a node.
+func (c *FRRConfigurations) Announces(node string, cidr netip.Prefix) bool {
+	return slices.ContainsFunc(c.OfNode(node), func(v *frrconfig.View) bool { return slices.Contains(v.Prefixes, cidr) })
+}
+
+// Nodes returns the names of all nodes with an FRRConfiguration of the operator.
+func (c *FRRConfigurations) Nodes() []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Keys(c.ofNode))
+}
+
+// SetNode stores the hostname of a Node; nil: it is gone. It returns the other Nodes that had or have
+// the same.
+func (c *FRRConfigurations) SetNode(name string, node *corev1.Node) []string {
+	host := ""
+	if node != nil {
+		host = node.Labels[corev1.LabelHostname]
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.hostname[name]
+	if was == host {
+		return nil
+	}
+	others := c.nodes[was]
+	if delete(others, name); len(others) == 0 {
+		delete(c.nodes, was)
+	}
+	moved := slices.Collect(maps.Keys(others))
+	if delete(c.hostname, name); host == "" {
+		return moved
+	}
+	moved = slices.AppendSeq(moved, maps.Keys(c.nodes[host]))
+	if c.nodes[host] == nil {
+		c.nodes[host] = map[string]bool{}
+	}
+	c.hostname[name], c.nodes[host][name] = host, true
+	return moved
+}
+
+// SharesHostname reports whether another Node has the hostname of a Node.
+func (c *FRRConfigurations) SharesHostname(name string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.nodes[c.hostname[name]]) > 1
+}
+
+// Missing returns the stored FRRConfigurations with a UID that is not among listed.
+func (c *FRRConfigurations) Missing(listed map[types.UID]bool) []*frrconfig.View {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var out []*frrconfig.View
+	for _, v := range c.byName {
+		if !listed[v.UID] {
+			out = append(out, v)
+		}
+	}
+	return out
+}
