@@ -100,6 +100,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 
 	fs.StringVar(&o.mode, "mode", o.mode, "IPAM mode of the Cilium agents, as in Cilium's ipam.mode: crd, multi-pool or kubernetes")
 	fs.BoolVar(&s.KeepCiliumPools, "keep-cilium-pod-ip-pools", s.KeepCiliumPools, "in multi-pool mode, create and delete the CiliumPodIPPools that agents need, except those without the operator's label; false: you do")
+	fs.StringVar(&s.FRRNamespace, "frr-k8s-namespace", s.FRRNamespace, "namespace of frr-k8s, for which the operator writes FRRConfigurations that announce the blocks of each node, from the templates there; empty: none")
 	fs.BoolVar(&s.ParkBlocks, "park-draining-blocks", s.ParkBlocks, "in multi-pool mode, take blocks that drain off their agent's list for a second, by moving them to a reserved pool, so that no new pod gets an address of them")
 	fs.BoolVar(&s.KeepManagedFields, "keep-managed-fields", s.KeepManagedFields, "in crd mode, keep metadata.managedFields of CiliumNodes; false: the next write of a pool removes them, unless a client applies the object")
 	fs.StringVar(&s.AgentNamespace, "cilium-namespace", s.AgentNamespace, "namespace of the Cilium agents and of the ConfigMap cilium-config")

@@ -104,10 +104,10 @@ func listerWatcher(c rest.Interface, resource, namespace string, by labels.Selec
 }
 
 // client returns a client of a kind: of CiliumNodes a lenient one, which reads JSON whatever
-// client-go prefers (KUBE_FEATURE_ClientsPreferCBOR).
+// client-go prefers (KUBE_FEATURE_ClientsPreferCBOR). Kinds outside the scheme are unstructured.
 func (l Lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
 	if gvk != ciliumNodeKind {
-		return apiutil.RESTClientForGVK(gvk, false, false, l.Config, l.codecs(), l.HTTP)
+		return apiutil.RESTClientForGVK(gvk, false, !l.Scheme.Recognizes(gvk), l.Config, l.codecs(), l.HTTP)
 	}
 	return l.clientOf("/apis", gvk.GroupVersion(), runtime.ContentTypeJSON, lenient{l.codecs().WithoutConversion()})
 }

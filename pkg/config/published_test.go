@@ -27,7 +27,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 	s.AgentNamespace, s.AgentSelector, s.AgentSettle = "cilium", labels.SelectorFromSet(labels.Set{"app": "agent"}), 2*time.Second
 	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool = 1, 2
 	s.StartupTaints, s.OfferFamilies = []string{"c"}, []ipalloc.Family{ipalloc.IPv6}
-	s.IgnoreTaints, s.ShortageTaint, s.NodeCondition, s.KeepCiliumPools = []string{"a", "b"}, "short", false, false
+	s.FRRNamespace, s.IgnoreTaints, s.ShortageTaint, s.NodeCondition, s.KeepCiliumPools = "frr", []string{"a", "b"}, "short", false, false
 	s.ParkBlocks, s.KeepManagedFields, s.SkipModeCheck = true, true, true
 	body, err := s.Publish()
 	if err != nil {

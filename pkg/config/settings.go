@@ -34,6 +34,9 @@ type Settings struct {
 	// KeepCiliumPools: in multi-pool mode, maintain the CiliumPodIPPools that agents
 	// require.
 	KeepCiliumPools bool
+	// FRRNamespace is the namespace of frr-k8s, which announces the blocks of nodes by the operator's
+	// FRRConfigurations; "": none are written.
+	FRRNamespace string
 	// ParkBlocks: in multi-pool mode, park blocks that drain, so that their agent
 	// allocates none of their addresses to new pods.
 	ParkBlocks bool

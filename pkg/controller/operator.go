@@ -19,6 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pin"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/route"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/unscheduled"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -43,7 +44,9 @@ type Operator struct {
 	CiliumPool *ciliumpool.Reconciler // of multi-pool mode
 	// Unscheduled is for Nodes that offer addresses to the scheduler.
 	Unscheduled *unscheduled.Reconciler
-	Feed        *informer.Feed
+	// Route is for nodes whose blocks frr-k8s announces; nil: none.
+	Route *route.Reconciler
+	Feed  *informer.Feed
 
 	metrics *operatorMetrics
 }
@@ -75,7 +78,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	cluster.Awaiting.Changed, cluster.Awaiting.Free = feed.QueueNodes, cluster.FreeIn
 	pace, recorder := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool), event.NewRecorder(c.Recorder, c.Clock)
 	pace.Changed = feed.QueueNodes
-	return &Operator{
+	o := &Operator{
 		Node: &node.Reconciler{
 			Cluster: cluster, Cache: c.Cache, Live: c.Live,
 			CiliumNodes: &ciliumnode.Client{
@@ -117,5 +120,20 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 			Cache:   c.Cache, QueueNodes: feed.QueueNodes, Metrics: all.unscheduled, Clock: c.Clock,
 		},
 		Feed: feed, metrics: all.own,
-	}, nil
+	}
+	o.announce(c, s)
+	return o, nil
+}
+
+// announce adds the controller that announces blocks, if the settings ask for it.
+func (o *Operator) announce(c Connections, s config.Settings) {
+	if s.FRRNamespace == "" {
+		return
+	}
+	o.Feed.Routes = state.NewFRRConfigurations()
+	o.Route = &route.Reconciler{
+		Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: o.Feed.Ledger, Routes: o.Feed.Routes, Events: o.Node.Events, Shared: o.Node.Shared, Clock: c.Clock,
+		Namespace: s.FRRNamespace, Off: s.Paused || s.Shadow,
+	}
+	o.Node.Routes = o.Route
 }

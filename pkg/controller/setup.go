@@ -57,7 +57,7 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 		}
 		return nil
 	}
-	if feed.From, err = informer.SourcesFrom(mgr, s.Mode, s.AgentNamespace, s.AgentSelector); err != nil {
+	if feed.From, err = informer.SourcesFrom(mgr, s.Mode, s.AgentNamespace, s.AgentSelector, s.FRRNamespace); err != nil {
 		return err
 	}
 	if err := mgr.Add(feed); err != nil {
@@ -128,6 +128,9 @@ func controllersOf(o *Operator, s config.Settings) []worker {
 	}
 	if len(s.OfferFamilies) > 0 {
 		all = append(all, worker{name: "unscheduled", source: o.Feed.Source(informer.UnscheduledQueue), reconciler: o.Unscheduled, workers: 1})
+	}
+	if o.Route != nil {
+		all = append(all, worker{name: "route", source: o.Feed.Source(informer.RouteQueue), reconciler: o.Route, workers: PoolWorkers})
 	}
 	for i := range all {
 		all[i].reconciler = untilShutdown{all[i].reconciler}

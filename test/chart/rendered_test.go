@@ -82,6 +82,7 @@ func renderedValues() [][4]string {
 		image    = "{POD.containers[0].image}"
 		offer    = `{.rules[?(@.resources[0]=="nodes/status")].verbs}`
 		pools    = `{.rules[?(@.resources[0]=="ciliumpodippools")].verbs}`
+		routes   = `{.rules[?(@.resources[0]=="frrconfigurations")].verbs}`
 		spaces   = `{.rules[?(@.resources[0]=="namespaces")].verbs}`
 		admin    = `{.metadata.labels.rbac\.authorization\.k8s\.io/aggregate-to-admin}`
 		views    = admin + `{LABELS-cluster-reader}{LABELS-edit}{LABELS-view}`
@@ -126,6 +127,9 @@ func renderedValues() [][4]string {
 		{"mode: kubernetes", role, pools + spaces, ""},
 		{"mode: multi-pool", role, pools + spaces, `["list","watch","create","patch","delete"]["list","watch"]`},
 		{"mode: multi-pool\ncilium: {keepPodIPPools: false}", role, pools + spaces, `["list","watch"]["list","watch"]`},
+		// Only what runs needs rights.
+		{"", role, routes, ""},
+		{"bgp: {frrK8s: {enabled: true}}", role, routes, `["get","list","watch","create","patch","delete"]`},
 		// Argo CD prunes objects that a chart no longer renders, and obeys Helm's resource-policy only when an Application is
 		// deleted; a Flux Kustomization never does. A pruned CRD would delete all its objects.
 		{"", "CustomResourceDefinition", kept, "keep Prune=false disabled keep Prune=false disabled keep Prune=false disabled"},

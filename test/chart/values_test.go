@@ -104,6 +104,7 @@ cooldown: 90s
 nodeGoneCooldown: 1h30m
 mode: multi-pool
 cilium: {namespace: cilium, skipCheck: true, keepPodIPPools: false}
+bgp: {frrK8s: {enabled: true, namespace: frr}}
 nodes: {ignoreTaints: [a/b, c], startupTaints: [d/e, f], condition: false, shortageTaint: x/y}
 metrics: {port: 0, certSecret: certs}
 namespaceOverride: network
@@ -118,7 +119,7 @@ health: {port: 9999}
 		"maintenance-windows": `[{"duration":"6h","schedule":"0 22 * * 1,3","timeZone":"Asia/Shanghai"}]`,
 		"reclaims-per-minute": "601", "reclaims-per-minute-per-pool": "301",
 		"cooldown": "90s", "node-gone-cooldown": "1h30m",
-		"mode": "multi-pool", "cilium-namespace": "cilium", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false",
+		"mode": "multi-pool", "cilium-namespace": "cilium", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false", "frr-k8s-namespace": "frr",
 		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",
 		"scheduling-families": "",

@@ -41,7 +41,7 @@ func Bind(role string, to rbacv1.Subject) *rbacv1.ClusterRoleBinding {
 func OperatorRights(ctx context.Context, shortageTaint string) ([]*unstructured.Unstructured, error) {
 	var rights []*unstructured.Unstructured
 	for _, mode := range ciliumnode.Modes() {
-		all, err := RenderChart(ctx, Helm4, "--set", fmt.Sprintf("fullnameOverride=%s,mode=%s,nodes.shortageTaint=%s,scheduling.enabled=%t,admissionPolicies.blocks.enabled=false",
+		all, err := RenderChart(ctx, Helm4, "--set", fmt.Sprintf("fullnameOverride=%s,mode=%s,nodes.shortageTaint=%s,scheduling.enabled=%t,bgp.frrK8s.enabled=true,admissionPolicies.blocks.enabled=false",
 			mode, mode, shortageTaint, mode == ciliumnode.CRD))
 		if err != nil {
 			return nil, err

@@ -135,6 +135,7 @@ and operator could wait for each other for ever. No effect: any.
 - --node-gone-cooldown={{ .Values.nodeGoneCooldown }}
 - --mode={{ .Values.mode }}
 - --keep-cilium-pod-ip-pools={{ .Values.cilium.keepPodIPPools }}
+- --frr-k8s-namespace={{ if .Values.bgp.frrK8s.enabled }}{{ .Values.bgp.frrK8s.namespace }}{{ end }}
 - --cilium-namespace={{ .Values.cilium.namespace }}
 - --skip-cilium-check={{ .Values.cilium.skipCheck }}
 - --ignore-node-taints={{ join "," .Values.nodes.ignoreTaints }}

@@ -47,6 +47,7 @@ const (
 	ReasonCiliumPodIPPoolUnfit       = "CiliumPodIPPoolUnfit"
 	ReasonPoolMasqueraded            = "PoolMasqueraded"
 	ReasonCiliumModeDiffers          = "CiliumModeDiffers"
+	ReasonBlocksNotAnnounced         = "BlocksNotAnnounced"
 )
 
 // Recorder sends Kubernetes events.
@@ -92,7 +93,7 @@ func Type(reason string) string {
 	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade, ReasonCiliumNodeUnreadable,
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses,
-		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed,
+		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed, ReasonBlocksNotAnnounced,
 		config.ReasonWriteRefused:
 		return corev1.EventTypeWarning
 	}

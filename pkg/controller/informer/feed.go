@@ -64,6 +64,8 @@ type Feed struct {
 	Unscheduled *scheduling.Unscheduled
 	// CiliumPools store CiliumPodIPPools, where From watches them.
 	CiliumPools *state.CiliumPools
+	// Routes store FRRConfigurations; nil: not watched.
+	Routes *state.FRRConfigurations
 	// Mode selects how CiliumNodes are read.
 	Mode ciliumnode.Mode
 	// Awaiting are the nodes to reconcile when addresses of their pools come free.
@@ -84,6 +86,10 @@ type Sources struct {
 	// server serves the kind. Nil: not watched.
 	CiliumPools    toolscache.ListerWatcher
 	HasCiliumPools func() (bool, error)
+	// FRRConfigurations are those in the namespace of frr-k8s, and HasFRRConfigurations reports whether
+	// the API server serves the kind. Nil: not watched.
+	FRRConfigurations    toolscache.ListerWatcher
+	HasFRRConfigurations func() (bool, error)
 	// Services are all Services. Nil: not watched.
 	Services toolscache.ListerWatcher
 	// HasServiceCIDRs reports whether the API server serves ServiceCIDRs (Kubernetes
@@ -118,30 +124,14 @@ func (f *Feed) Start(ctx context.Context) error {
 	defer reflectors.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var synced []toolscache.DoneChecker
-	for _, w := range f.Watches(logger) {
-		if w.Known != nil {
-			known, err := w.Known()
-			if err != nil {
-				return fmt.Errorf("asking for %T: %w", w.Object, err)
-			}
-			if !known {
-				reflectors.Go(func() { w.later(ctx, logger, f.Cache) })
-				continue
-			}
-			if w.Found != nil {
-				w.Found()
-			}
-		}
-		initial, err := w.begin(ctx, f.Cache, &reflectors)
-		if err != nil {
-			return err
-		}
-		synced = append(synced, initial)
+	synced, optional, err := f.beginWatches(ctx, logger, &reflectors)
+	if err != nil {
+		return err
 	}
 	if !toolscache.WaitFor(ctx, "", synced...) {
 		return nil
 	}
+	waitForOptional(ctx, optional)
 	f.Begin()
 	logger.Info("everything has been read; decisions begin")
 	select {
@@ -153,11 +143,41 @@ func (f *Feed) Start(ctx context.Context) error {
 	return nil
 }
 
+// beginWatches begins all watches, and returns what says when their initial lists have been stored.
+func (f *Feed) beginWatches(ctx context.Context, logger logr.Logger, reflectors *sync.WaitGroup) (synced []toolscache.DoneChecker, optional []<-chan struct{}, err error) {
+	for _, w := range f.Watches(logger) {
+		if w.Known != nil {
+			known, err := w.Known()
+			if err != nil {
+				return nil, nil, fmt.Errorf("asking for %T: %w", w.Object, err)
+			}
+			if !known {
+				reflectors.Go(func() { w.later(ctx, logger, f.Cache) })
+				continue
+			}
+			if w.Optional {
+				optional = append(optional, w.inBackground(func(w Watch) { reflectors.Go(func() { w.later(ctx, logger, f.Cache) }) }))
+				continue
+			}
+			if w.Found != nil {
+				w.Found()
+			}
+		}
+		initial, err := w.begin(ctx, f.Cache, reflectors)
+		if err != nil {
+			return nil, nil, err
+		}
+		synced = append(synced, initial)
+	}
+	return synced, optional, nil
+}
+
 // Begin lets decisions begin: all initial lists have been stored.
 func (f *Feed) Begin() {
 	f.Ledger.SetReady()
 	f.allNodes()
 	f.allCiliumPools()
+	f.allRoutes()
 }
 
 // queueAll queues all objects, because a standby has queued none.
@@ -169,6 +189,7 @@ func (f *Feed) queueAll() {
 	for _, node := range f.Ledger.Nodes() {
 		queuePublished(&f.Queues, f.Ledger, node)
 	}
+	f.allRoutes()
 	f.Reassign()
 }
 
@@ -282,6 +303,7 @@ func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
 func (f *Feed) blockMoved(b crd.Block) {
 	f.excludeCiliumNode(b.Node)
 	queuePublished(&f.Queues, f.Ledger, b.Node)
+	f.queueRoutes(b.Node)
 	f.queueNode(b.Node, b.Phase != ipalloc.InService)
 	f.queuePoolStatus(b.Pool)
 	f.add(BlockQueue, b.Name, 0)
@@ -296,6 +318,7 @@ func (f *Feed) ciliumNode(cn *ciliumnode.View) {
 	f.Ledger.UpsertCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
 	queuePublished(&f.Queues, f.Ledger, cn.Name)
+	f.queueCooling(cn.Name)
 	f.queueNode(cn.Name, cn.Answers())
 }
 
@@ -303,6 +326,7 @@ func (f *Feed) ciliumNodeGone(cn *ciliumnode.View) {
 	f.Ledger.RemoveCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
 	queuePublished(&f.Queues, f.Ledger, cn.Name)
+	f.queueCooling(cn.Name)
 	f.QueueNode(cn.Name)
 	f.forgetGone(cn.Name)
 }
@@ -365,6 +389,7 @@ func (f *Feed) node(n *corev1.Node) {
 	starved := f.names[n.Name]
 	f.names[n.Name] = starves
 	f.mu.Unlock()
+	f.hostnameMoved(n.Name, n)
 	f.nodeMoved(n, exclude.OfNode(n), starves != starved)
 }
 
@@ -373,6 +398,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 	starved := f.names[n.Name]
 	delete(f.names, n.Name)
 	f.mu.Unlock()
+	f.hostnameMoved(n.Name, nil)
 	f.nodeMoved(n, nil, starved)
 	f.forgetGone(n.Name)
 }
@@ -381,6 +407,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 func (f *Feed) nodeMoved(n *corev1.Node, addresses []netip.Prefix, news bool) {
 	f.exclude(exclude.Node, n.Name, addresses)
 	f.QueueNode(n.Name)
+	f.queueRoutes(n.Name)
 	f.queuePins(f.Ledger.PinsOf(n.Name))
 	if news {
 		for _, pool := range f.Pools.Match(labels.Set(n.Labels)) {

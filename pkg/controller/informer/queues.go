@@ -24,6 +24,7 @@ const (
 	PublishedQueue
 	CiliumPoolQueue
 	UnscheduledQueue
+	RouteQueue
 	queueCount
 )
 

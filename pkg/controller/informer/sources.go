@@ -17,13 +17,14 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // SourcesFrom returns the sources that the feed lists and watches itself, over a connection of its
-// own.
-func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector) (Sources, error) {
+// own. FRRConfigurations are those of a namespace; "": none.
+func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector, frrNamespace string) (Sources, error) {
 	own, err := apiclient.OwnConnection(mgr.GetConfig())
 	if err != nil {
 		return Sources{}, err
@@ -56,6 +57,10 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	if mode.ManyPools() {
 		pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
 		s.HasCiliumPools, s.CiliumPools = has(pools), all(pools, ciliumv2alpha1.CPIPPluralName)
+	}
+	if frrNamespace != "" {
+		s.HasFRRConfigurations = has(frrconfig.Kind)
+		s.FRRConfigurations = of(frrconfig.Kind, frrconfig.Plural, frrNamespace, labels.Everything(), fields.Everything())
 	}
 	return s, errors.Join(append(errs, err)...)
 }

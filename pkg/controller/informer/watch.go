@@ -18,6 +18,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -32,6 +33,8 @@ type Watch struct {
 	From    toolscache.ListerWatcher
 	// Known reports whether the API server serves the kind. Nil: it does.
 	Known func() (bool, error)
+	// Optional: decisions wait for the initial list, but not for long.
+	Optional bool
 	// Found, if set, is called once it does. If the kind appeared later, its initial
 	// list has been stored by then.
 	Found func()
@@ -63,7 +66,7 @@ const knownEvery = 30 * time.Second
 
 // later watches a kind once the API server serves it.
 func (w Watch) later(ctx context.Context, logger logr.Logger, c cache.Cache) {
-	err := wait.PollUntilContextCancel(ctx, knownEvery, false, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, knownEvery, true, func(context.Context) (bool, error) {
 		known, err := w.Known()
 		if err != nil {
 			logger.Error(err, "cannot tell whether the API server knows a kind; trying again", "kind", fmt.Sprintf("%T", w.Object))
@@ -82,6 +85,31 @@ func (w Watch) later(ctx context.Context, logger logr.Logger, c cache.Cache) {
 	}
 	if toolscache.WaitFor(ctx, "", initial) && w.Found != nil {
 		w.Found()
+	}
+}
+
+// optionalWithin bounds the time for which decisions wait for optional kinds.
+const optionalWithin = 10 * time.Second
+
+// inBackground begins an optional watch. The channel is closed once the initial list has been stored.
+func (w Watch) inBackground(begin func(Watch)) <-chan struct{} {
+	stored, found := make(chan struct{}), w.Found
+	w.Found = func() {
+		found()
+		close(stored)
+	}
+	begin(w)
+	return stored
+}
+
+func waitForOptional(ctx context.Context, stored []<-chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, optionalWithin)
+	defer cancel()
+	for _, done := range stored {
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -129,6 +157,15 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 			func(p *ciliumv2.CiliumLoadBalancerIPPool) { f.offerToServices(p.Name, exclude.OfLoadBalancerPool(p)) },
 			func(p *ciliumv2.CiliumLoadBalancerIPPool) { f.offerToServices(p.Name, nil) },
 		)})
+	}
+	if f.Routes != nil && f.From.FRRConfigurations != nil {
+		watches = append(watches, Watch{
+			Object: frrconfig.Carrier("", ""), From: f.From.FRRConfigurations, Store: f.frrConfigurationStore(),
+			Known: f.From.HasFRRConfigurations, Optional: true, Found: func() {
+				f.Routes.SetKnown()
+				f.allRoutes()
+			},
+		})
 	}
 	return watches
 }

@@ -211,6 +211,9 @@ func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumno
 // published.
 func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change, done *outcome) error {
 	r.dropTaken(o, &change, done)
+	if r.Routes != nil && len(change.Publish)+len(change.Assign) > 0 {
+		r.Routes.Announce(ctx, o.Name)
+	}
 	written, err := r.CiliumNodes.Apply(ctx, view, change)
 	if err == nil && written == nil {
 		return nil

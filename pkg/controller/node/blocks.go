@@ -123,6 +123,9 @@ func (r *Reconciler) deleteBlock(ctx context.Context, o *observation, cidr netip
 	if err != nil {
 		return err
 	}
+	if r.Routes != nil && r.Routes.Announces(o.Name, cidr) { // or two nodes would announce it
+		return fmt.Errorf("%w: the node still announces block %s", errCacheBehind, cidr)
+	}
 	obj, err := r.Blocks.object(ctx, b)
 	if err != nil {
 		return err

@@ -48,6 +48,8 @@ type Reconciler struct {
 	Metrics     *Metrics
 	Shared      *common.Shared
 	Clock       clock.PassiveClock
+	// Routes announces blocks to the network; nil: the operator announces none.
+	Routes Routes
 
 	// OfferFamilies are the families that Nodes offer addresses of to pods.
 	OfferFamilies []ipalloc.Family
@@ -58,6 +60,14 @@ type Reconciler struct {
 	Shadow bool
 
 	memory memory
+}
+
+// Routes are the routes to the blocks of nodes.
+type Routes interface {
+	// Announce writes the routes of a node before addresses are published. It does not wait for long.
+	Announce(ctx context.Context, node string)
+	// Announces reports whether a node still has the route to a block.
+	Announces(node string, cidr netip.Prefix) bool
 }
 
 // familyPlan is the decision for one family of a node.

@@ -1,0 +1,243 @@
+// Package route announces the blocks of nodes by BGP: it maintains the FRRConfigurations from which
+// frr-k8s configures the FRR of each node.
+package route
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+const (
+	// announceWithin bounds the time for which addresses wait for the write of their route. A pod
+	// without a route still serves its cluster, and the webhook of frr-k8s may itself be a pod that waits
+	// for an address.
+	announceWithin = 2 * time.Second
+	// announceAgain is the time after a failure in which addresses do not wait.
+	announceAgain = 30 * time.Second
+	// writeTries bounds the writes of an object that lose a race.
+	writeTries = 3
+)
+
+// Reconciler maintains the FRRConfigurations of nodes. They announce each block from before its first
+// address is published until it cools down.
+type Reconciler struct {
+	// Cache reads Nodes from the informer, Live reads FRRConfigurations from the API server.
+	Cache  client.Reader
+	Live   client.Reader
+	Client client.Client
+	Ledger *state.Ledger
+	Routes *state.FRRConfigurations
+	Events *event.Recorder
+	Shared *common.Shared
+	Clock  clock.PassiveClock
+	// Namespace is that of frr-k8s.
+	Namespace string
+	// Off stops all writes.
+	Off bool
+
+	mu sync.Mutex
+	// again is when addresses wait for the next write of a route. Zero: the last one succeeded.
+	again time.Time
+}
+
+// Reconcile writes the FRRConfigurations of one node, and reports the blocks that are not announced.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	if r.Off {
+		return reconcile.Result{}, nil
+	}
+	node, problem, err := r.keep(ctx, req.Name)
+	if node == nil && err == nil {
+		r.Events.ForgetWrites(writesOf + req.Name)
+		r.Events.Last.Changed(req.Name, topic, "")
+		return reconcile.Result{}, nil
+	}
+	if node != nil {
+		r.Events.Writes(writesOf+req.Name, err, func(*common.Refusal) runtime.Object { return node })
+		if err == nil {
+			r.report(node, problem)
+		}
+	}
+	if lost(err) {
+		return reconcile.Result{RequeueAfter: common.ConflictRetry}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+const (
+	writesOf = "route/"
+	topic    = "route"
+)
+
+// report sends an event about a node with blocks that are not announced, once.
+func (r *Reconciler) report(node *corev1.Node, problem string) {
+	if problem == r.Events.Last.Text(node.Name, topic) {
+		return
+	}
+	if problem == "" || r.Events.SendOften(node, nil, event.ReasonBlocksNotAnnounced, problem) {
+		r.Events.Last.Changed(node.Name, topic, problem)
+	}
+}
+
+// Announce writes the routes of a node whose addresses are about to be published. If that fails, the
+// addresses are published all the same, and Reconcile tries again.
+func (r *Reconciler) Announce(ctx context.Context, node string) {
+	if r.Off || !r.mayTry() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, announceWithin)
+	defer cancel()
+	_, _, err := r.keep(ctx, node)
+	r.tried(err)
+	if err != nil {
+		log.FromContext(ctx).Info("publishing addresses before their route", "reason", err.Error())
+	}
+}
+
+// mayTry reports whether addresses wait for the write of their route. After a failure only one of them
+// does from time to time.
+func (r *Reconciler) mayTry() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.again.IsZero() {
+		return true
+	}
+	if r.Clock.Now().Before(r.again) {
+		return false
+	}
+	r.again = r.Clock.Now().Add(announceAgain)
+	return true
+}
+
+func (r *Reconciler) tried(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.again = time.Time{}
+	if err != nil {
+		r.again = r.Clock.Now().Add(announceAgain)
+	}
+}
+
+// Announces reports whether the node still announces a block, so that no other node may have it.
+func (r *Reconciler) Announces(node string, cidr netip.Prefix) bool {
+	return !r.Off && r.Routes.Announces(node, cidr)
+}
+
+// keep writes the differences from the FRRConfigurations that a node should have. It returns the Node,
+// or nil if it is gone, and a description of what is missing to announce its blocks.
+func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, string, error) {
+	node := &corev1.Node{}
+	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {
+	case apierrors.IsNotFound(err):
+		node = nil
+	case err != nil:
+		return nil, "", fmt.Errorf("reading Node %s: %w", name, err)
+	}
+	blocks := r.blocks(name)
+	if !r.Routes.Known() {
+		if len(blocks) == 0 {
+			return node, "", nil
+		}
+		return node, "the API server serves no FRRConfigurations, or the operator may not read those in namespace " + r.Namespace +
+			": install frr-k8s there, or set bgp.frrK8s.namespace to its namespace", nil
+	}
+	var wants []frrconfig.Want
+	problem := ""
+	if node != nil {
+		wants, problem = frrconfig.For(node, r.Routes.Templates(), blocks, r.Routes.SharesHostname(name))
+	}
+	for _, want := range wants {
+		taken, err := r.write(ctx, want, name)
+		if err != nil {
+			return node, problem, err
+		}
+		if taken {
+			problem = "FRRConfiguration " + want.Name + " is not the operator's: rename it"
+		}
+	}
+	for _, is := range r.Routes.OfNode(name) {
+		if slices.ContainsFunc(wants, func(w frrconfig.Want) bool { return w.Name == is.Name }) {
+			continue
+		}
+		err := r.Client.Delete(ctx, frrconfig.Carrier(r.Namespace, is.Name), client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})
+		if err := client.IgnoreNotFound(r.Shared.Wrote("FRRConfiguration", is.Name, "delete", err)); err != nil {
+			return node, problem, err
+		}
+	}
+	return node, problem, nil
+}
+
+// blocks returns the blocks of a node that a pod may have an address of, now or once the next addresses
+// are published.
+func (r *Reconciler) blocks(node string) []netip.Prefix {
+	cn := r.Ledger.CiliumNode(node)
+	var out []netip.Prefix
+	for _, b := range r.Ledger.NodeBlocks(node) {
+		if cn.HasBlock(b.CIDR) || b.Phase != ipalloc.CoolingDown && len(r.Ledger.Overlaps(b.CIDR)) == 0 {
+			out = append(out, b.CIDR)
+		}
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return out
+}
+
+// write creates or patches an object unless it is as wanted. It reports whether the name is taken by an
+// object that is not the operator's for this node.
+func (r *Reconciler) write(ctx context.Context, want frrconfig.Want, node string) (taken bool, err error) {
+	is := r.Routes.Get(want.Name)
+	for range writeTries {
+		switch {
+		case is == nil:
+			err = r.Shared.Wrote("FRRConfiguration", want.Name, "create", r.Client.Create(ctx, want.New(r.Namespace)))
+		case !is.Ours || is.Node != node:
+			return true, nil
+		case want.Is(is):
+			return false, nil
+		default:
+			var patch []byte
+			if patch, err = want.Patch(is); err == nil {
+				raw := client.RawPatch(types.JSONPatchType, patch)
+				err = r.Shared.Wrote("FRRConfiguration", want.Name, "patch", r.Client.Patch(ctx, frrconfig.Carrier(r.Namespace, want.Name), raw))
+			}
+		}
+		if !lost(err) {
+			return false, err
+		}
+		live := frrconfig.Carrier(r.Namespace, want.Name)
+		switch err := r.Live.Get(ctx, client.ObjectKeyFromObject(live), live); {
+		case apierrors.IsNotFound(err):
+			is = nil
+		case err != nil:
+			return false, fmt.Errorf("reading FRRConfiguration %s: %w", want.Name, err)
+		default:
+			is = frrconfig.Read(live)
+		}
+	}
+	return false, err
+}
+
+// lost reports whether a write lost against another.
+func lost(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+}
