@@ -33,6 +33,8 @@ const (
 	FieldUnreadable       Reason = "FieldUnreadable"
 	CiliumModeDiffers     Reason = "CiliumModeDiffers"
 	KVStoreWithoutRoutes  Reason = "KVStoreWithoutRoutes"
+	AnnouncedByOtherNode  Reason = "AnnouncedByOtherNode"
+	BlockNotAnnounced     Reason = "BlockNotAnnounced"
 
 	ForeignPoolEntry      Reason = "ForeignPoolEntry"
 	ForeignPodCIDR        Reason = "ForeignPodCIDR"
@@ -135,6 +137,10 @@ func errorReasons() []Entry {
 			"Restart no agent. Set ipam of the ConfigMap NAME, and of CiliumNodeConfigs, back to the operator's mode; or move the cluster as docs/migration.md and docs/modes.md say."},
 		{KVStoreWithoutRoutes, Error, "Agents learn nodes from a kvstore, without podCIDRs: they have no routes to the blocks of other nodes.",
 			ciliumconfig.LosingRoutesFix + "."},
+		{AnnouncedByOtherNode, Error, "An FRRConfiguration of the operator announces a block from a node that does not hold it.",
+			lookForOperator},
+		{BlockNotAnnounced, Error, "No FRRConfiguration of the operator announces a block with addresses in the pool: the network has no route to its pods.",
+			"As the message says: see docs/bgp.md for templates. " + lookForOperator},
 		{AgentOnOtherPodCIDR, Error, "An agent runs with another podCIDR than its Node names: when it restarts, its pods lose their network.",
 			"Drain and delete the Node NAME: it joins again with a block of its own. Or, where ADDRESS belongs to no other node and spec.podCIDRs is empty, write it into the annotation network.cilium.io/ipv4-pod-cidr, or ipv6-pod-cidr, of NAME."},
 		{FieldUnreadable, Error, "A CiliumNode has a value that Cilium's type cannot hold: agents of Cilium v1.20 and later see no change of any CiliumNode.",

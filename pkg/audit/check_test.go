@@ -40,7 +40,7 @@ type checkTest struct {
 func allChecks() map[string]map[string]checkTest {
 	return map[string]map[string]checkTest{
 		"addresses": checksAddresses(), "pods": checksPods(), "podCIDRs": checksPodCIDRs(), "blocks": checksBlocks(),
-		"handshakes": checksHandshakes(), "nodes and pools": checksNodesAndPools(),
+		"handshakes": checksHandshakes(), "nodes and pools": checksNodesAndPools(), "routes": checksRoutes(),
 	}
 }
 

@@ -27,6 +27,7 @@ func (n *nodeCheck) check(owners map[netip.Addr]Object) {
 		n.add(CiliumNodeWithoutNode, n.about(), "has %d addresses in its pool and %d CIDRs in %s, and there is no such Node",
 			len(n.view.Pool), len(n.view.Listed()), n.list)
 	}
+	n.routes()
 	n.checkPods(owners)
 	n.clusterAddresses()
 	if n.view == nil || n.view.BlockAssignment != nil && n.view.BlockAssignment.SingleBlock && n.notOurs() {

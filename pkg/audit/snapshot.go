@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Snapshot holds objects read from a cluster. Its lists need not be from the same instant: findings
@@ -47,6 +48,9 @@ type Snapshot struct {
 	// pods request.
 	Namespaces  []corev1.Namespace
 	CiliumPools []*ciliumpool.View
+	// Routes are the FRRConfigurations from which frr-k8s announces blocks; nil: they were not
+	// requested, or may not be read.
+	Routes *state.FRRConfigurations
 }
 
 // CiliumNode is a CiliumNode, or a Node in its place, and when it changed, as far as known.

@@ -78,7 +78,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	}
 	reader := clusterread.Reader{
 		Client: direct, Mode: operator.Mode, Config: true, Progress: p.Read,
-		AgentNamespace: settings.AgentNamespace, AgentSelector: settings.AgentSelector,
+		AgentNamespace: settings.AgentNamespace, AgentSelector: settings.AgentSelector, FRRNamespace: settings.FRRNamespace,
 	}
 	report, err := reader.Look(ctx, settings, o.patience)
 	p.Clear()

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -42,6 +44,8 @@ type Reader struct {
 	Mode ciliumnode.Mode
 	// Config: read how the agents are configured too.
 	Config bool
+	// FRRNamespace has the FRRConfigurations to read; "": none.
+	FRRNamespace string
 	// PageSize is the number of objects in one request. Zero: 500.
 	PageSize int64
 	// Progress, if set, receives the number of objects of a kind that have been read.
@@ -67,6 +71,7 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v, ReleaseSince: since, Changed: changed})
 		}
 	})
+	routes := l.readRoutes()
 	each(l, "PodIPBlocks", &v1alpha1.PodIPBlockList{}, func(b *v1alpha1.PodIPBlock) { s.Blocks = append(s.Blocks, *b) })
 	eachServed(l, "PodIPPins", &v1alpha1.PodIPPinList{}, func(p *v1alpha1.PodIPPin) { s.Pins = append(s.Pins, *p) })
 	each(l, "PodIPPools", &v1alpha1.PodIPPoolList{}, func(p *v1alpha1.PodIPPool) { s.Pools = append(s.Pools, *p) })
@@ -76,6 +81,11 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v})
 		}
 	})
+	if s.Routes = routes; routes != nil {
+		for i := range s.Nodes {
+			routes.SetNode(s.Nodes[i].Name, &s.Nodes[i])
+		}
+	}
 	l.readServices(s)
 	if r.Mode.ManyPools() {
 		l.readRequests(s)
@@ -89,6 +99,27 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 		return nil, l.err
 	}
 	return s, nil
+}
+
+// readRoutes reads FRRConfigurations. A cluster may not serve them, and few users may read them: then
+// it returns nil.
+func (l *lists) readRoutes() *state.FRRConfigurations {
+	if l.FRRNamespace == "" || l.err != nil {
+		return nil
+	}
+	routes, list := state.NewFRRConfigurations(), &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(frrconfig.Kind)
+	each(l, "FRRConfigurations", list, func(o *unstructured.Unstructured) { routes.Set(frrconfig.Read(o)) }, client.InNamespace(l.FRRNamespace))
+	switch {
+	case meta.IsNoMatchError(l.err), apierrors.IsNotFound(l.err):
+		l.err = nil
+	case apierrors.IsForbidden(l.err):
+		l.err = nil
+		return nil
+	default:
+		routes.SetKnown()
+	}
+	return routes
 }
 
 // readServices reads the addresses of Services, and where they come from. Clusters older than

@@ -103,7 +103,10 @@ func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*clust
 		return nil, err
 	}
 	progress := check.NewProgress(e.Raw.ErrOut)
-	reader := clusterread.Reader{Client: c, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Config: true, Progress: progress.Read, Now: e.TimeNow}
+	reader := clusterread.Reader{
+		Client: c, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Config: true, FRRNamespace: operator.Settings.FRRNamespace,
+		Progress: progress.Read, Now: e.TimeNow,
+	}
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -60,6 +61,9 @@ type owner struct {
 	// PublishedBy are the nodes with agents that may assign it, by their CiliumNode or, in
 	// kubernetes mode, by the Node: more than one is wrong.
 	PublishedBy []string `json:"publishedBy"`
+	// AnnouncedBy are the nodes with an FRRConfiguration of the operator that announces its block;
+	// nil: the operator writes none, or they may not be read.
+	AnnouncedBy []string `json:"announcedBy,omitempty"`
 	// Users are its users, according to agents and pods.
 	Users []addressUser `json:"users"`
 	// Release is its state in the release handshake.
@@ -94,6 +98,17 @@ func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
 		if state, ok := view.Release[a]; ok {
 			who.Release = string(state)
 		}
+	}
+	if routes := c.Objects.Routes; routes != nil {
+		who.AnnouncedBy = []string{}
+		for _, name := range routes.Nodes() {
+			if slices.ContainsFunc(routes.OfNode(name), func(v *frrconfig.View) bool {
+				return slices.ContainsFunc(v.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+			}) {
+				who.AnnouncedBy = append(who.AnnouncedBy, name)
+			}
+		}
+		slices.Sort(who.AnnouncedBy)
 	}
 	who.Users = append(who.Users, usersOf(c, a)...)
 	starts := c.PodStarts()
@@ -174,6 +189,12 @@ func (o *owner) describe(s *cli.Text, now time.Time) {
 		s.Line("%s %s publishes it.", o.carrier, o.PublishedBy[0])
 	default:
 		s.Line("%ss %s all publish it. That must not be: run kubectl cilium-pool check.", o.carrier, strings.Join(o.PublishedBy, ", "))
+	}
+	switch {
+	case len(o.AnnouncedBy) > 0:
+		s.Line("FRRConfigurations announce it from: %s.", strings.Join(o.AnnouncedBy, ", "))
+	case o.AnnouncedBy != nil:
+		s.Line("No FRRConfiguration announces it.")
 	}
 	if o.Release != "" {
 		s.Line("It is on its way out: %s.", releaseWords(o.Release))

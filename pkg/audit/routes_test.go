@@ -1,0 +1,49 @@
+package audit
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// announce lets frr-k8s announce CIDRs from nodes, as a template says.
+func (w world) announce(cidrs map[string]string) {
+	template := frrconfig.Carrier("frr", "t")
+	neighbor := map[string]any{"toAdvertise": map[string]any{"allowed": map[string]any{"mode": "all"}}}
+	template.Object["spec"] = map[string]any{
+		"nodeSelector": map[string]any{"matchLabels": map[string]any{frrconfig.TemplateLabel: ""}},
+		"bgp":          map[string]any{"routers": []any{map[string]any{"neighbors": []any{neighbor}}}},
+	}
+	w.Routes = state.NewFRRConfigurations()
+	w.Routes.SetKnown()
+	w.Routes.Set(frrconfig.Read(template))
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		n.Labels = map[string]string{corev1.LabelHostname: n.Name}
+		w.Routes.SetNode(n.Name, n)
+		if cidr := cidrs[n.Name]; cidr != "" {
+			wants, _ := frrconfig.For(n, w.Routes.Templates(), fixtures.Prefixes(cidr), false)
+			obj := wants[0].New("frr")
+			obj.SetUID(types.UID(n.Name))
+			w.Routes.Set(frrconfig.Read(obj))
+		}
+	}
+}
+
+func checksRoutes() map[string]checkTest {
+	return map[string]checkTest{
+		"announced":   {func(w world) { w.announce(map[string]string{"a": "10.0.0.0/29", "b": "10.0.0.8/29"}) }, ""},
+		"not written": {func(w world) { w.announce(map[string]string{"a": "10.0.0.0/29"}) }, "BlockNotAnnounced PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29"},
+		"from the wrong node": {
+			func(w world) { w.announce(map[string]string{"a": "10.0.0.8/29", "b": "10.0.0.8/29"}) },
+			"AnnouncedByOtherNode Node/a 10.0.0.8/29, BlockNotAnnounced PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29",
+		},
+		"without frr-k8s": {
+			func(w world) { w.Routes = state.NewFRRConfigurations() },
+			"BlockNotAnnounced PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29, BlockNotAnnounced PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29",
+		},
+	}
+}
