@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
@@ -149,12 +150,25 @@ func (e *env) shortage(node string, status corev1.ConditionStatus) {
 }
 
 func TestShortageTaint(t *testing.T) {
+	for _, s := range []config.Settings{quick(), quickMultiPool()} {
+		t.Run(s.Mode.String(), func(t *testing.T) { taintsWhileShort(t, s) })
+	}
+}
+
+func taintsWhileShort(t *testing.T, s config.Settings) {
 	e := newEnv(t)
-	s := quick()
 	s.ShortageTaint = shortageTaint
 	e.start(s)
 	e.pool("tiny", nil, "10.1.0.0/27")
-	e.node("n1", nil)
+	ends := func() { e.DeletePods("load", nil) }
+	if s.Mode.WholeBlocks() {
+		e.bareNode("n1", nil)
+		e.isAssigned("n1", 1)
+		e.AgentRequests("n1", 48, 1)
+		ends = func() { e.DropPods(); e.AgentRequests("n1", 16, 1) }
+	} else {
+		e.node("n1", nil)
+	}
 	e.Pods("n1", "load", 40)
 	tainted := func(want bool) {
 		t.Helper()
@@ -171,6 +185,6 @@ func TestShortageTaint(t *testing.T) {
 		})
 	}
 	tainted(true)
-	e.DeletePods("load", nil)
+	ends()
 	tainted(false)
 }

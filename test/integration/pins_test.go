@@ -65,3 +65,21 @@ func TestPinnedBlock(t *testing.T) {
 	e.bareNode("n1", nil)
 	e.pinIs(cidr, metav1.ConditionTrue, v1alpha1.PinHeld)
 }
+
+// In multi-pool mode, too, a pinned block is kept for its Node.
+func TestPinnedBlockOfMultiPool(t *testing.T) {
+	const cidr = "10.1.0.0/27"
+	e := newEnv(t)
+	e.start(quickMultiPool())
+	e.Create(newPin(cidr, "n1"))
+	e.pool("all", nil, "10.1.0.0/26")
+	e.pinIs(cidr, metav1.ConditionFalse, v1alpha1.PinWaitsForNode)
+	e.bareNode("n2", nil)
+	e.isAssigned("n2", 1)
+	e.AgentRequests("n2", 40, 1)
+	e.condition("all", v1alpha1.PoolExhausted, metav1.ConditionTrue, "")
+	e.awaitBlocks("the other node gets the other block alone", "n2", 1, 1, inCIDR("10.1.0.32/27"))
+	e.bareNode("n1", nil)
+	e.isAssigned("n1", 1)
+	e.pinIs(cidr, metav1.ConditionTrue, v1alpha1.PinHeld)
+}
