@@ -189,6 +189,11 @@ func TestDecideWhole(t *testing.T) {
 			state: node(listing(0), onDemand, came("a/a", noon)),
 			want:  []string{"needs 1 of 0", "claim 1 in 4 blocks, room 2147483647"},
 		},
+		"no more than maxBlocks": {
+			policy: func(p *Policy) { p.MaxBlocks = 1 },
+			state:  node(lone(first), listing(4, first), came("a/a", noon), came("a/b", noon), came("a/c", noon)),
+			want:   []string{"needs 3 of 2", "short of 1"},
+		},
 		"a block that is listed again returns to service": {
 			state: node(lone(first, draining(Reclaim)), listing(2, first)),
 			want:  []string{"needs 0 of 2", "undrain 10.0.0.0/30"},

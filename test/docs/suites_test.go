@@ -2,6 +2,7 @@ package docs
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,6 +32,35 @@ func TestEachSuiteSaysWhy(t *testing.T) {
 		}
 	}
 	sameSet(t, "docs/contributing/testing.md, suites", documented, suites)
+}
+
+// Each test and script that docs/modes.md names as the proof of a capability exists.
+func TestProofsOfModes(t *testing.T) {
+	var tests strings.Builder
+	proofs := map[string]bool{}
+	for _, file := range files(t, func(name string) bool {
+		return strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, ".txtar")
+	}) {
+		if name, script := strings.CutSuffix(path.Base(file), ".txtar"); script {
+			proofs[name] = true
+		} else {
+			tests.WriteString(read(t, file))
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(tests.String(), -1) {
+		proofs[m[1]] = true
+	}
+	named := 0
+	for _, row := range table(read(t, "docs/modes.md"), "Which mode") {
+		for _, m := range regexp.MustCompile("(?:\\*\\* |, |\\) )`(Test\\w+|[a-z]+(?:-[a-z]+)*)`").FindAllStringSubmatch(strings.Join(row[1:], " "), -1) {
+			if named++; !proofs[m[1]] {
+				t.Errorf("docs/modes.md: no test or script is called %s", m[1])
+			}
+		}
+	}
+	if named < 30 {
+		t.Errorf("docs/modes.md names %d proofs: it has more", named)
+	}
 }
 
 // The documented number of mutants matches the list.
