@@ -113,12 +113,12 @@ demo-binaries: controlplane
 	@go build -v -o $(BIN)/ ./cmd/cilium-pool-operator ./test/chaos $(call progress,operator and demo)
 
 .PHONY: demo
-demo: demo-binaries ## Pools, nodes and pods in a story of a minute; fails if a rule broke. NODES=20
-	@$(BIN)/chaos demo --nodes=$(NODES)
+demo: demo-binaries ## Pools, nodes and pods in a story of a minute; fails if a rule broke. NODES=20 MODE=crd|multi-pool
+	@$(BIN)/chaos demo --nodes=$(NODES) $(if $(MODE),--mode=$(MODE))
 
 .PHONY: up
-up: demo-binaries ## Start the same and leave it running, with .run/kubeconfig. NODES=20
-	@$(BIN)/chaos up --nodes=$(NODES)
+up: demo-binaries ## Start the same and leave it running, with .run/kubeconfig. NODES=20 MODE=crd|multi-pool
+	@$(BIN)/chaos up --nodes=$(NODES) $(if $(MODE),--mode=$(MODE))
 
 .PHONY: burst
 burst: ## Let a node of "make up" have so many pods: NODE=beijing-01 PODS=60, PODS=0.

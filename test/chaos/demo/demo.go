@@ -11,6 +11,8 @@ import (
 	"os"
 
 	"github.com/spf13/pflag"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 const usage = `
@@ -35,6 +37,7 @@ var (
 // options are the options of the commands.
 type options struct {
 	binDir, runDir, examples string
+	mode                     agent.IPAM
 	nodes                    int
 	node                     string
 	pods                     int
@@ -56,6 +59,7 @@ func Command(ctx context.Context, args []string) error {
 	fs.StringVar(&o.binDir, "bin-dir", ".cache/bin", "folder of etcd, kube-apiserver, kubectl and the operator")
 	fs.StringVar(&o.runDir, "run-dir", ".run", "folder for state and logs")
 	fs.StringVar(&o.examples, "examples", "examples", "folder of the examples, whose pools are applied")
+	fs.StringVar((*string)(&o.mode), "mode", string(agent.CRD), "IPAM mode of the agents: crd or multi-pool")
 	fs.IntVar(&o.nodes, "nodes", 20, "nodes, half of them in each zone, 4 to 400")
 	fs.StringVar(&o.node, "node", "", "node that burst is about")
 	fs.IntVar(&o.pods, "pods", 60, "pods that burst leaves on the node")
@@ -67,6 +71,8 @@ func Command(ctx context.Context, args []string) error {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	case fs.NArg() > 0:
 		return fmt.Errorf("%w: unexpected argument %q", ErrUsage, fs.Arg(0))
+	case o.mode != agent.CRD && o.mode != agent.MultiPool:
+		return fmt.Errorf("%w: --mode is %q: must be crd or multi-pool", ErrUsage, o.mode)
 	case o.nodes < 4 || o.nodes > 400:
 		return fmt.Errorf("%w: --nodes is %d: must be between 4 and 400", ErrUsage, o.nodes)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // sight is the state that the API server shows at one moment.
@@ -49,6 +52,12 @@ func (s *stage) look(ctx context.Context) (*sight, error) {
 	for _, cn := range cilium.Items {
 		n := seen.node(cn.Name)
 		n.exists, n.addresses, n.used = true, len(cn.Spec.IPAM.Pool), len(cn.Status.IPAM.Used)
+		for _, cidr := range whole.AssignedTo(&cn) {
+			n.addresses += len(multipool.Inner(cidr))
+		}
+		if s.wholeBlocks() { // agents report no use
+			n.used = len(whole.OwnAddresses(&cn))
+		}
 	}
 	for _, b := range blocks.Items {
 		n := seen.node(b.Spec.NodeName)
@@ -65,10 +74,22 @@ func (s *stage) look(ctx context.Context) (*sight, error) {
 		case pod.Status.PodIP == "":
 			seen.waiting++
 		default:
-			seen.node(pod.Spec.NodeName).running++
+			n := seen.node(pod.Spec.NodeName)
+			if n.running++; s.wholeBlocks() {
+				n.used++
+			}
 		}
 	}
 	return seen, nil
+}
+
+// listed returns the CIDRs that other nodes route to a node.
+func listed(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	out := whole.AssignedTo(cn)
+	for _, p := range cn.Spec.IPAM.PodCIDRs {
+		out = append(out, p.Prefix)
+	}
+	return out
 }
 
 // node returns the node with that name, or an empty one if there is none.

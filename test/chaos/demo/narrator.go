@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 // narrator prints a line for each change.
 type narrator struct {
 	*printer
-	at time.Time // of the change
+	at       time.Time // of the change
+	cooldown time.Duration
 }
 
 func (n narrator) event(colour, who, format string, args ...any) {
@@ -50,18 +52,20 @@ func (n narrator) tell(c invariant.Change) {
 func (n narrator) ciliumNode(name string, old, now *ciliumv2.CiliumNode) {
 	switch {
 	case now == nil:
-		n.event(red, name, "its CiliumNode is deleted, with %s in the pool", plural(len(old.Spec.IPAM.Pool), "address"))
+		n.event(red, name, "its CiliumNode is deleted, with %s", plural(len(listed(old)), "block"))
 		return
 	case old == nil:
 		old = &ciliumv2.CiliumNode{}
 	}
-	n.published(name, old.Spec.IPAM, now.Spec.IPAM)
+	n.published(name, old, now)
 	n.handshake(name, old.Status.IPAM, now.Status.IPAM)
 }
 
-func (n narrator) published(name string, old, now ipamtypes.IPAMSpec) {
-	came, went := missing(now.Pool, old.Pool), missing(old.Pool, now.Pool)
-	if came == 0 && went == 0 {
+func (n narrator) published(name string, old, now *ciliumv2.CiliumNode) {
+	pool := now.Spec.IPAM.Pool
+	came, went := missing(pool, old.Spec.IPAM.Pool), missing(old.Spec.IPAM.Pool, pool)
+	before, after := len(listed(old)), len(listed(now))
+	if came == 0 && went == 0 && before == after {
 		return
 	}
 	var parts []string
@@ -71,11 +75,11 @@ func (n narrator) published(name string, old, now ipamtypes.IPAMSpec) {
 	if went > 0 {
 		parts = append(parts, plural(went, "address")+" taken out")
 	}
-	colour, before, after := plain, len(old.PodCIDRs), len(now.PodCIDRs)
+	colour := plain
 	switch {
-	case before == 0:
+	case before == 0 && after > 0:
 		colour = green
-		parts = append(parts, "podCIDRs "+cidrs(now))
+		parts = append(parts, "it has "+cidrs(now))
 	case after > before:
 		colour = green
 		parts = append(parts, "it grows from "+plural(before, "block")+" to "+plural(after, "block"))
@@ -83,7 +87,10 @@ func (n narrator) published(name string, old, now ipamtypes.IPAMSpec) {
 		colour = cyan
 		parts = append(parts, "it shrinks from "+plural(before, "block")+" to "+plural(after, "block"))
 	}
-	n.event(colour, name, "%s; %d in spec.ipam.pool", strings.Join(parts, ", "), len(now.Pool))
+	if len(pool) > 0 {
+		parts = append(parts, strconv.Itoa(len(pool))+" in spec.ipam.pool")
+	}
+	n.event(colour, name, "%s", strings.Join(parts, ", "))
 }
 
 func (n narrator) handshake(name string, old, now ipamtypes.IPAMStatus) {
@@ -129,7 +136,7 @@ func (n narrator) block(old, now *v1alpha1.PodIPBlock) {
 	case strings.HasPrefix(is, v1alpha1.BlockDraining):
 		n.event(cyan, now.Spec.NodeName, "drains block %s (%s)", now.Spec.CIDR, strings.TrimPrefix(is, v1alpha1.BlockDraining+" "))
 	default:
-		n.event(cyan, now.Spec.NodeName, "block %s cools down for %s", now.Spec.CIDR, cooldown)
+		n.event(cyan, now.Spec.NodeName, "block %s cools down for %s", now.Spec.CIDR, n.cooldown)
 	}
 }
 
@@ -214,9 +221,9 @@ func missing(a, b ipamtypes.AllocationMap) int {
 	return count
 }
 
-func cidrs(spec ipamtypes.IPAMSpec) string {
+func cidrs(cn *ciliumv2.CiliumNode) string {
 	var parts []string
-	for _, p := range spec.PodCIDRs {
+	for _, p := range listed(cn) {
 		parts = append(parts, p.String())
 	}
 	return strings.Join(parts, ", ")

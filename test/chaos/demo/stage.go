@@ -9,13 +9,16 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // Names of the processes in addition to etcd and kube-apiserver.
@@ -25,8 +28,7 @@ const (
 )
 
 const (
-	idleFor  = 5 * time.Second
-	cooldown = 3 * time.Second
+	idleFor = 5 * time.Second
 	// updateRate is the interval of agents' reports; real agents take 15 s.
 	updateRate = 2 * time.Second
 	// stopTimeout limits the exit of a process after SIGTERM; then it gets SIGKILL.
@@ -35,6 +37,7 @@ const (
 
 // stage is the demo's cluster: a control plane, the operator, and a client.
 type stage struct {
+	mode        agent.IPAM
 	binDir, dir string
 	detached    bool
 	cluster     *controlplane.Cluster
@@ -45,9 +48,9 @@ type stage struct {
 
 // build starts a control plane with its state in dir, and the operator. It removes the
 // earlier contents of dir. On failure it leaves no process.
-func build(ctx context.Context, binDir, dir string, detached bool, p *printer) (_ *stage, err error) {
-	s := &stage{detached: detached}
-	if s.binDir, err = filepath.Abs(binDir); err != nil {
+func build(ctx context.Context, o options, dir string, detached bool, p *printer) (_ *stage, err error) {
+	s := &stage{mode: o.mode, detached: detached}
+	if s.binDir, err = filepath.Abs(o.binDir); err != nil {
 		return nil, err
 	}
 	if s.dir, err = filepath.Abs(dir); err != nil {
@@ -92,10 +95,22 @@ func (s *stage) startOperator() error {
 		"--metrics-bind-address="+s.metrics, "--metrics-secure=false", "--health-probe-bind-address=0",
 		"--leader-elect-lease-duration=10s",
 		"--reclaim-idle-for="+idleFor.String(), "--ack-hold=2s", "--ack-timeout=10s",
-		"--cooldown="+cooldown.String(), "--node-gone-cooldown=10s", "--agent-settle-time=2s",
+		"--cooldown="+s.cooldown().String(), "--node-gone-cooldown="+max(10*time.Second, s.cooldown()).String(),
+		"--agent-settle-time=2s", "--mode="+string(s.mode),
 	)
 	return err
 }
+
+// cooldown returns the time of a block's cooldown. Multi-pool mode allows no less.
+func (s *stage) cooldown() time.Duration {
+	if s.wholeBlocks() {
+		return crd.LeastCooldown
+	}
+	return 3 * time.Second
+}
+
+// wholeBlocks reports whether agents return blocks themselves, as in multi-pool mode.
+func (s *stage) wholeBlocks() bool { return s.mode == agent.MultiPool }
 
 // start starts a process of the demo that "down" finds again.
 func (s *stage) start(name string, args ...string) (*process.Process, error) {
@@ -106,10 +121,16 @@ func (s *stage) start(name string, args ...string) (*process.Process, error) {
 func (s *stage) strike() error { return errors.Join(s.operator.Stop(stopTimeout), s.cluster.Stop()) }
 
 // newFleet returns the machines of the cluster, with agents that report often.
-func newFleet(c client.WithWatch) *fleet.Fleet {
+func newFleet(cfg *rest.Config, mode agent.IPAM) (*fleet.Fleet, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent = whole.AgentWriter // the writer in managedFields
+	c, err := harness.NewClient(cfg)
+	if err != nil {
+		return nil, err
+	}
 	return fleet.New(c, fleet.Options{Retry: time.Second, Agent: agent.Options{
-		UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second, Health: true,
-	}})
+		IPAM: mode, UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second, Health: true,
+	}}), nil
 }
 
 // kubectl runs kubectl and returns its output.

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 const (
@@ -28,10 +31,14 @@ type story struct {
 	*printer
 	fleet   *fleet.Fleet
 	checker *invariant.Checker
-	names   []string // of all nodes
+	whole   *whole.Rules // of whole blocks, which agents return; nil in crd mode
+	names   []string     // of all nodes
 	// failedWithout counts the CNI ADDs that failed because no operator ran.
 	failedWithout int64
 	failures      []string
+	// lost is the subject of the CiliumNode that the story deletes. The rules of whole blocks have no
+	// exemptions.
+	lost string
 
 	mu sync.Mutex
 	// peaks are the most blocks that each node had published at a time.
@@ -42,8 +49,8 @@ type story struct {
 func tellStory(ctx context.Context, o options, p *printer) (err error) {
 	p.heading("Control plane and operator",
 		"etcd, kube-apiserver and the operator run as processes of their own; nothing else is real:",
-		"agents and kubelets are simulated in this process, after pkg/ipam/crd.go of Cilium v1.20.1.")
-	stage, err := build(ctx, o.binDir, filepath.Join(o.runDir, "demo"), false, p)
+		"agents and kubelets are simulated in this process, after "+source(o.mode)+" of Cilium v1.20.1.")
+	stage, err := build(ctx, o, filepath.Join(o.runDir, "demo"), false, p)
 	if err != nil {
 		return err
 	}
@@ -54,13 +61,19 @@ func tellStory(ctx context.Context, o options, p *printer) (err error) {
 		parts.Wait()
 		err = errors.Join(err, stage.strike())
 	}()
-	s := &story{stage: stage, printer: p, fleet: newFleet(stage.client), peaks: map[string]int{}}
-	s.checker, err = invariant.Watch(ctx, stage.cluster.Config(), invariant.Options{
-		Cooldown: cooldown, Agents: s.fleet.Held, OnChange: func(c invariant.Change) {
-			s.see(c)
-			narrator{printer: p}.tell(c)
-		},
-	})
+	s := &story{stage: stage, printer: p, peaks: map[string]int{}}
+	if s.fleet, err = newFleet(stage.cluster.Config(), o.mode); err != nil {
+		return err
+	}
+	rules := invariant.Options{Cooldown: s.cooldown(), Agents: s.fleet.Held, OnChange: func(c invariant.Change) {
+		s.see(c)
+		narrator{printer: p, cooldown: s.cooldown()}.tell(c)
+	}}
+	if s.wholeBlocks() {
+		s.whole = whole.New(whole.InPools())
+		rules.Agents, rules.Judges = nil, whole.Judges
+	}
+	s.checker, err = invariant.Watch(ctx, stage.cluster.Config(), rules)
 	if err != nil {
 		return err
 	}
@@ -72,12 +85,31 @@ func tellStory(ctx context.Context, o options, p *printer) (err error) {
 	return s.finish(ctx)
 }
 
+// source returns the file of Cilium that agents are simulated after.
+func source(mode agent.IPAM) string {
+	if mode == agent.MultiPool {
+		return "pkg/ipam/multipool_manager.go"
+	}
+	return "pkg/ipam/crd.go"
+}
+
+// askAgents checks once that agents hold only addresses of their blocks.
+func (s *story) askAgents(ctx context.Context) error {
+	if s.whole != nil {
+		return s.whole.AskAgents(ctx, s.fleet.Held, s.checker.Sync)
+	}
+	return s.checker.AskAgents(ctx)
+}
+
 // see records the most blocks that a node had published.
 func (s *story) see(c invariant.Change) {
+	if s.whole != nil {
+		s.whole.See(c)
+	}
 	if cn, ok := c.New.(*ciliumv2.CiliumNode); ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.peaks[c.Name] = max(s.peaks[c.Name], len(cn.Spec.IPAM.PodCIDRs))
+		s.peaks[c.Name] = max(s.peaks[c.Name], len(listed(cn)))
 	}
 }
 
@@ -129,7 +161,7 @@ func allRunning(s *sight) bool { return s.waiting == 0 }
 
 // finish prints the results.
 func (s *story) finish(ctx context.Context) error {
-	if err := errors.Join(s.checker.Sync(ctx), s.checker.AskAgents(ctx)); err != nil {
+	if err := errors.Join(s.checker.Sync(ctx), s.askAgents(ctx)); err != nil {
 		return err
 	}
 	seen, err := s.look(ctx)
@@ -156,12 +188,21 @@ func (s *story) verdict() error {
 		plural(stats.Claims, "block"), stats.Expansions, plural(stats.Reclaims, "block"), plural(stats.Undrains, "drain"))
 	s.text("CNI ADDs: %d succeeded; %d failed and were tried again, as kubelet does, %d of them while there was no operator",
 		added, failed, s.failedWithout)
-	s.text("addresses: %d published, %d asked back, %d taken out", stats.Published, stats.Marked, stats.Removed)
+	broken := s.checker.Violations()
+	if s.whole != nil {
+		broken = append(broken, slices.DeleteFunc(s.whole.Violations(), func(v invariant.Violation) bool {
+			return v.Subject == s.lost && strings.Contains(v.Text, "deleted with its object")
+		})...)
+		stats.AgentChecks = s.whole.Asked()
+		s.text("blocks that agents returned: %d", s.whole.Taken())
+	} else {
+		s.text("addresses: %d published, %d asked back, %d taken out", stats.Published, stats.Marked, stats.Removed)
+	}
 	s.text("invariants: %s; the agents were asked %d times what they hold", stats, stats.AgentChecks)
 	if stats.Gaps > 0 {
 		s.failures = append(s.failures, "the invariant check missed versions")
 	}
-	for _, v := range s.checker.Violations() {
+	for _, v := range broken {
 		s.failures = append(s.failures, "broken: "+v.String())
 	}
 	if len(s.failures) == 0 {

@@ -25,7 +25,7 @@ func (o options) kubeconfig() string { return filepath.Join(o.runDir, "kubeconfi
 
 // up starts the control plane, operator and agents, and leaves them running.
 func up(ctx context.Context, o options, p *printer) (err error) {
-	s, err := build(ctx, o.binDir, o.upDir(), true, p)
+	s, err := build(ctx, o, o.upDir(), true, p)
 	if err != nil {
 		return fmt.Errorf("%w (make down stops what runs)", err)
 	}
@@ -42,7 +42,7 @@ func up(ctx context.Context, o options, p *printer) (err error) {
 	if err != nil {
 		return err
 	}
-	if agents, err = s.start(agentsName, binary, agentsName, "--run-dir="+o.runDir); err != nil {
+	if agents, err = s.start(agentsName, binary, agentsName, "--run-dir="+o.runDir, "--mode="+string(o.mode)); err != nil {
 		return err
 	}
 	if _, err := s.setUp(ctx, o); err != nil {
@@ -69,10 +69,18 @@ Try
   %s delete ciliumnode beijing-01
   %s edit podippool beijing
   curl -s http://%s/metrics | grep cilium_pool
-Logs and state are in %s. The operator runs with short times: a block is idle after %s and cools down for %s.
+Logs and state are in %s. The operator runs with short times: %s, and cools down for %s.
 make down stops it all.`,
-		plural(o.nodes, "node"), kubectl, kubectl, kubectl, kubectl, s.metrics, s.dir, idleFor, cooldown)
+		plural(o.nodes, "node"), kubectl, kubectl, kubectl, kubectl, s.metrics, s.dir, s.leaves(), s.cooldown())
 	return nil
+}
+
+// leaves says when a block begins to leave its node.
+func (s *stage) leaves() string {
+	if s.wholeBlocks() {
+		return "an agent returns a block once it is empty and the others cover its request"
+	}
+	return "a block is idle after " + idleFor.String()
 }
 
 // await polls until the state is as expected.
@@ -129,12 +137,12 @@ func runAgents(ctx context.Context, o options, p *printer) error {
 	if err != nil {
 		return err
 	}
-	c, err := harness.NewClient(cfg)
+	agents, err := newFleet(cfg, o.mode)
 	if err != nil {
 		return err
 	}
 	p.text("pid %s plays the agents of all Nodes", strconv.Itoa(os.Getpid()))
-	newFleet(c).Follow(ctx)
+	agents.Follow(ctx)
 	return nil
 }
 
@@ -172,7 +180,7 @@ func playBurst(ctx context.Context, o options, p *printer) error {
 	n, took := seen.node(o.node), time.Since(begin).Seconds()
 	has := fmt.Sprintf("it has %s with %s", plural(len(n.blocks)+len(n.leaving), "block"), plural(n.addresses, "address"))
 	if by < 0 {
-		p.text("they are gone after %.1f s; %s, and gives back what stays idle for %s", took, has, idleFor)
+		p.text("they are gone after %.1f s; %s, and returns what it does not need", took, has)
 		return nil
 	}
 	p.text("all %s of %s have an address after %.1f s; %s", plural(n.running, "pod"), o.node, took, has)
