@@ -56,7 +56,7 @@ func apartOf(seed uint64) traits {
 	r := rand.New(rand.NewPCG(seed, 10))
 	var t traits
 	for _, one := range world.Each(drawnApart) {
-		often := one&(pools|parking) != 0
+		often := one&(pools|parking|dual) != 0
 		if n := r.IntN(4); n == 0 || often && n == 1 {
 			t |= one
 		}
