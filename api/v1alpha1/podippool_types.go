@@ -284,7 +284,8 @@ type Expand struct {
 	MinFreeAddresses *int32 `json:"minFreeAddresses,omitempty"`
 
 	// maxBlocksPerNode caps the blocks one node holds, per family; draining
-	// ones do not count. Default: --expand-max-blocks-per-node (16).
+	// ones do not count. Default: --expand-max-blocks-per-node (16); 1024 if blocks are
+	// single addresses.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1024
 	// +optional

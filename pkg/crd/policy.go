@@ -44,6 +44,9 @@ func setCooldown(to *time.Duration, from *v1alpha1.Duration, d Defaults, path *f
 // it is the same after a restart.
 func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *field.Path) (expand.Policy, field.ErrorList) {
 	p, e, r := defaults, spec.Expand, spec.Reclaim
+	if hasSingleAddresses(spec) {
+		p.MaxBlocks = maxBlocksPerNode // the default would cap the pods of a node at 16
+	}
 
 	expandPath, reclaimPath := path.Child("expand"), path.Child("reclaim")
 	var problems field.ErrorList
@@ -53,7 +56,7 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 	for _, errs := range []field.ErrorList{
 		setInt(&p.ExpandPercent, e.ThresholdPercent, 1, 100, expandPath.Child("thresholdPercent")),
 		setInt(&p.MinFree, e.MinFreeAddresses, 0, 4096, expandPath.Child("minFreeAddresses")),
-		setInt(&p.MaxBlocks, e.MaxBlocksPerNode, 1, 1024, expandPath.Child("maxBlocksPerNode")),
+		setInt(&p.MaxBlocks, e.MaxBlocksPerNode, 1, maxBlocksPerNode, expandPath.Child("maxBlocksPerNode")),
 		setInt(&p.ReclaimPercent, r.ThresholdPercent, 0, 99, reclaimPath.Child("thresholdPercent")),
 		setLimit(&p.PressurePercent, r.PressurePercent, v1alpha1.Never, 100, reclaimPath.Child("pressurePercent")),
 		setDuration(&p.IdleFor, r.IdleFor, maxIdleFor, reclaimPath.Child("idleFor")),
@@ -69,6 +72,14 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 		p.MinFree = most
 	}
 	return p, problems
+}
+
+// maxBlocksPerNode is the largest expand.maxBlocksPerNode.
+const maxBlocksPerNode = 1024
+
+// hasSingleAddresses reports whether the blocks of a family are single addresses.
+func hasSingleAddresses(spec *v1alpha1.PodIPPoolSpec) bool {
+	return spec.IPv4 != nil && spec.IPv4.BlockSize == 32 || spec.IPv6 != nil && spec.IPv6.BlockSize == 128
 }
 
 // Effective returns the policy of the pool as its status shows it.

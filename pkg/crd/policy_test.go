@@ -109,6 +109,28 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 	}
 }
 
+// A node may hold as many blocks of single addresses as it has pods, unless the pool says otherwise.
+func TestMaxBlocksOfSingleAddresses(t *testing.T) {
+	d := defaults()
+	d.CiliumPools, d.WholeBlocks = true, true
+	for name, tt := range map[string]struct {
+		spec v1alpha1.PodIPPoolSpec
+		want int
+	}{
+		"a block of many":   {v1alpha1.PodIPPoolSpec{IPv4: ipv4(31, "10.0.0.0/16")}, d.Policy.MaxBlocks},
+		"of one":            {v1alpha1.PodIPPoolSpec{IPv4: ipv4(32, "10.0.0.0/16")}, 1024},
+		"of one, in IPv6":   {v1alpha1.PodIPPoolSpec{IPv6: &v1alpha1.IPv6Ranges{BlockSize: 128, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}}, 1024},
+		"the pool says two": {v1alpha1.PodIPPoolSpec{IPv4: ipv4(32, "10.0.0.0/16"), Expand: v1alpha1.Expand{MaxBlocksPerNode: ptr[int32](2)}}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := crd.PoolFrom(object("p", tt.spec), d)
+			if err != nil || p.Policy.MaxBlocks != tt.want {
+				t.Errorf("a node holds %d blocks, want %d (%v)", p.Policy.MaxBlocks, tt.want, err)
+			}
+		})
+	}
+}
+
 // In multi-pool mode only the cooldown keeps a returned block from other nodes while its agent
 // may take it again.
 func TestCooldownOfReturnedBlocks(t *testing.T) {

@@ -88,6 +88,9 @@ func askForPools(seed uint64, c *world.Config, both bool) {
 		// These have the same name and never exist at the same time.
 		served("either", "blue", 30, "10.0.8.0/29"), served("either", "green", 30, "10.0.8.0/29"),
 	}}
+	if rand.New(rand.NewPCG(seed, 21)).IntN(3) == 0 { // a fixed set of addresses, one by one
+		c.Asking.Served[1].Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 32, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.6.0/30"}}}
+	}
 	if both {
 		haveBoth(c, "fd00::/122")
 		for i, p := range c.Asking.Served {
