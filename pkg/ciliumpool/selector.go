@@ -2,6 +2,7 @@ package ciliumpool
 
 import (
 	"maps"
+	"strings"
 
 	"github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	slimlabels "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/labels"
@@ -54,6 +55,24 @@ func (s *Selector) Same(other *Selector) bool {
 		return s == other
 	}
 	return equality.Semantic.DeepEqual(s.from, other.from)
+}
+
+// ForPod returns the selector of the pods of one name, given as namespace/name.
+func ForPod(pod string) *slimmetav1.LabelSelector {
+	namespace, name, _ := strings.Cut(pod, "/")
+	return &slimmetav1.LabelSelector{MatchLabels: map[string]string{podNamespaceLabel: namespace, podNameLabel: name}}
+}
+
+// Pod returns the pods that ForPod's selector selects, as namespace/name; "": it is another selector.
+func (s *Selector) Pod() string {
+	if s == nil || s.from[0] == nil || s.from[1] != nil {
+		return ""
+	}
+	match := s.from[0].MatchLabels
+	if len(match) != 2 || len(s.from[0].MatchExpressions) > 0 || match[podNamespaceLabel] == "" || match[podNameLabel] == "" {
+		return ""
+	}
+	return match[podNamespaceLabel] + "/" + match[podNameLabel]
 }
 
 // Picks reports whether the selector, which may be nil, selects a pod

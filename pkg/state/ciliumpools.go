@@ -23,6 +23,28 @@ type CiliumPools struct {
 	mu     sync.RWMutex
 	byName map[string]*ciliumpool.View
 	known  bool
+	// picking is what Picking returns; nil after a change.
+	picking *Picking
+}
+
+// Picking are the CiliumPodIPPools that select pods. Each of the pods that have one of their own is
+// looked up by name: there may be thousands.
+type Picking struct {
+	byPod  map[string][]*ciliumpool.View
+	others []*ciliumpool.View
+}
+
+// PickingOf returns the CiliumPodIPPools that select pods.
+func PickingOf(views ...*ciliumpool.View) *Picking {
+	p := &Picking{byPod: map[string][]*ciliumpool.View{}}
+	for _, v := range views {
+		if pod := v.Selector.Pod(); pod != "" {
+			p.byPod[pod] = append(p.byPod[pod], v)
+		} else if v.Selector != nil {
+			p.others = append(p.others, v)
+		}
+	}
+	return p
 }
 
 // NewCiliumPools returns an empty CiliumPools that does not know whether the API server
@@ -50,7 +72,7 @@ func (c *CiliumPools) Set(v *ciliumpool.View) (picks bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := cmp.Or(c.byName[v.Name], &ciliumpool.View{})
-	c.byName[v.Name] = v
+	c.byName[v.Name], c.picking = v, nil
 	if was.Selector == nil && v.Selector == nil {
 		return false
 	}
@@ -67,6 +89,7 @@ func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 		return false
 	}
 	delete(c.byName, v.Name)
+	c.picking = nil
 	return was.Selector != nil
 }
 
@@ -84,21 +107,17 @@ func (c *CiliumPools) Names() []string {
 	return slices.Sorted(maps.Keys(c.byName))
 }
 
-// Picking returns the CiliumPodIPPools that select pods, in no particular order. A nil
-// receiver has none.
-func (c *CiliumPools) Picking() []*ciliumpool.View {
+// Picking returns the CiliumPodIPPools that select pods. A nil receiver has none.
+func (c *CiliumPools) Picking() *Picking {
 	if c == nil {
 		return nil
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	var out []*ciliumpool.View
-	for _, v := range c.byName {
-		if v.Selector != nil {
-			out = append(out, v)
-		}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.picking == nil {
+		c.picking = PickingOf(slices.Collect(maps.Values(c.byName))...)
 	}
-	return out
+	return c.picking
 }
 
 // Missing returns the known CiliumPodIPPools with a UID that is not among listed.
@@ -182,7 +201,7 @@ func KeepPoolRequests(annotations map[string]string) map[string]string {
 type PoolRequests map[string]*[2]string
 
 // add adds a pod by its own request, its namespace's, and the CiliumPodIPPools that select pods.
-func (a PoolRequests) add(name string, pod, namespace PoolRequest, picking []*ciliumpool.View) {
+func (a PoolRequests) add(name string, pod, namespace PoolRequest, picking *Picking) {
 	picked := pickedFor(name, pod, namespace, picking)
 	var asked [2]string
 	for _, f := range ipalloc.Families() {
@@ -194,16 +213,21 @@ func (a PoolRequests) add(name string, pod, namespace PoolRequest, picking []*ci
 }
 
 // pickedFor returns the pools that select a pod, by family.
-func pickedFor(name string, pod, namespace PoolRequest, picking []*ciliumpool.View) (picked [2][]string) {
-	if len(picking) == 0 {
+func pickedFor(name string, pod, namespace PoolRequest, picking *Picking) (picked [2][]string) {
+	if picking == nil {
 		return picked
 	}
-	in, of, _ := strings.Cut(name, "/")
-	own, space := ciliumpool.PodLabels(in, of, pod.labelSet()), namespace.labelSet()
-	for _, pool := range picking {
-		if !pool.Selector.Picks(own, space) {
-			continue
+	pools := slices.Clone(picking.byPod[name])
+	if len(picking.others) > 0 {
+		in, of, _ := strings.Cut(name, "/")
+		own, space := ciliumpool.PodLabels(in, of, pod.labelSet()), namespace.labelSet()
+		for _, pool := range picking.others {
+			if pool.Selector.Picks(own, space) {
+				pools = append(pools, pool)
+			}
 		}
+	}
+	for _, pool := range pools {
 		for _, f := range ipalloc.Families() {
 			if pool.MaskSize[f] != 0 {
 				picked[f] = append(picked[f], pool.Name)
@@ -256,7 +280,7 @@ type poolSource struct {
 }
 
 // poolSource returns the source of the Cilium pool of a pod on a node.
-func (p *Pods) poolSource(node, name string, f ipalloc.Family, picking []*ciliumpool.View) poolSource {
+func (p *Pods) poolSource(node, name string, f ipalloc.Family, picking *Picking) poolSource {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	i := slices.IndexFunc(p.byNode[node], func(pod BoundPod) bool { return pod.Name == name })

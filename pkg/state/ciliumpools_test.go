@@ -83,7 +83,7 @@ func TestPoolRequests(t *testing.T) {
 			}
 			got := [2]string{}
 			for _, f := range ipalloc.Families() {
-				got[f] = pods.PoolRequests("n", test.pools).Of("team/a", f)
+				got[f] = pods.PoolRequests("n", PickingOf(test.pools...)).Of("team/a", f)
 			}
 			if got != test.want {
 				t.Errorf("it requests %q, want %q", got, test.want)

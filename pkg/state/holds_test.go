@@ -139,7 +139,7 @@ func (f *fleet) values(i int) []any {
 	return []any{
 		f.node(i), b, crd.Pin{CIDR: b.CIDR, Node: f.node(i + 1)}, b.CIDR, b.UID, []netip.Prefix{b.CIDR}, exclude.Range{CIDR: b.CIDR}, ipalloc.IPv4, f.cuts[i%len(f.cuts)], f.pool(i), f.all,
 		f.object(i), f.listed, f.boundPods[i*7919%len(f.boundPods)], f.agentPods[i%len(f.agentPods)], fixtures.Noon(), labels.Set{"zone": "a"},
-		i%2 == 0, 0, map[string]bool{}, [2]map[string]bool{}, [2][]string{{poolName(0)}}, []*ciliumpool.View(nil),
+		i%2 == 0, 0, map[string]bool{}, [2]map[string]bool{}, [2][]string{{poolName(0)}}, state.PickingOf(),
 	}
 }
 
@@ -269,7 +269,7 @@ func (f *fleet) stores() []store {
 	f.part, f.one = newFleet(4, partNodes*blocksPerNode), newFleet(1, blocksPerNode)
 	f.part.UpsertCiliumNode(withoutIPv6())
 	stores := []store{
-		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes", "ListedFor", "Pins"}, without: []string{"WaitReady", "WaitForCache"}},
+		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes", "ListedFor", "Pins", "PinnedPods"}, without: []string{"WaitReady", "WaitForCache"}},
 		{of: f.pools, values: f.poolNames, special: map[string]holds.Call{
 			"Set":    {N: len(f.cuts), Do: f.setPool},
 			"Delete": {N: len(f.cuts), Do: func(i int) { f.pools.Delete(poolName(i)) }, Undo: f.setPool},
@@ -372,6 +372,7 @@ func (f *fleet) podStore() store {
 			f.one.pods.SetNamespace("other", state.PoolRequestOf(&metav1.ObjectMeta{Annotations: map[string]string{"ipam.cilium.io/ip-pool": f.next()}}))
 		}),
 		"Missing": f.few(func(int) { f.one.pods.Missing(f.listed) }),
+		"NodeOf":  f.few(func(int) { f.one.pods.NodeOf("default/none") }),
 	}}
 }
 

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -241,7 +240,7 @@ func (p *Pods) Ended(node string, now time.Time) (names []string, until time.Tim
 
 // PoolRequests returns the requests of the pods on a node, through their own annotations, their
 // namespaces, or the CiliumPodIPPools that select pods.
-func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequests {
+func (p *Pods) PoolRequests(node string, picking *Picking) PoolRequests {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	asked := PoolRequests{}
@@ -271,6 +270,16 @@ func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
 		}
 	})
 	return nodes
+}
+
+// NodeOf returns the node of a pod, named namespace/name; "": it is bound to none.
+func (p *Pods) NodeOf(name string) (node string) {
+	p.eachNode(func(on string, pods []BoundPod) {
+		if slices.ContainsFunc(pods, func(pod BoundPod) bool { return pod.Name == name }) {
+			node = on
+		}
+	})
+	return node
 }
 
 // eachNode calls do with the pods of each node that has any. It holds the lock for one node
