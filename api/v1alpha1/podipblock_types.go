@@ -43,7 +43,7 @@ type PodIPBlockList struct {
 
 // PodIPBlockSpec says who holds which addresses.
 //
-// +kubebuilder:validation:XValidation:rule="self.cidr == oldSelf.cidr && self.poolName == oldSelf.poolName && self.nodeName == oldSelf.nodeName && has(self.nodeUID) == has(oldSelf.nodeUID) && (!has(self.nodeUID) || self.nodeUID == oldSelf.nodeUID)",message="spec is immutable but for drain: set drain to true, and another block takes its place"
+// +kubebuilder:validation:XValidation:rule="self.cidr == oldSelf.cidr && self.poolName == oldSelf.poolName && self.nodeName == oldSelf.nodeName && has(self.ciliumPoolName) == has(oldSelf.ciliumPoolName) && (!has(self.ciliumPoolName) || self.ciliumPoolName == oldSelf.ciliumPoolName) && has(self.nodeUID) == has(oldSelf.nodeUID) && (!has(self.nodeUID) || self.nodeUID == oldSelf.nodeUID)",message="spec is immutable but for drain: set drain to true, and another block takes its place"
 type PodIPBlockSpec struct {
 	// cidr is the block, in canonical form: lower case, shortest, no host bits.
 	// +kubebuilder:validation:MaxLength=43
@@ -58,6 +58,14 @@ type PodIPBlockSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="poolName must be the name of a PodIPPool: lower case letters, digits, '-' and '.'"
 	// +required
 	PoolName string `json:"poolName"`
+
+	// ciliumPoolName is the pool of Cilium's that the block is for: that of one pod, which a PodIPPin
+	// names. Absent: the ciliumPoolName of its PodIPPool.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="ciliumPoolName must be the name of a CiliumPodIPPool: lower case letters, digits, '-' and '.'"
+	// +optional
+	CiliumPoolName string `json:"ciliumPoolName,omitempty"`
 
 	// nodeName is the Node that holds the block.
 	// +kubebuilder:validation:MinLength=1

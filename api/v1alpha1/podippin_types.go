@@ -6,12 +6,16 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // holds it as long as the pin exists: it claims the block first, and idleness does not take it away.
 // A pin may come before its Node, and stays while the Node is away.
 //
+// In multi-pool mode a pin may instead keep an address for the pods of one name, such as web-0 of a
+// StatefulSet: the address goes to the node where such a pod is bound.
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pin,categories={cilium-pool}
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.podName`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
@@ -24,7 +28,7 @@ type PodIPPin struct {
 	// spec names the block and the Node.
 	// +required
 	Spec PodIPPinSpec `json:"spec"`
-	// status says whether the node holds the block.
+	// status says whether the node, or a pod's node, holds the block.
 	// +optional
 	Status PodIPPinStatus `json:"status,omitzero"`
 }
@@ -38,7 +42,12 @@ type PodIPPinList struct {
 	Items           []PodIPPin `json:"items"`
 }
 
-// PodIPPinSpec names a block and a Node.
+// PodIPPinSpec names a block, and a Node or a pod.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.nodeName) != has(self.podName)",message="set nodeName or podName: a pin keeps its block for one Node, or for the pods of one name"
+// +kubebuilder:validation:XValidation:rule="has(self.podName) == has(self.podNamespace)",message="set podName and podNamespace together"
+// +kubebuilder:validation:XValidation:rule="!has(self.podName) || !isCIDR(self.cidr) || cidr(self.cidr).prefixLength() == (cidr(self.cidr).ip().family() == 4 ? 32 : 128)",message="a pin for a pod keeps one address: end cidr with /32 or /128"
+// +kubebuilder:validation:XValidation:rule="has(self.podName) == has(oldSelf.podName) && (!has(self.podName) || self.podName == oldSelf.podName && self.podNamespace == oldSelf.podNamespace)",message="podName and podNamespace are immutable: delete the pin, and create another once its PodIPBlock is gone"
 type PodIPPinSpec struct {
 	// cidr is the block, in canonical form: lower case, shortest, no host bits. Its prefix length
 	// is the blockSize of the PodIPPool that it lies in.
@@ -52,8 +61,23 @@ type PodIPPinSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="nodeName must be the name of a Node: lower case letters, digits, '-' and '.'"
-	// +required
-	NodeName string `json:"nodeName"`
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+
+	// podName is the name of the pods that the address is kept for, one after the other.
+	// CiliumPodIPPools select no pod with a longer name.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="podName must be the name of a pod: lower case letters, digits, '-' and '.'"
+	// +optional
+	PodName string `json:"podName,omitempty"`
+
+	// podNamespace is their namespace.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="podNamespace must be the name of a namespace: lower case letters, digits and '-'"
+	// +optional
+	PodNamespace string `json:"podNamespace,omitempty"`
 }
 
 // PodIPPinStatus is the state of a pin, as the operator observes it.

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -49,7 +50,7 @@ func Read(obj *ciliumv2alpha1.CiliumPodIPPool) *View {
 }
 
 // New returns the object to create if none exists, with the maskSize of each family; 0: without
-// that family.
+// that family. That of a single pod selects the pod.
 func New(name string, want [2]int) *ciliumv2alpha1.CiliumPodIPPool {
 	obj := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ManagedByLabel: ManagedBy}}}
 	nowhere := func(f ipalloc.Family) []ciliumv2alpha1.PoolCIDR {
@@ -60,6 +61,9 @@ func New(name string, want [2]int) *ciliumv2alpha1.CiliumPodIPPool {
 	}
 	if size := want[ipalloc.IPv6]; size != 0 {
 		obj.Spec.IPv6 = &ciliumv2alpha1.IPv6PoolSpec{CIDRs: nowhere(ipalloc.IPv6), MaskSize: uint8(size)}
+	}
+	if pod := crd.PodOfPool(name); pod != "" {
+		obj.Spec.PodSelector = ForPod(pod)
 	}
 	return obj
 }

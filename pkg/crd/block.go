@@ -28,6 +28,9 @@ type Block struct {
 	CIDR       netip.Prefix
 	Pool, Node string
 	NodeUID    types.UID
+	// CiliumPool is the Cilium pool that it was claimed for, if that is a single pod's; "": its
+	// PodIPPool's.
+	CiliumPool string
 
 	Phase ipalloc.Phase
 	// Reason is why it is in Phase, and Since is since when. Empty in service.
@@ -75,6 +78,7 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		Pool:            obj.Spec.PoolName,
 		Node:            obj.Spec.NodeName,
 		NodeUID:         types.UID(obj.Spec.NodeUID),
+		CiliumPool:      obj.Spec.CiliumPoolName,
 		Conflict:        meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockConflict),
 		Created:         obj.CreationTimestamp.Time,
 		Deleting:        obj.DeletionTimestamp != nil,

@@ -1,8 +1,10 @@
 package crd
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -12,7 +14,31 @@ import (
 // Pin is a PodIPPin.
 type Pin struct {
 	CIDR netip.Prefix
-	Node string
+	// Node is the node that it keeps the block for, or Pod the pods, as namespace/name.
+	Node, Pod string
+}
+
+// For is who it keeps the block for: Node or Pod. No name of a node contains a slash.
+func (p Pin) For() string { return cmp.Or(p.Pod, p.Node) }
+
+// podPoolSuffix ends the names of the Cilium pools of single pods. PodIPPools cannot use it.
+const podPoolSuffix = ".pod.cilium-pool.io"
+
+// PodPool returns the Cilium pool for the pinned addresses of a pod, named namespace/name.
+func PodPool(pod string) string {
+	namespace, name, _ := strings.Cut(pod, "/")
+	return name + "." + namespace + podPoolSuffix
+}
+
+// PodOfPool returns the pod that a Cilium pool is for, as namespace/name; "": it is for no single
+// pod. The name of a namespace has no dot.
+func PodOfPool(ciliumPool string) string {
+	rest, ok := strings.CutSuffix(ciliumPool, podPoolSuffix)
+	i := strings.LastIndexByte(rest, '.')
+	if !ok || i < 1 || i == len(rest)-1 {
+		return ""
+	}
+	return rest[i+1:] + "/" + rest[:i]
 }
 
 // PinFrom reads a pin. The API server refuses a malformed one, except where it was stored before
@@ -25,8 +51,10 @@ func PinFrom(obj *v1alpha1.PodIPPin) (Pin, error) {
 		return Pin{}, bad
 	case BlockName(cidr) != obj.Name:
 		return Pin{}, field.Invalid(field.NewPath("metadata", "name"), obj.Name, fmt.Sprintf("does not follow from spec.cidr: must be %s", BlockName(cidr)))
+	case obj.Spec.PodName != "" && obj.Spec.PodNamespace != "" && obj.Spec.NodeName == "":
+		return Pin{CIDR: cidr, Pod: obj.Spec.PodNamespace + "/" + obj.Spec.PodName}, nil
 	case obj.Spec.NodeName == "":
-		return Pin{}, field.Required(path.Child("nodeName"), "name the Node")
+		return Pin{}, field.Required(path.Child("nodeName"), "name the Node, or a pod by podName and podNamespace")
 	}
 	return Pin{CIDR: cidr, Node: obj.Spec.NodeName}, nil
 }

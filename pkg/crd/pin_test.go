@@ -18,6 +18,7 @@ func TestPinFrom(t *testing.T) {
 		"no CIDR":    {func(p *v1alpha1.PodIPPin) { p.Spec.CIDR = "x" }, "spec.cidr"},
 		"other name": {func(p *v1alpha1.PodIPPin) { p.Name = "10.0.0.0-30" }, "metadata.name"},
 		"no node":    {func(p *v1alpha1.PodIPPin) { p.Spec.NodeName = "" }, "spec.nodeName"},
+		"half a pod": {func(p *v1alpha1.PodIPPin) { p.Spec.NodeName, p.Spec.PodName = "", "web-0" }, "spec.nodeName"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			obj := fixtures.Pin("10.0.0.4/30", "n")
@@ -31,5 +32,23 @@ func TestPinFrom(t *testing.T) {
 				t.Errorf("error is %v, want one of %s", err, test.want)
 			}
 		})
+	}
+}
+
+// The Cilium pool of a pod is named after it, and no two pods have the same.
+func TestPodPool(t *testing.T) {
+	for pod, want := range map[string]string{
+		"shop/web-0":  "web-0.shop.pod.cilium-pool.io",
+		"shop/web.eu": "web.eu.shop.pod.cilium-pool.io",
+		"eu/web":      "web.eu.pod.cilium-pool.io",
+	} {
+		if got := crd.PodPool(pod); got != want || crd.PodOfPool(got) != pod {
+			t.Errorf("%s has pool %s, want %s; that is of pod %q", pod, got, want, crd.PodOfPool(got))
+		}
+	}
+	for _, pool := range []string{"", "default", "web.pod.cilium-pool.io", ".shop.pod.cilium-pool.io", "pod.cilium-pool.io"} {
+		if pod := crd.PodOfPool(pool); pod != "" {
+			t.Errorf("pool %q is of pod %s", pool, pod)
+		}
 	}
 }

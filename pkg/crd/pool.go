@@ -51,6 +51,8 @@ type Pool struct {
 	// CiliumPool is the Cilium pool that it serves, where agents have several; "": the
 	// default one.
 	CiliumPool string
+	// Pod is set on a pool as it serves the pinned addresses of one pod: see ForPod.
+	Pod string
 	// Inactive: it names a Cilium pool, and agents have none.
 	Inactive bool
 	// Paused: the operator changes no node that this pool rules.
@@ -169,6 +171,14 @@ func (p *Pool) Assigns(block netip.Prefix) bool {
 // MayGive reports whether nodes can get cidr as a block of the pool now, by a pin too.
 func (p *Pool) MayGive(cidr netip.Prefix) bool {
 	return p.OnGrid(cidr) && p.Assigns(cidr) && !p.Paused
+}
+
+// ForPod returns the pool as it serves the Cilium pool of one pod, named namespace/name: nodes claim
+// only the addresses that are pinned to the pod.
+func (p *Pool) ForPod(pod string) *Pool {
+	of := *p
+	of.Pod, of.CiliumPool = pod, PodPool(pod)
+	return &of
 }
 
 // PhasesOut reports whether nodes get no new block of family f by intent: the pool is

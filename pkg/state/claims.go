@@ -51,7 +51,7 @@ type claims struct {
 }
 
 // Claim picks a block for node, and reserves it in this process: one that is pinned to the node, or
-// any from the first of pools that has one. The node owns the block once it is created in the API
+// any from the first of pools that has one; of a pool for a pod, one that is pinned to the pod. The node owns the block once it is created in the API
 // server. It skips blocks that the node's agent, running in that container, has closed, and blocks
 // that the API server has refused: if no other is left, it returns ErrRefused, and the next call
 // tries these again. It returns ipalloc.ErrExhausted if no pool has one left.
@@ -66,6 +66,7 @@ func (c *claims) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 	for _, held := range c.byNode[node] {
 		near = append(near, held.CIDR)
 	}
+	pools = slices.DeleteFunc(slices.Clone(pools), func(p *crd.Pool) bool { return p.Pod != "" })
 	cidr, pool, err := c.claimFrom(pools, f, node, func(_ *crd.Pool, cut ipalloc.Cut, o ipalloc.Owner) (netip.Prefix, error) {
 		return c.claimOpen(cut, o, agent, near)
 	})

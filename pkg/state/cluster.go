@@ -80,7 +80,7 @@ type Unscheduled interface {
 // pools to claim from, best first, the policy, and the reason against any change ("" if there is
 // none).
 func (c *Cluster) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string) (pools []*crd.Pool, policy expand.Policy, paused string) {
-	return c.policy(node, f, ciliumPool, c.poolsFor(node)[ciliumPool])
+	return c.policy(node, f, ciliumPool, c.servedFor(c.poolsFor(node), ciliumPool))
 }
 
 // policy is Policy with the pools for the node that serve the Cilium pool.

@@ -261,7 +261,7 @@ func (l *Ledger) Facts(name string) *Snapshot {
 			s.overlapped = append(s.overlapped, held.CIDR)
 		}
 	}
-	s.pins, s.missingPins = slices.Clone(l.pinsOf[name]), l.missingPins(name)
+	s.pins, s.missingPins = slices.Clone(l.pinsOf[name]), l.missingPins(name, name)
 	for _, cidr := range l.underWay[name] {
 		s.Claims[ipalloc.FamilyOf(cidr.Addr())]++
 	}

@@ -1,9 +1,11 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -14,22 +16,22 @@ type pins struct {
 	*core
 	*exclusions
 
-	pinned *ipalloc.Space            // its blocks have the nodes that they are pinned to as owners
-	pinsOf map[string][]netip.Prefix // the blocks of each node, sorted
+	pinned *ipalloc.Space            // its blocks have whom they are pinned to as owners: see crd.Pin.For
+	pinsOf map[string][]netip.Prefix // the blocks of each node or pod, sorted
 	// inForce are the pins that are blocks of a pool: no claim of another node takes these. A pin
 	// of a wrong size could keep a whole pool from the cluster.
 	inForce map[netip.Prefix]bool
 	pools   map[string]*crd.Pool
 }
 
-// SetPin stores a pin. It returns the node that had the block before, "" if it was not pinned.
+// SetPin stores a pin. It returns the node or pod that had the block before, "" if it was not pinned.
 func (p *pins) SetPin(pin crd.Pin) (before string) {
 	p.mu.Lock()
 	defer p.unlock()
 	before = p.unpin(pin.CIDR)
-	_ = p.pinned.Restore(ipalloc.Held{CIDR: pin.CIDR, Owner: ipalloc.Owner{Node: pin.Node}}) // pins may overlap
-	p.pinsOf[pin.Node] = append(p.pinsOf[pin.Node], pin.CIDR)
-	slices.SortFunc(p.pinsOf[pin.Node], netip.Prefix.Compare)
+	_ = p.pinned.Restore(ipalloc.Held{CIDR: pin.CIDR, Owner: ipalloc.Owner{Node: pin.For()}}) // pins may overlap
+	p.pinsOf[pin.For()] = append(p.pinsOf[pin.For()], pin.CIDR)
+	slices.SortFunc(p.pinsOf[pin.For()], netip.Prefix.Compare)
 	p.enforce(pin.CIDR)
 	return before
 }
@@ -84,7 +86,7 @@ func (p *pins) isOfPool(cidr netip.Prefix) bool {
 	return false
 }
 
-// PinsIn returns the pins that share addresses with a CIDR, with their nodes as owners.
+// PinsIn returns the pins that share addresses with a CIDR, with their nodes or pods as owners.
 func (p *pins) PinsIn(cidr netip.Prefix) []ipalloc.Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,11 +100,18 @@ func (p *pins) Pins() []netip.Prefix {
 	return slices.Concat(slices.Collect(maps.Values(p.pinsOf))...)
 }
 
-// PinsOf returns the blocks that are pinned to a node, sorted.
-func (p *pins) PinsOf(node string) []netip.Prefix {
+// PinsOf returns the blocks that are pinned to a node, or to a pod, sorted.
+func (p *pins) PinsOf(owner string) []netip.Prefix {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.pinsOf[node])
+	return slices.Clone(p.pinsOf[owner])
+}
+
+// PinnedPods returns the pods with pinned addresses, in no particular order.
+func (p *pins) PinnedPods() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.DeleteFunc(slices.Collect(maps.Keys(p.pinsOf)), func(owner string) bool { return !strings.Contains(owner, "/") })
 }
 
 // IsPinned reports whether a block is pinned to its node.
@@ -134,11 +143,12 @@ func (p *pins) isTaken(cidr netip.Prefix) bool {
 	return held || len(p.space.Overlapping(cidr)) > 0
 }
 
-// missingPins returns the blocks that are pinned to a node and that it could claim, sorted: those of
-// which no node holds or names an address, but for its own CiliumNode.
-func (p *pins) missingPins(node string) []netip.Prefix {
+// missingPins returns the blocks that are pinned to owner, a node or one of its pods, and that the
+// node could claim, sorted: those of which no node holds or names an address, but for its own
+// CiliumNode.
+func (p *pins) missingPins(owner, node string) []netip.Prefix {
 	var out []netip.Prefix
-	for _, cidr := range p.pinsOf[node] {
+	for _, cidr := range p.pinsOf[owner] {
 		kept := 1 // for the pin
 		if n := p.seen[node]; n != nil {
 			for _, named := range n.foreign {
@@ -154,13 +164,13 @@ func (p *pins) missingPins(node string) []netip.Prefix {
 	return out
 }
 
-// claimPin claims a block of a pool that is pinned to a node.
+// claimPin claims a block of a pool that is pinned to a node, or to the pod that the pool is for.
 func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool *crd.Pool) (netip.Prefix, error) {
 	if !c.space.Ready() {
 		return netip.Prefix{}, ipalloc.ErrNotReady
 	}
 	none := ipalloc.ErrExhausted
-	for _, cidr := range c.missingPins(o.Node) {
+	for _, cidr := range c.missingPins(cmp.Or(pool.Pod, o.Node), o.Node) {
 		switch {
 		case ipalloc.FamilyOf(cidr.Addr()) != f, !pool.MayGive(cidr), c.hasClosed(cidr, o.Node, agent):
 		case c.refused[cidr]:

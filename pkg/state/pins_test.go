@@ -2,12 +2,18 @@ package state
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -119,6 +125,90 @@ func TestPinOfABlockThatIsKeptBack(t *testing.T) {
 			change(c)
 			if cidr, _, err := c.Ledger.ClaimPinned(ipalloc.IPv4, "n", "", c.Pools.Match(nil)); err == nil {
 				t.Errorf("it claims %s", cidr)
+			}
+		})
+	}
+}
+
+// singles returns a cluster in multi-pool mode with the pool p of single addresses, and a node n.
+func singles() *Cluster {
+	c := clusterOf()
+	c.Defaults.CiliumPools, c.Defaults.WholeBlocks = true, true
+	c.Pools = NewPools(c.Defaults, c.Ledger)
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/20")
+	obj.Spec.CiliumPoolName, obj.Spec.IPv4.BlockSize = "singles", 32
+	c.Pools.Set(obj)
+	c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(fixtures.Pooled(2)))
+	return c
+}
+
+// pinPod pins an address to a pod, which a CiliumPodIPPool selects.
+func (c *Cluster) pinPod(cidr netip.Prefix, pod string) {
+	c.Ledger.SetPin(crd.Pin{CIDR: cidr, Pod: pod})
+	c.CiliumPools.Set(ciliumpool.Read(ciliumpool.New(crd.PodPool(pod), [2]int{31, 0})))
+}
+
+// An address that is pinned to a pod goes to the pod's node, for the pod's own Cilium pool, and to no
+// other claim. A block stays what it was claimed for.
+func TestAddressPinnedToPod(t *testing.T) {
+	const pod = "default/web-0"
+	c, first := singles(), fixtures.Prefix("10.0.0.0/32")
+	c.pinPod(first, pod)
+	c.Pods.Set(ReadPodWithRequest(fixtures.Pod("web-0", "1", "n")), fixtures.Noon())
+	c.Pods.Set(ReadPodWithRequest(fixtures.Pod("web-1", "2", "n")), fixtures.Noon())
+	if got := claimsNext(t, c, "n"); got != "10.0.0.1/32" {
+		t.Errorf("another pod's claim takes %s", got)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	share := func() *Share {
+		t.Helper()
+		s := c.Snapshot("n", node, fixtures.Noon())
+		i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.CiliumPool == crd.PodPool(pod) })
+		if i < 0 {
+			t.Fatalf("the node has no share for the pod: %+v", s.Shares)
+		}
+		return &s.Shares[i]
+	}
+	is := share()
+	if len(is.Pools) != 1 || is.Pools[0].Name != "p" || len(is.State.Pods) != 1 {
+		t.Fatalf("pools %v, pods %v", is.Pools, is.State.Pods)
+	}
+	cidr, _, err := c.Ledger.Claim(ipalloc.IPv4, "n", "", is.Pools)
+	if err != nil || cidr != first {
+		t.Fatalf("its claim takes %s (%v)", cidr, err)
+	}
+	if _, _, err := c.Ledger.Claim(ipalloc.IPv4, "m", "", is.Pools); !errors.Is(err, ipalloc.ErrExhausted) {
+		t.Errorf("a second node claims, too: %v", err)
+	}
+	block := fixtures.Block(first.String(), "p", "n", 1)
+	block.CiliumPool = crd.PodPool(pod)
+	c.Ledger.Upsert(block)
+	c.Ledger.RemovePin(first)
+	if of := c.CiliumPoolOf(block, c.Ledger.CiliumNode("n")); of != crd.PodPool(pod) || len(share().State.Blocks) != 1 {
+		t.Errorf("without the pin the block is for %s", of)
+	}
+	if pools := share().Pools; len(pools) > 0 {
+		t.Errorf("without the pin %v serves it", pools)
+	}
+}
+
+// BenchmarkSnapshotOfPinnedPods takes snapshots of a node with 110 pods, 10 of them with an address of
+// their own, beside so many others in the cluster that have one.
+func BenchmarkSnapshotOfPinnedPods(b *testing.B) {
+	for _, others := range []int{0, 1000, 4000} {
+		b.Run(strconv.Itoa(others), func(b *testing.B) {
+			c, addr := singles(), netip.MustParseAddr("10.0.0.0")
+			for i := range 10 + others {
+				c.pinPod(netip.PrefixFrom(addr, 32), fmt.Sprintf("default/web-%d", i))
+				addr = addr.Next()
+			}
+			for i := range 110 {
+				c.Pods.Set(ReadPodWithRequest(fixtures.Pod(fmt.Sprintf("web-%d", 1_000_000*(i/10)+i), strconv.Itoa(i), "n")), fixtures.Noon())
+			}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Snapshot("n", node, fixtures.Noon())
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -60,9 +61,29 @@ func (c *Cluster) CiliumPoolOf(b crd.Block, view *ciliumnode.View) string {
 	}
 	listed := view.ListedFor(b.CIDR)
 	if pool := c.Pools.Get(b.Pool); pool != nil && listed == "" && (view == nil || !view.Lists(b.CIDR)) {
-		return pool.CiliumPool
+		return cmp.Or(b.CiliumPool, pool.CiliumPool)
 	}
 	return listed
+}
+
+// servedFor returns the pools, of those that serve a node, that serve one Cilium pool there, best
+// first. The Cilium pool of a single pod is served by the pools with an address that is pinned to it.
+func (c *Cluster) servedFor(served map[string][]*crd.Pool, ciliumPool string) []*crd.Pool {
+	pod := crd.PodOfPool(ciliumPool)
+	if pod == "" {
+		return served[ciliumPool]
+	}
+	var out []*crd.Pool
+	pins := c.Ledger.PinsOf(pod)
+	for _, pools := range served {
+		for _, pool := range pools {
+			if slices.ContainsFunc(pins, pool.OnGrid) {
+				out = append(out, pool.ForPod(pod))
+			}
+		}
+	}
+	slices.SortFunc(out, crd.ComparePools)
+	return out
 }
 
 // IsOrphaned reports whether the Cilium pool of a block is unknown: its PodIPPool is gone,

@@ -106,7 +106,7 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	served := c.poolsFor(node)
 	for _, f := range ipalloc.Families() {
 		for _, ciliumPool := range c.ciliumPoolsOf(s, f, served) {
-			share := c.share(s, f, ciliumPool, served[ciliumPool], now)
+			share := c.share(s, f, ciliumPool, c.servedFor(served, ciliumPool), now)
 			if len(share.Pools)+len(share.State.Blocks) > 0 || hasEntry(&share.State) {
 				s.Shares = append(s.Shares, share)
 			}

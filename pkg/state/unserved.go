@@ -50,7 +50,7 @@ func (c *Cluster) unserved(s *Snapshot, served map[string][]*crd.Pool, now time.
 		}
 		asked := c.requested(s, f)
 		for _, pool := range slices.Sorted(maps.Keys(asked)) {
-			if u := asked[pool]; len(crd.ForFamily(served[pool], f, pool)) == 0 && !containsFamily(s.CiliumNode.Of(pool).PodCIDRs, f) {
+			if u := asked[pool]; len(crd.ForFamily(c.servedFor(served, pool), f, pool)) == 0 && !containsFamily(s.CiliumNode.Of(pool).PodCIDRs, f) {
 				u.Family, u.CiliumPool = f, pool
 				c.describeUnserved(s, u)
 				out = append(out, *u)
@@ -177,6 +177,9 @@ func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
 
 // whyUnserved says why a node has no address of a Cilium pool, and suggests a similar one.
 func (c *Cluster) whyUnserved(node string, f ipalloc.Family, ciliumPool string) string {
+	if pod := crd.PodOfPool(ciliumPool); pod != "" {
+		return fmt.Sprintf("no PodIPPool that selects node %s has an %s address that a PodIPPin keeps for pod %s", node, f, pod)
+	}
 	says := fmt.Sprintf("no PodIPPool gives %s of Cilium's pool %s to node %s", f, ciliumPool, node)
 	var elsewhere, others []string
 	for _, p := range c.Pools.Serving(ciliumPool) {

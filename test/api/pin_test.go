@@ -26,6 +26,27 @@ func TestPin(t *testing.T) {
 	}
 }
 
+// A pin may keep one address for a pod instead of a block for a Node.
+func TestPinForPod(t *testing.T) {
+	for name, test := range map[string]struct{ name, spec, want string }{
+		"IPv4":            {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podName: web-0}", ""},
+		"IPv6":            {"fd00-10--5-128", "{cidr: 'fd00:10::5/128', podNamespace: shop, podName: web-0}", ""},
+		"a block":         {"10.20.0.4-31", "{cidr: 10.20.0.4/31, podNamespace: shop, podName: web-0}", "end cidr with /32 or /128"},
+		"and a Node":      {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podName: web-0, nodeName: node-1}", "set nodeName or podName"},
+		"neither":         {"10.20.0.5-32", "{cidr: 10.20.0.5/32}", "set nodeName or podName"},
+		"no namespace":    {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podName: web-0}", "set podName and podNamespace together"},
+		"not a name":      {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podName: Web}", "podName must be the name of a pod"},
+		"not a namespace": {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: a.b, podName: web-0}", "podNamespace must be the name of a namespace"},
+		"too long":        {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podName: " + strings.Repeat("w", 64) + "}", "may not be more than 63"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := object(t, "PodIPPin", test.name, test.spec)
+			_, err := resource(t, "podippins").Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			expect(t, err, test.want)
+		})
+	}
+}
+
 // A pin may name another Node later, and says whether it is ready.
 func TestColumnsOfPins(t *testing.T) {
 	client := resource(t, "podippins")

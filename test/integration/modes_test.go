@@ -46,6 +46,19 @@ func quickMultiPool() config.Settings {
 	return s
 }
 
+// olderThan waits until a CiliumNode is so old: a restarted operator once lists again any block that
+// may be older than the CiliumNode.
+func (e *env) olderThan(node string, age time.Duration) {
+	e.TB.Helper()
+	e.Eventually("further blocks are younger than the CiliumNode", func() error {
+		cn, err := e.ciliumNode(node)
+		if err == nil && time.Since(cn.CreationTimestamp.Time) < age {
+			err = fmt.Errorf("it was created at %v", cn.CreationTimestamp)
+		}
+		return err
+	})
+}
+
 func TestMultiPoolMode(t *testing.T) {
 	e := newEnv(t)
 	s := quickMultiPool()
@@ -55,14 +68,7 @@ func TestMultiPoolMode(t *testing.T) {
 	e.isAssigned("n1", 1)
 
 	e.AgentRequests("n1", 16, 1)
-	// A restarted operator once lists again any block that may be older than the CiliumNode.
-	e.Eventually("further blocks are younger than the CiliumNode", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err == nil && time.Since(cn.CreationTimestamp.Time) < time.Second {
-			err = fmt.Errorf("it was created at %v", cn.CreationTimestamp)
-		}
-		return err
-	})
+	e.olderThan("n1", time.Second)
 	e.Pods("n1", "burst", 80) // the agent has not seen them
 	e.isAssigned("n1", 3)
 	e.AgentRequests("n1", 112, 3)

@@ -2,8 +2,13 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func newPin(cidr, node string) *v1alpha1.PodIPPin {
@@ -82,4 +88,114 @@ func TestPinnedBlockOfMultiPool(t *testing.T) {
 	e.bareNode("n1", nil)
 	e.isAssigned("n1", 1)
 	e.pinIs(cidr, metav1.ConditionTrue, v1alpha1.PinHeld)
+}
+
+// podPool is the Cilium pool of pod web-0 of namespace default.
+const podPool = "web-0.default.pod.cilium-pool.io"
+
+// lists waits until the agent of a node is assigned this CIDR of web-0's pool, or none if it is "".
+func (e *env) lists(node, cidr string) {
+	e.TB.Helper()
+	e.eventuallyOn(fmt.Sprintf("the agent of %s is assigned %q for web-0", node, cidr), node, func(cn *ciliumv2.CiliumNode) error {
+		if got := podAddress(cn); got != cidr {
+			return fmt.Errorf("it is assigned %q", got)
+		}
+		return nil
+	})
+}
+
+// podAddress returns the CIDRs that a CiliumNode lists for web-0.
+func podAddress(cn *ciliumv2.CiliumNode) string {
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		if entry.Pool == podPool {
+			return fmt.Sprint(entry.CIDRs)
+		}
+	}
+	return ""
+}
+
+// The address of a pod's name follows its pods from node to node, never in two nodes' lists, and
+// over restarts of the operator. Pods of its pool get the others.
+func TestAddressPinnedToPod(t *testing.T) {
+	e := newEnv(t)
+	op := e.start(quickMultiPool())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.pool("singles", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName, p.Spec.IPv4.BlockSize = "singles", 32 }, "10.2.0.0/30")
+	pin := &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: "10.2.0.0-32"}, Spec: v1alpha1.PodIPPinSpec{CIDR: "10.2.0.0/32", PodNamespace: "default", PodName: "web-0"}}
+	e.Create(pin)
+	e.pinIs("10.2.0.0/32", metav1.ConditionFalse, v1alpha1.PinNotClaimed)
+	e.ciliumPool(podPool, "[192.0.2.0/32] 31")
+	for _, node := range []string{"n1", "n2"} {
+		e.bareNode(node, nil)
+		e.isAssigned(node, 1)
+		e.AgentRequests(node, 16, 1)
+	}
+	e.olderThan("n1", time.Second)
+
+	bind := func(node string) *corev1.Pod {
+		pod := harness.BoundPod(node, "web-0", nil)
+		pod.Annotations = map[string]string{"ipam.cilium.io/require-pool-match": "true"}
+		e.Create(pod)
+		return pod
+	}
+	// agentReturns is the agent's write once the pod is gone.
+	agentReturns := func(node string) {
+		t.Helper()
+		e.eventuallyOn("the agent returns the address", node, func(cn *ciliumv2.CiliumNode) error {
+			pools := &cn.Spec.IPAM.Pools
+			pools.Allocated = slices.DeleteFunc(pools.Allocated, func(a ipamtypes.IPAMPoolAllocation) bool { return a.Pool == podPool })
+			return e.Client.Update(e.Ctx, cn)
+		})
+	}
+	pod := bind("n1")
+	e.lists("n1", "[10.2.0.0/32]")
+	e.pinIs("10.2.0.0/32", metav1.ConditionTrue, v1alpha1.PinHeld)
+
+	// The pod is bound elsewhere before the first agent has returned the address.
+	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
+	pod = bind("n2")
+	e.never("the address is in two lists", func() bool {
+		return podAddress(e.theCiliumNode("n2")) != ""
+	})
+	op.stop()
+	op = e.start(quickMultiPool())
+	agentReturns("n1")
+	e.lists("n2", "[10.2.0.0/32]")
+	e.lists("n1", "")
+
+	// Other pods of the pool never get it.
+	many := make([]*corev1.Pod, 4)
+	for i := range many {
+		many[i] = harness.BoundPod("n1", fmt.Sprintf("other-%d", i), nil)
+		many[i].Annotations = map[string]string{"ipam.cilium.io/ip-pool": "singles"}
+		e.Create(many[i])
+	}
+	e.eventuallyOn("the others get the rest", "n1", func(cn *ciliumv2.CiliumNode) error {
+		for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+			if entry.Pool == "singles" && fmt.Sprint(entry.CIDRs) == "[10.2.0.1/32 10.2.0.2/32 10.2.0.3/32]" {
+				return nil
+			}
+		}
+		return fmt.Errorf("assigned %+v", cn.Spec.IPAM.Pools.Allocated)
+	})
+
+	// Without the pin the pod keeps the address as long as its agent has it.
+	e.Delete(pin)
+	op.stop()
+	e.start(quickMultiPool())
+	e.never("the CiliumPodIPPool of a listed address goes", func() bool {
+		return e.Client.Get(e.Ctx, client.ObjectKey{Name: podPool}, &ciliumv2alpha1.CiliumPodIPPool{}) != nil
+	})
+	e.lists("n2", "[10.2.0.0/32]")
+	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
+	agentReturns("n2")
+	e.ciliumPool(podPool, "")
+	e.eventuallyOn("the last pod gets it", "n1", func(cn *ciliumv2.CiliumNode) error {
+		for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+			if entry.Pool == "singles" && len(entry.CIDRs) == 4 {
+				return nil
+			}
+		}
+		return fmt.Errorf("assigned %+v", cn.Spec.IPAM.Pools.Allocated)
+	})
 }

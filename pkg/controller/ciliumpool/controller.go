@@ -4,6 +4,7 @@ package ciliumpool
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -53,16 +55,30 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Off || !r.CiliumPools.Known() || is != nil && (!is.Ours || is.Deleting) {
 		return reconcile.Result{}, nil
 	}
-	serving := r.Pools.Serving(req.Name)
+	serving, pinned := r.Pools.Serving(req.Name), r.pinned(req.Name)
 	want := ciliumpool.Wanted(serving, r.Ledger.ListedFor(req.Name), is)
-	result, err := r.keep(ctx, req.Name, is, want, len(serving) > 0)
+	for _, cidr := range pinned {
+		want[ipalloc.FamilyOf(cidr.Addr())] = cidr.Bits() - 1 // as Wanted has it for single addresses
+	}
+	result, err := r.keep(ctx, req.Name, is, want, len(serving)+len(pinned) > 0)
 	if err != nil || result.RequeueAfter == 0 { // else it was overtaken, which says neither
 		r.reportWrites(req.Name, serving, err)
 	}
-	if is != nil && len(serving) == 0 && err == nil {
+	if is != nil && len(serving)+len(pinned) == 0 && err == nil {
 		result.RequeueAfter = common.Sooner(result.RequeueAfter, unlistedAfter)
 	}
 	return result, err
+}
+
+// pinned returns the addresses that pins keep for the pod that a Cilium pool is for; none: it is for no
+// single pod. They count even if no PodIPPool has them: without the pool, agents would assign
+// the pod another address.
+func (r *Reconciler) pinned(name string) []netip.Prefix {
+	pod := crd.PodOfPool(name)
+	if pod == "" {
+		return nil
+	}
+	return r.Ledger.PinsOf(pod)
 }
 
 // reportWrites reports on the first pool that serves a Cilium pool, by name, that the API server
@@ -103,7 +119,7 @@ func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View,
 	return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", name, "patch", r.Client.Patch(ctx, ciliumpool.Carrier(name), raw)))
 }
 
-// drop deletes a CiliumPodIPPool unless a PodIPPool, read live, serves it: deletion
+// drop deletes a CiliumPodIPPool unless a PodIPPool or a pin, read live, is for it: deletion
 // would lose manual edits, and the watch may lag.
 func (r *Reconciler) drop(ctx context.Context, name string, is *ciliumpool.View) (reconcile.Result, error) {
 	live := &v1alpha1.PodIPPoolList{}
@@ -113,6 +129,15 @@ func (r *Reconciler) drop(ctx context.Context, name string, is *ciliumpool.View)
 	served := slices.ContainsFunc(live.Items, func(p v1alpha1.PodIPPool) bool {
 		return crd.CiliumPoolOf(&p) == name
 	})
+	pins := &v1alpha1.PodIPPinList{}
+	if pod := crd.PodOfPool(name); pod != "" {
+		if err := r.Live.List(ctx, pins); err != nil {
+			return reconcile.Result{}, fmt.Errorf("listing pins: %w", err)
+		}
+		served = slices.ContainsFunc(pins.Items, func(p v1alpha1.PodIPPin) bool {
+			return p.Spec.PodNamespace+"/"+p.Spec.PodName == pod
+		})
+	}
 	if served || len(r.Ledger.ListedFor(name)) > 0 {
 		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
 	}

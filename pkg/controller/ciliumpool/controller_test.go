@@ -8,6 +8,7 @@ import (
 	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -56,6 +57,8 @@ func TestKeepsCiliumPools(t *testing.T) {
 		"served no more":         {objects: []client.Object{fixtures.CiliumPodIPPool("blue", 30), fixtures.Pooled(2, "10.0.0.0/30")}, pool: "blue", writes: "delete"},
 		"a node lists of it":     {objects: []client.Object{fixtures.CiliumPodIPPool("blue", 30), fixtures.Listing("10.8.0.0/30")}, pool: "blue", left: 30},
 		"a pool that is going":   {objects: []client.Object{fixtures.BeingDeleted(fixtures.Finalized(fixtures.BluePool("10.8.0.0/28"))), fixtures.CiliumPodIPPool("blue", 30)}, pool: "blue", left: 30},
+		"an address is pinned":   {objects: []client.Object{podPin()}, pool: podPool, writes: "create", left: 31},
+		"pinned no more":         {objects: []client.Object{fixtures.CiliumPodIPPool(podPool, 31)}, pool: podPool, writes: "delete"},
 		"off":                    {objects: []client.Object{serving}, change: func(r *Reconciler) { r.Off = true }},
 		"the kind is not known":  {objects: []client.Object{serving}, change: func(r *Reconciler) { r.CiliumPools = state.NewCiliumPools() }},
 	}
@@ -80,6 +83,29 @@ func TestKeepsCiliumPools(t *testing.T) {
 				t.Errorf("left is one of maskSize %d, want %d", left, test.left)
 			}
 		})
+	}
+}
+
+// podPool is the Cilium pool of a single pod, and podPin keeps an address for that pod.
+const podPool = "web-0.shop.pod.cilium-pool.io"
+
+func podPin() *v1alpha1.PodIPPin {
+	pin := fixtures.Pin("10.0.0.4/32", "")
+	pin.Spec.PodNamespace, pin.Spec.PodName = "shop", "web-0"
+	return pin
+}
+
+// The CiliumPodIPPool of a pod selects it, and stays while a pin exists that the watch has not shown.
+func TestCiliumPoolOfPod(t *testing.T) {
+	b := fakeapi.New(t, ciliumnode.MultiPool, podPin())
+	keeps(b, podPool, nil)
+	if pod := b.CiliumPools().Get(podPool).Selector.Pod(); pod != "shop/web-0" {
+		t.Errorf("it selects %q", pod)
+	}
+	b.Ledger.RemovePin(fixtures.Prefix("10.0.0.4/32"))
+	r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: b.CiliumPools(), Events: b.Events, Shared: b.Shared}
+	if result, err := r.Reconcile(t.Context(), fakeapi.RequestOf(podPool)); err != nil || result.RequeueAfter == 0 || b.CiliumPools().Get(podPool) == nil {
+		t.Errorf("%v, %v", result, err)
 	}
 }
 

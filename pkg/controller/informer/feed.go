@@ -368,6 +368,9 @@ func (f *Feed) allCiliumPools() {
 	for _, name := range append(f.CiliumPools.Names(), f.Pools.CiliumPools()...) {
 		f.add(CiliumPoolQueue, name, 0)
 	}
+	for _, pod := range f.Ledger.PinnedPods() {
+		f.add(CiliumPoolQueue, crd.PodPool(pod), 0)
+	}
 }
 
 // AllPools queues every pool, as something changed that concerns all of them.

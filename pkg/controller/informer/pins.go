@@ -2,6 +2,7 @@ package informer
 
 import (
 	"net/netip"
+	"strings"
 
 	"github.com/go-logr/logr"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -13,8 +14,23 @@ import (
 // queuePinsIn queues the pins that share addresses with a CIDR, and their nodes.
 func queuePinsIn(f *Feed, cidr netip.Prefix) {
 	for _, pin := range f.Ledger.PinsIn(cidr) {
-		f.QueueNode(pin.Owner.Node)
+		queueOwner(f, pin.Owner.Node)
 		f.add(PinQueue, crd.BlockName(pin.CIDR), 0)
+	}
+}
+
+// queueOwner queues a node, or the node of a pod, as its pins have changed.
+func queueOwner(f *Feed, owner string) {
+	if strings.Contains(owner, "/") {
+		owner = f.Pods.NodeOf(owner)
+	}
+	f.QueueNode(owner)
+}
+
+// queuePodPool queues the Cilium pool of the pod that a pin is for, if it is for one.
+func queuePodPool(f *Feed, pin crd.Pin) {
+	if pin.Pod != "" && f.CiliumPools != nil {
+		f.add(CiliumPoolQueue, crd.PodPool(pin.Pod), 0)
 	}
 }
 
@@ -29,9 +45,10 @@ func pinHandler(f *Feed, logger logr.Logger) toolscache.ResourceEventHandler {
 	return handle(
 		func(obj *v1alpha1.PodIPPin) {
 			if pin, ok := read(obj); ok {
-				if before := f.Ledger.SetPin(pin); before != pin.Node {
-					f.QueueNode(before)
-					f.QueueNode(pin.Node)
+				if before := f.Ledger.SetPin(pin); before != pin.For() {
+					queueOwner(f, before)
+					queueOwner(f, pin.For())
+					queuePodPool(f, pin)
 				}
 				f.add(PinQueue, obj.Name, 0)
 			}
@@ -39,7 +56,8 @@ func pinHandler(f *Feed, logger logr.Logger) toolscache.ResourceEventHandler {
 		func(obj *v1alpha1.PodIPPin) {
 			if pin, ok := read(obj); ok {
 				f.Ledger.RemovePin(pin.CIDR)
-				f.QueueNode(pin.Node)
+				queueOwner(f, pin.For())
+				queuePodPool(f, pin)
 			}
 		})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -106,13 +107,16 @@ func (f *Feed) ciliumPoolStore() Store {
 }
 
 // ciliumPoolMoved queues the CiliumPodIPPool, the PodIPPools that serve it, and, if its
-// selectors changed, the nodes.
+// selectors changed, the nodes: of a single pod's, the node of that pod.
 func (f *Feed) ciliumPoolMoved(name string, picks bool) {
 	f.add(CiliumPoolQueue, name, 0)
 	for _, pool := range f.Pools.Serving(name) {
 		f.queuePoolStatus(pool.Name)
 	}
-	if picks {
+	switch pod := crd.PodOfPool(name); {
+	case picks && pod != "":
+		f.QueueNode(f.Pods.NodeOf(pod))
+	case picks:
 		f.allNodes()
 	}
 }

@@ -153,8 +153,11 @@ func (c *BlockClient) object(ctx context.Context, b crd.Block) (*v1alpha1.PodIPB
 }
 
 // create creates a block for a node. The create is the claim.
-func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool string, node *corev1.Node) (crd.Block, error) {
-	obj := crd.NewBlock(cidr, pool, node.Name, node.UID)
+func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool *crd.Pool, node *corev1.Node) (crd.Block, error) {
+	obj := crd.NewBlock(cidr, pool.Name, node.Name, node.UID)
+	if pool.Pod != "" {
+		obj.Spec.CiliumPoolName = pool.CiliumPool
+	}
 	err := c.Shared.Wrote("PodIPBlock", obj.Name, "create", c.Writer.Create(ctx, obj))
 	if err != nil {
 		return crd.Block{}, fmt.Errorf("creating block %s for node %s: %w", cidr, node.Name, err)
@@ -301,7 +304,7 @@ func (c *BlockClient) claimOne(ctx context.Context, node *corev1.Node, f ipalloc
 		}
 		return crd.Block{}, nil, err
 	}
-	b, err := c.create(ctx, cidr, pool.Name, node)
+	b, err := c.create(ctx, cidr, pool, node)
 	switch {
 	case err == nil:
 		c.Shared.Claimed(pool.Name, f, common.ClaimOK)

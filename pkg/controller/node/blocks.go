@@ -198,11 +198,8 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		if _, held := r.Ledger.Block(cidr); held || o.pausedFor(cidr, view.ListedFor(cidr)) {
 			continue
 		}
-		pools := r.Pools.Match(o.Node.Labels)
-		i := slices.IndexFunc(pools, func(pool *crd.Pool) bool {
-			return pool.OnGrid(cidr) && (!r.Defaults.CiliumPools || pool.CiliumPool == view.ListedFor(cidr))
-		})
-		if i < 0 {
+		pool := r.poolOfOrphan(o, view, cidr)
+		if pool == nil {
 			continue
 		}
 		live, err := r.CiliumNodes.Live(ctx, o.Name)
@@ -212,7 +209,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		if gone := o.CiliumNode == nil; gone != (live == nil) || !gone && !slices.Contains(live.Listed(), cidr) {
 			return false, fmt.Errorf("%w: its CiliumNode no longer lists %s", errStale, cidr)
 		}
-		b, err := r.Blocks.create(ctx, cidr, pools[i].Name, o.Node)
+		b, err := r.Blocks.create(ctx, cidr, pool, o.Node)
 		if err == nil {
 			restored = true
 			logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
@@ -224,6 +221,23 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		}
 	}
 	return restored, nil
+}
+
+// poolOfOrphan returns the pool to recreate a listed block of, or nil: no pool of the node for the
+// Cilium pool that it is listed for has it on its grid.
+func (r *Reconciler) poolOfOrphan(o *observation, view *ciliumnode.View, cidr netip.Prefix) *crd.Pool {
+	ciliumPool := view.ListedFor(cidr)
+	pod := crd.PodOfPool(ciliumPool)
+	for _, pool := range r.Pools.Match(o.Node.Labels) {
+		switch {
+		case !pool.OnGrid(cidr):
+		case pod != "":
+			return pool.ForPod(pod)
+		case !r.Defaults.CiliumPools || pool.CiliumPool == ciliumPool:
+			return pool
+		}
+	}
+	return nil
 }
 
 // awaitAdopted fails while the cache lacks an adopted block that the CiliumNode already publishes

@@ -192,6 +192,8 @@ func (p *familyPlan) lack() (reason, message string) {
 		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.Paused)
 	case p.failed != nil:
 		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, p.lacks(), termsafe.Line(p.failed.Error()))
+	case p.short > 0 && len(p.Pools) > 0 && p.Pools[0].Pod != "":
+		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: the address that is pinned to pod %s has yet to leave another node: kubectl get podippins", what, p.Pools[0].Pod)
 	case p.short > 0:
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			what, p.short, poolNames(p))

@@ -76,16 +76,18 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
 	}
 	block, held := r.Ledger.Block(pin.CIDR)
-	if held && block.Node == pin.Node {
+	if held && isFor(block, pin) {
 		if block.Phase != ipalloc.InService {
-			return no(v1alpha1.PinDraining, "node %s returns the block: kubectl describe podipblock %s", pin.Node, block.Name)
+			return no(v1alpha1.PinDraining, "node %s returns the block: kubectl describe podipblock %s", block.Node, block.Name)
 		}
-		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionTrue, Reason: v1alpha1.PinHeld, Message: "node " + pin.Node + " holds the block"}
+		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionTrue, Reason: v1alpha1.PinHeld, Message: "node " + block.Node + " holds the block"}
 	}
 	pool := r.poolOf(pin)
 	switch {
 	case pool == nil:
 		return no(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: name a block of a pool, or add the CIDR to one", pin.CIDR)
+	case pin.Pod != "" && !hasPodPools(pool):
+		return no(v1alpha1.PinNotAllocated, "pins for pods need multi-pool mode: in this mode agents have no pool for a single pod")
 	case !pool.OnGrid(pin.CIDR):
 		ranges, _ := pool.Ranges(ipalloc.FamilyOf(pin.CIDR.Addr()))
 		return no(v1alpha1.PinNotABlock, "blocks of PodIPPool %s have blockSize %d: pin each of them by itself", pool.Name, ranges.Bits)
@@ -101,6 +103,8 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 		return no(v1alpha1.PinNotAllocated, "no node gets it: it covers %s", exclude.Words(excluded, nil))
 	case !pool.MayGive(pin.CIDR):
 		return no(v1alpha1.PinNotAllocated, "PodIPPool %s gives it to no node: %s", pool.Name, whyNot(pool, pin))
+	case pin.Pod != "":
+		return no(v1alpha1.PinNotClaimed, "no node holds it: pod %s is bound to none, or its node has not claimed the address yet", pin.Pod)
 	case node == nil:
 		return no(v1alpha1.PinWaitsForNode, "there is no Node %s yet: the block is kept for it", pin.Node)
 	case !pool.Selector.Matches(labels.Set(node.Labels)):
@@ -108,6 +112,17 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 	}
 	return no(v1alpha1.PinNotClaimed, "node %s has not claimed it yet", pin.Node)
 }
+
+// isFor reports whether a block is on the node of a pin, or was claimed for its pod.
+func isFor(b crd.Block, pin crd.Pin) bool {
+	if pin.Pod != "" {
+		return b.CiliumPool == crd.PodPool(pin.Pod)
+	}
+	return b.Node == pin.Node
+}
+
+// hasPodPools reports whether agents have Cilium pools, so that a pod can have one of its own.
+func hasPodPools(pool *crd.Pool) bool { return pool.WholeBlocks && !pool.SingleBlock }
 
 // poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it prefers one that
 // assigns them.

@@ -1,6 +1,7 @@
 package pin
 
 import (
+	"cmp"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
@@ -19,17 +21,44 @@ func ofPool(change func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
 	return fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/28"), change)
 }
 
+// podPin keeps an address for a pod.
+func podPin() *v1alpha1.PodIPPin {
+	pin := fixtures.Pin("10.0.0.4/32", "")
+	pin.Spec.PodNamespace, pin.Spec.PodName = "shop", "web-0"
+	return pin
+}
+
 // A pin says whether its node holds the block, or why not, and is written once for each turn.
 func TestPinReady(t *testing.T) {
 	pin, node := fixtures.Pin("10.0.0.4/30", "n"), fixtures.Node()
 	pool := ofPool(func(*v1alpha1.PodIPPoolSpec) {})
+	single := ofPool(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.BlockSize = 32 })
+	ofPod := fixtures.BlockObject("10.0.0.4/32", ipalloc.InService)
+	ofPod.Spec.CiliumPoolName = crd.PodPool("shop/web-0")
 	deleted := fixtures.BeingDeleted(pool.DeepCopy())
 	deleted.Finalizers = []string{v1alpha1.Finalizer}
 	for name, test := range map[string]struct {
 		objects []client.Object
 		given   func(*fakeapi.Cluster)
+		mode    ciliumnode.Mode // "": CRD
 		want    string
 	}{
+		"for a pod": {
+			objects: []client.Object{podPin(), single}, mode: ciliumnode.MultiPool,
+			want: "False NotClaimed: no node holds it: pod shop/web-0 is bound to none, or its node has not claimed the address yet",
+		},
+		"for a pod, held": {
+			objects: []client.Object{podPin(), single, ofPod}, mode: ciliumnode.MultiPool,
+			want: "True Held: node n holds the block",
+		},
+		"for a pod, held for others": {
+			objects: []client.Object{podPin(), single, fixtures.BlockObject("10.0.0.4/32", ipalloc.InService)}, mode: ciliumnode.MultiPool,
+			want: "False HeldByNode: node n holds it; to move it: kubectl cilium-pool drain 10.0.0.4-32",
+		},
+		"for a pod, in crd mode": {
+			objects: []client.Object{podPin(), pool},
+			want:    "False NotAllocated: pins for pods need multi-pool mode: in this mode agents have no pool for a single pod",
+		},
 		"held":      {objects: []client.Object{pin, node, pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)}, want: "True Held: node n holds the block"},
 		"draining":  {objects: []client.Object{pin, node, pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.Draining)}, want: "False Draining: node n returns the block: kubectl describe podipblock 10.0.0.4-30"},
 		"no node":   {objects: []client.Object{pin, pool}, want: "False WaitsForNode: there is no Node n yet: the block is kept for it"},
@@ -93,7 +122,7 @@ func TestPinReady(t *testing.T) {
 			for _, o := range test.objects {
 				objects = append(objects, o.DeepCopyObject().(client.Object))
 			}
-			b := fakeapi.New(t, ciliumnode.CRD, objects...)
+			b := fakeapi.New(t, cmp.Or(test.mode, ciliumnode.CRD), objects...)
 			if test.given != nil {
 				test.given(b)
 			}
