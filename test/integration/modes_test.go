@@ -48,7 +48,7 @@ func quickMultiPool() config.Settings {
 
 // olderThan waits until a CiliumNode is so old: a restarted operator once lists again any block that
 // may be older than the CiliumNode.
-func (e *env) olderThan(node string, age time.Duration) {
+func olderThan(e *env, node string, age time.Duration) {
 	e.TB.Helper()
 	e.Eventually("further blocks are younger than the CiliumNode", func() error {
 		cn, err := e.ciliumNode(node)
@@ -68,7 +68,7 @@ func TestMultiPoolMode(t *testing.T) {
 	e.isAssigned("n1", 1)
 
 	e.AgentRequests("n1", 16, 1)
-	e.olderThan("n1", time.Second)
+	olderThan(e, "n1", time.Second)
 	e.Pods("n1", "burst", 80) // the agent has not seen them
 	e.isAssigned("n1", 3)
 	e.AgentRequests("n1", 112, 3)

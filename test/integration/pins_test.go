@@ -94,7 +94,7 @@ func TestPinnedBlockOfMultiPool(t *testing.T) {
 const podPool = "web-0.default.pod.cilium-pool.io"
 
 // lists waits until the agent of a node is assigned this CIDR of web-0's pool, or none if it is "".
-func (e *env) lists(node, cidr string) {
+func lists(e *env, node, cidr string) {
 	e.TB.Helper()
 	e.eventuallyOn(fmt.Sprintf("the agent of %s is assigned %q for web-0", node, cidr), node, func(cn *ciliumv2.CiliumNode) error {
 		if got := podAddress(cn); got != cidr {
@@ -130,7 +130,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 		e.isAssigned(node, 1)
 		e.AgentRequests(node, 16, 1)
 	}
-	e.olderThan("n1", time.Second)
+	olderThan(e, "n1", time.Second)
 
 	bind := func(node string) *corev1.Pod {
 		pod := harness.BoundPod(node, "web-0", nil)
@@ -148,7 +148,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 		})
 	}
 	pod := bind("n1")
-	e.lists("n1", "[10.2.0.0/32]")
+	lists(e, "n1", "[10.2.0.0/32]")
 	e.pinIs("10.2.0.0/32", metav1.ConditionTrue, v1alpha1.PinHeld)
 
 	// The pod is bound elsewhere before the first agent has returned the address.
@@ -160,8 +160,8 @@ func TestAddressPinnedToPod(t *testing.T) {
 	op.stop()
 	op = e.start(quickMultiPool())
 	agentReturns("n1")
-	e.lists("n2", "[10.2.0.0/32]")
-	e.lists("n1", "")
+	lists(e, "n2", "[10.2.0.0/32]")
+	lists(e, "n1", "")
 
 	// Other pods of the pool never get it.
 	many := make([]*corev1.Pod, 4)
@@ -186,7 +186,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 	e.never("the CiliumPodIPPool of a listed address goes", func() bool {
 		return e.Client.Get(e.Ctx, client.ObjectKey{Name: podPool}, &ciliumv2alpha1.CiliumPodIPPool{}) != nil
 	})
-	e.lists("n2", "[10.2.0.0/32]")
+	lists(e, "n2", "[10.2.0.0/32]")
 	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
 	agentReturns("n2")
 	e.ciliumPool(podPool, "")

@@ -74,8 +74,8 @@ func frrObject(name, spec string) *unstructured.Unstructured {
 	return obj
 }
 
-// announced returns the prefixes of the operator's FRRConfigurations of a node.
-func (e *env) announced(node string) ([]netip.Prefix, error) {
+// announcedBy returns the prefixes of the operator's FRRConfigurations of a node.
+func announcedBy(e *env, node string) ([]netip.Prefix, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(frrconfig.Kind)
 	if err := e.Client.List(e.Ctx, list, client.InNamespace(frrNamespace)); err != nil {
@@ -91,14 +91,14 @@ func (e *env) announced(node string) ([]netip.Prefix, error) {
 }
 
 // announces waits until a node announces exactly its blocks, which are n.
-func (e *env) announces(node string, n int) {
+func announces(e *env, node string, n int) {
 	e.TB.Helper()
 	e.Eventually(fmt.Sprintf("%s announces its %d blocks", node, n), func() error {
 		var blocks []string
 		for _, b := range e.Blocks(node) {
 			blocks = append(blocks, b.Spec.CIDR)
 		}
-		announced, err := e.announced(node)
+		announced, err := announcedBy(e, node)
 		if err == nil && (len(blocks) != n || !slices.Equal(slices.Sorted(slices.Values(blocks)), slices.Sorted(slices.Values(texts(announced))))) {
 			err = fmt.Errorf("it has %v, and announces %v", blocks, announced)
 		}
@@ -156,7 +156,7 @@ func (j *routeJudge) mustAnnounce(node string, cidrs []string) {
 	if node == j.except {
 		return
 	}
-	announced, err := j.announced(node)
+	announced, err := announcedBy(j.env, node)
 	for _, cidr := range cidrs {
 		if err != nil || !slices.Contains(texts(announced), cidr) {
 			j.TB.Errorf("%s is published on %s, which announces %v (%v)", cidr, node, announced, err)
@@ -169,7 +169,7 @@ func (j *routeJudge) mustNotAnnounce(obj client.Object) {
 	if !ok {
 		return
 	}
-	announced, err := j.announced(block.Spec.NodeName)
+	announced, err := announcedBy(j.env, block.Spec.NodeName)
 	if err != nil || slices.Contains(texts(announced), block.Spec.CIDR) {
 		j.TB.Errorf("block %s is let go of, and %s announces %v (%v)", block.Spec.CIDR, block.Spec.NodeName, announced, err)
 	}
@@ -262,12 +262,12 @@ func TestBlocksAreAnnounced(t *testing.T) {
 		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 123, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:4::/112"}}}
 	}, "10.1.0.0/24")
 	e.node("n1", hostname("n1"), "ipv4", "ipv6")
-	e.announces("n1", 2)
+	announces(e, "n1", 2)
 	e.Pods("n1", "load", 50)
 	e.running("load", 50)
-	e.announces("n1", 6)
+	announces(e, "n1", 6)
 	e.DeletePods("load", nil)
-	e.announces("n1", 2)
+	announces(e, "n1", 2)
 
 	change := frrconfig.Carrier(frrNamespace, "template")
 	e.Must(e.Client.Patch(e.Ctx, change, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"bgp":{"bfdProfiles":[{"name":"fast","receiveInterval":50}]}}}`))))
@@ -286,7 +286,7 @@ func TestBlocksAreAnnounced(t *testing.T) {
 	e.hasBlocks("n2", 2)
 	e.event("n2", "BlocksNotAnnounced")
 	e.bareNode("n3", hostname("n3"))
-	e.announces("n3", 2)
+	announces(e, "n3", 2)
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}})
 	e.Gone(frrconfig.Carrier(frrNamespace, "cilium-pool-template-n3"))
 
@@ -322,7 +322,7 @@ func TestRoutesOutliveOperators(t *testing.T) {
 	}
 	blocks := func(n int) func() error {
 		return func() error {
-			announced, err := e.announced("n1")
+			announced, err := announcedBy(e, "n1")
 			if cn, failed := e.ciliumNode("n1"); err == nil && failed == nil && len(e.Blocks("n1")) == n && len(announced) == n && len(cn.Spec.IPAM.PodCIDRs) == n {
 				return nil
 			}
@@ -347,8 +347,8 @@ func TestBlocksOfMultiPoolAreAnnounced(t *testing.T) {
 	e.pool("all", nil, "10.1.0.0/24")
 	e.bareNode("n1", hostname("n1"))
 	e.isAssigned("n1", 1)
-	e.announces("n1", 1)
+	announces(e, "n1", 1)
 	e.AgentRequests("n1", 40, 1)
 	e.isAssigned("n1", 2)
-	e.announces("n1", 2)
+	announces(e, "n1", 2)
 }

@@ -124,7 +124,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	defer reflectors.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	synced, optional, err := f.beginWatches(ctx, logger, &reflectors)
+	synced, optional, err := beginWatches(f, ctx, logger, &reflectors)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (f *Feed) Start(ctx context.Context) error {
 }
 
 // beginWatches begins all watches, and returns what says when their initial lists have been stored.
-func (f *Feed) beginWatches(ctx context.Context, logger logr.Logger, reflectors *sync.WaitGroup) (synced []toolscache.DoneChecker, optional []<-chan struct{}, err error) {
+func beginWatches(f *Feed, ctx context.Context, logger logr.Logger, reflectors *sync.WaitGroup) (synced []toolscache.DoneChecker, optional []<-chan struct{}, err error) {
 	for _, w := range f.Watches(logger) {
 		if w.Known != nil {
 			known, err := w.Known()
@@ -177,7 +177,7 @@ func (f *Feed) Begin() {
 	f.Ledger.SetReady()
 	f.allNodes()
 	f.allCiliumPools()
-	f.allRoutes()
+	allRoutes(f)
 }
 
 // queueAll queues all objects, because a standby has queued none.
@@ -189,7 +189,7 @@ func (f *Feed) queueAll() {
 	for _, node := range f.Ledger.Nodes() {
 		queuePublished(&f.Queues, f.Ledger, node)
 	}
-	f.allRoutes()
+	allRoutes(f)
 	f.Reassign()
 }
 
@@ -303,7 +303,7 @@ func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
 func (f *Feed) blockMoved(b crd.Block) {
 	f.excludeCiliumNode(b.Node)
 	queuePublished(&f.Queues, f.Ledger, b.Node)
-	f.queueRoutes(b.Node)
+	queueRoutes(f, b.Node)
 	f.queueNode(b.Node, b.Phase != ipalloc.InService)
 	f.queuePoolStatus(b.Pool)
 	f.add(BlockQueue, b.Name, 0)
@@ -318,7 +318,7 @@ func (f *Feed) ciliumNode(cn *ciliumnode.View) {
 	f.Ledger.UpsertCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
 	queuePublished(&f.Queues, f.Ledger, cn.Name)
-	f.queueCooling(cn.Name)
+	queueCooling(f, cn.Name)
 	f.queueNode(cn.Name, cn.Answers())
 }
 
@@ -326,7 +326,7 @@ func (f *Feed) ciliumNodeGone(cn *ciliumnode.View) {
 	f.Ledger.RemoveCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
 	queuePublished(&f.Queues, f.Ledger, cn.Name)
-	f.queueCooling(cn.Name)
+	queueCooling(f, cn.Name)
 	f.QueueNode(cn.Name)
 	f.forgetGone(cn.Name)
 }
@@ -392,7 +392,7 @@ func (f *Feed) node(n *corev1.Node) {
 	starved := f.names[n.Name]
 	f.names[n.Name] = starves
 	f.mu.Unlock()
-	f.hostnameMoved(n.Name, n)
+	hostnameMoved(f, n.Name, n)
 	f.nodeMoved(n, exclude.OfNode(n), starves != starved)
 }
 
@@ -401,7 +401,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 	starved := f.names[n.Name]
 	delete(f.names, n.Name)
 	f.mu.Unlock()
-	f.hostnameMoved(n.Name, nil)
+	hostnameMoved(f, n.Name, nil)
 	f.nodeMoved(n, nil, starved)
 	f.forgetGone(n.Name)
 }
@@ -410,7 +410,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 func (f *Feed) nodeMoved(n *corev1.Node, addresses []netip.Prefix, news bool) {
 	f.exclude(exclude.Node, n.Name, addresses)
 	f.QueueNode(n.Name)
-	f.queueRoutes(n.Name)
+	queueRoutes(f, n.Name)
 	f.queuePins(f.Ledger.PinsOf(n.Name))
 	if news {
 		for _, pool := range f.Pools.Match(labels.Set(n.Labels)) {

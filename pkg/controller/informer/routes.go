@@ -16,11 +16,11 @@ import (
 // usually writes their routes before it is over.
 const routeDelay = 500 * time.Millisecond
 
-func (f *Feed) frrConfigurationStore() Store {
+func frrConfigurationStore(f *Feed) Store {
 	moved := func(v *frrconfig.View, templates bool) {
-		f.queueRoutes(v.Node)
+		queueRoutes(f, v.Node)
 		if templates {
-			f.allRoutes()
+			allRoutes(f)
 		}
 	}
 	return &records[*unstructured.Unstructured, *frrconfig.View]{
@@ -32,7 +32,7 @@ func (f *Feed) frrConfigurationStore() Store {
 }
 
 // queueRoutes has the routes of a node written.
-func (f *Feed) queueRoutes(node string) {
+func queueRoutes(f *Feed, node string) {
 	if f.Routes != nil {
 		f.add(RouteQueue, node, routeDelay)
 	}
@@ -40,13 +40,13 @@ func (f *Feed) queueRoutes(node string) {
 
 // queueCooling does so if a block of the node cools down: its route stays as long as its CiliumNode
 // lists it.
-func (f *Feed) queueCooling(node string) {
+func queueCooling(f *Feed, node string) {
 	if f.Routes != nil && slices.ContainsFunc(f.Ledger.NodeBlocks(node), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown }) {
-		f.queueRoutes(node)
+		queueRoutes(f, node)
 	}
 }
 
-func (f *Feed) allRoutes() {
+func allRoutes(f *Feed) {
 	if f.Routes == nil {
 		return
 	}
@@ -56,11 +56,11 @@ func (f *Feed) allRoutes() {
 }
 
 // hostnameMoved records the hostname of a Node; nil: it is gone.
-func (f *Feed) hostnameMoved(name string, node *corev1.Node) {
+func hostnameMoved(f *Feed, name string, node *corev1.Node) {
 	if f.Routes == nil {
 		return
 	}
 	for _, other := range f.Routes.SetNode(name, node) {
-		f.queueRoutes(other)
+		queueRoutes(f, other)
 	}
 }

@@ -160,10 +160,10 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	}
 	if f.Routes != nil && f.From.FRRConfigurations != nil {
 		watches = append(watches, Watch{
-			Object: frrconfig.Carrier("", ""), From: f.From.FRRConfigurations, Store: f.frrConfigurationStore(),
+			Object: frrconfig.Carrier("", ""), From: f.From.FRRConfigurations, Store: frrConfigurationStore(f),
 			Known: f.From.HasFRRConfigurations, Optional: true, Found: func() {
 				f.Routes.SetKnown()
-				f.allRoutes()
+				allRoutes(f)
 			},
 		})
 	}

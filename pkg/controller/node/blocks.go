@@ -198,7 +198,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		if _, held := r.Ledger.Block(cidr); held || o.pausedFor(cidr, view.ListedFor(cidr)) {
 			continue
 		}
-		pool := r.poolOfOrphan(o, view, cidr)
+		pool := poolOfOrphan(r, o, view, cidr)
 		if pool == nil {
 			continue
 		}
@@ -225,7 +225,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 
 // poolOfOrphan returns the pool to recreate a listed block of, or nil: no pool of the node for the
 // Cilium pool that it is listed for has it on its grid.
-func (r *Reconciler) poolOfOrphan(o *observation, view *ciliumnode.View, cidr netip.Prefix) *crd.Pool {
+func poolOfOrphan(r *Reconciler, o *observation, view *ciliumnode.View, cidr netip.Prefix) *crd.Pool {
 	ciliumPool := view.ListedFor(cidr)
 	pod := crd.PodOfPool(ciliumPool)
 	for _, pool := range r.Pools.Match(o.Node.Labels) {
