@@ -331,7 +331,7 @@ func TestDescribeTellsTheStory(t *testing.T) {
 			"Message: pods wait on n1, and no pool that selects these nodes has a free block: see the condition Exhausted Observed Generation: 1 Reason: NodesShort Status: False Type: Ready",
 			"Reason: NoFreeBlock Status: True Type: Exhausted",
 			"Blocks: Assignable: 2 Cooling Down: 0 Draining: 0 Free: 0 Held: 2 In Service: 2",
-			"Addresses: Assignable: 60 Cooling Down: 0 Draining: 0 Free: 0 Held: 60 In Service: 60 Used: ", "Utilization Percent: 100",
+			"Addresses: Assignable: 60 Cooling Down: 0 Draining: 0 Free: 0 Held: 60 In Service: 60 Used: ", "Held Percent: 100",
 			"Warning PoolExhausted AGE cilium-pool-operator no free block left for ipv4",
 		},
 		"podipblock/" + b.Name: {
