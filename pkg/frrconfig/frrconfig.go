@@ -1,5 +1,5 @@
-// Package frrconfig is the only code that reads or writes FRRConfigurations, from which frr-k8s
-// configures the FRR of each node. It turns them into plain values, and derives the objects that
+// Package frrconfig is the only code that reads or writes FRRConfigurations. By these
+// frr-k8s configures the FRR of each node. It turns them into plain values, and derives the objects that
 // announce the blocks of a node.
 //
 // It never talks to Kubernetes. The kind is api/v1beta1 of github.com/metallb/frr-k8s v0.0.21. The
@@ -51,7 +51,7 @@ type View struct {
 	ResourceVersion string
 	// Ours: it has the operator's label. The operator ignores others, except templates.
 	Ours bool
-	// Node is the node whose blocks one of ours announces.
+	// Node is the node of one of ours.
 	Node string
 	// Prefixes are the prefixes of all its routers that can be parsed, in their order.
 	Prefixes []netip.Prefix
@@ -120,9 +120,9 @@ type Want struct {
 }
 
 // For returns the FRRConfigurations that announce blocks of a Node, one for each of the templates
-// that select it, and a description of what is missing to announce all of them; "": nothing.
-// sharesHostname: another Node has the same label kubernetes.io/hostname, by which they select the
-// Node.
+// that select it, and the reason that a block is not announced; "": all are.
+// sharesHostname: another Node has the same label kubernetes.io/hostname. They select the Node
+// by it.
 func For(node *corev1.Node, templates []*View, blocks []netip.Prefix, sharesHostname bool) ([]Want, string) {
 	host := node.Labels[corev1.LabelHostname]
 	templates = slices.DeleteFunc(slices.Clone(templates), func(v *View) bool { return v.selector == nil || !v.selector.Matches(labels.Set(node.Labels)) })
@@ -167,7 +167,7 @@ func (v *View) announcing(host string, blocks []netip.Prefix) (spec map[string]a
 	return spec, announced
 }
 
-// toAdvertise fills in the blocks in place of a neighbor's prefixes, and returns those it announces.
+// toAdvertise fills in the blocks in place of a neighbor's prefixes, and returns the announced ones.
 func toAdvertise(neighbor map[string]any, blocks []netip.Prefix) []netip.Prefix {
 	advertise, _ := neighbor["toAdvertise"].(map[string]any)
 	allowed, _ := advertise["allowed"].(map[string]any)

@@ -1,5 +1,5 @@
-// Package route announces the blocks of nodes by BGP: it maintains the FRRConfigurations from which
-// frr-k8s configures the FRR of each node.
+// Package route announces the blocks of nodes by BGP: it maintains FRRConfigurations, and
+// frr-k8s configures the FRR of each node by them.
 package route
 
 import (
@@ -27,11 +27,11 @@ import (
 )
 
 const (
-	// announceWithin bounds the time for which addresses wait for the write of their route. A pod
+	// announceWithin bounds the wait of addresses for the write of their route. A pod
 	// without a route still serves its cluster, and the webhook of frr-k8s may itself be a pod that waits
 	// for an address.
 	announceWithin = 2 * time.Second
-	// announceAgain is the time after a failure in which addresses do not wait.
+	// For announceAgain after a failure addresses do not wait.
 	announceAgain = 30 * time.Second
 	// writeTries bounds the writes of an object that lose a race.
 	writeTries = 3
@@ -100,7 +100,7 @@ func (r *Reconciler) report(node *corev1.Node, problem string) {
 	}
 }
 
-// Announce writes the routes of a node whose addresses are about to be published. If that fails, the
+// Announce writes the routes of a node just before its addresses are published. If that fails, the
 // addresses are published all the same, and Reconcile tries again.
 func (r *Reconciler) Announce(ctx context.Context, node string) {
 	if r.Off || !r.mayTry() {
@@ -145,7 +145,7 @@ func (r *Reconciler) Announces(node string, cidr netip.Prefix) bool {
 }
 
 // keep writes the differences from the FRRConfigurations that a node should have. It returns the Node,
-// or nil if it is gone, and a description of what is missing to announce its blocks.
+// or nil if it is gone, and the reason that a block is not announced.
 func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, string, error) {
 	node := &corev1.Node{}
 	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {
