@@ -124,7 +124,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	defer reflectors.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	synced, optional, err := beginWatches(f, ctx, logger, &reflectors)
+	synced, optional, err := beginWatches(ctx, f, logger, &reflectors)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (f *Feed) Start(ctx context.Context) error {
 }
 
 // beginWatches begins all watches, and returns what says when their initial lists have been stored.
-func beginWatches(f *Feed, ctx context.Context, logger logr.Logger, reflectors *sync.WaitGroup) (synced []toolscache.DoneChecker, optional []<-chan struct{}, err error) {
+func beginWatches(ctx context.Context, f *Feed, logger logr.Logger, reflectors *sync.WaitGroup) (synced []toolscache.DoneChecker, optional []<-chan struct{}, err error) {
 	for _, w := range f.Watches(logger) {
 		if w.Known != nil {
 			known, err := w.Known()
