@@ -65,12 +65,12 @@ func explainWhen(s *cli.Text, d *cluster.Decision) {
 	if idleFor(d) < d.Policy.IdleFor {
 		s.Line("That is less than %s, as %d%% of its pool's blocks are taken.", cli.Duration(d.Policy.IdleFor), d.State.PoolTaken)
 	}
-	switch delay := d.State.ReclaimDelay; {
-	case delay.For == expand.WaitMode:
+	switch delay := d.State.ReclaimDelay; delay.For {
+	case expand.WaitMode:
 		s.Line("Nothing is taken back while the agent is configured for another IPAM mode than the operator's.")
-	case delay.For == expand.WaitNoWindow:
+	case expand.WaitNoWindow:
 		s.Line("No maintenance window of pool %s will ever open: nothing is taken back.", d.Ruling())
-	case delay.For == expand.WaitWindow:
+	case expand.WaitWindow:
 		s.Line("Nothing is taken back before the maintenance window of pool %s opens at %s.", d.Ruling(), delay.Until.UTC().Format(time.RFC3339))
 	}
 }
