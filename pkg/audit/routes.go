@@ -25,13 +25,13 @@ func (n *nodeCheck) routes() {
 			n.add(AnnouncedByOtherNode, Finding{Object: nodeObject(n.name), Subject: cidr}, "announces a block that it does not hold")
 		}
 	}
+	if n.obj == nil || n.view == nil {
+		return
+	}
 	for _, b := range n.blocks {
-		if n.view != nil && n.view.HasBlock(b.CIDR) {
+		if n.view.HasBlock(b.CIDR) {
 			blocks = append(blocks, b.CIDR)
 		}
-	}
-	if n.obj == nil {
-		return
 	}
 	why := "the API server serves no FRRConfigurations"
 	if routes.Known() {

@@ -21,8 +21,8 @@ var Nowhere = [2]string{ipalloc.IPv4: "192.0.2.0/32", ipalloc.IPv6: "2001:db8::/
 // Wanted is the maskSize that a CiliumPodIPPool should have, by family; 0: no ranges of
 // that family. Pools are the PodIPPools that serve it, valid or not: the block size of
 // the oldest counts, or one less if that is a single address, which cilium-operator could assign.
-// Listed are the CIDRs that CiliumNodes list for it, and is is the
-// current object, or nil.
+// Listed are the CIDRs that CiliumNodes list for it or pins keep for its pod, and is is the current
+// object, or nil.
 //
 // An agent that announces a pool by BGP crashes on a CIDR of a family that the object
 // has no ranges of (pkg/bgp/manager/reconciler/pod_ip_pool.go,

@@ -173,6 +173,9 @@ func (p *Pool) MayGive(cidr netip.Prefix) bool {
 	return p.OnGrid(cidr) && p.Assigns(cidr) && !p.Paused
 }
 
+// ManyCiliumPools reports whether its nodes' agents have several Cilium pools, as in multi-pool mode.
+func (p *Pool) ManyCiliumPools() bool { return p.WholeBlocks && !p.SingleBlock }
+
 // ForPod returns the pool as it serves the Cilium pool of one pod, named namespace/name: nodes claim
 // only the addresses that are pinned to the pod.
 func (p *Pool) ForPod(pod string) *Pool {

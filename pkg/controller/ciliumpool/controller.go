@@ -22,7 +22,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -56,10 +55,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	serving, pinned := r.Pools.Serving(req.Name), r.pinned(req.Name)
-	want := ciliumpool.Wanted(serving, r.Ledger.ListedFor(req.Name), is)
-	for _, cidr := range pinned {
-		want[ipalloc.FamilyOf(cidr.Addr())] = cidr.Bits() - 1 // as Wanted has it for single addresses
-	}
+	want := ciliumpool.Wanted(serving, slices.Concat(r.Ledger.ListedFor(req.Name), pinned), is)
 	result, err := r.keep(ctx, req.Name, is, want, len(serving)+len(pinned) > 0)
 	if err != nil || result.RequeueAfter == 0 { // else it was overtaken, which says neither
 		r.reportWrites(req.Name, serving, err)
@@ -122,21 +118,9 @@ func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View,
 // drop deletes a CiliumPodIPPool unless a PodIPPool or a pin, read live, is for it: deletion
 // would lose manual edits, and the watch may lag.
 func (r *Reconciler) drop(ctx context.Context, name string, is *ciliumpool.View) (reconcile.Result, error) {
-	live := &v1alpha1.PodIPPoolList{}
-	if err := r.Live.List(ctx, live); err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing pools: %w", err)
-	}
-	served := slices.ContainsFunc(live.Items, func(p v1alpha1.PodIPPool) bool {
-		return crd.CiliumPoolOf(&p) == name
-	})
-	pins := &v1alpha1.PodIPPinList{}
-	if pod := crd.PodOfPool(name); pod != "" {
-		if err := r.Live.List(ctx, pins); err != nil {
-			return reconcile.Result{}, fmt.Errorf("listing pins: %w", err)
-		}
-		served = slices.ContainsFunc(pins.Items, func(p v1alpha1.PodIPPin) bool {
-			return p.Spec.PodNamespace+"/"+p.Spec.PodName == pod
-		})
+	served, err := r.servedLive(ctx, name)
+	if err != nil {
+		return reconcile.Result{}, err
 	}
 	if served || len(r.Ledger.ListedFor(name)) > 0 {
 		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
@@ -144,6 +128,25 @@ func (r *Reconciler) drop(ctx context.Context, name string, is *ciliumpool.View)
 	log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as no PodIPPool serves it and no node lists a CIDR of it")
 	return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", name, "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
 		client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})))
+}
+
+// servedLive reports whether a PodIPPool serves a Cilium pool, or a pin keeps an address for the pod
+// that it is for.
+func (r *Reconciler) servedLive(ctx context.Context, name string) (bool, error) {
+	if pod := crd.PodOfPool(name); pod != "" {
+		pins := &v1alpha1.PodIPPinList{}
+		if err := r.Live.List(ctx, pins); err != nil {
+			return false, fmt.Errorf("listing pins: %w", err)
+		}
+		return slices.ContainsFunc(pins.Items, func(p v1alpha1.PodIPPin) bool {
+			return p.Spec.PodNamespace+"/"+p.Spec.PodName == pod
+		}), nil
+	}
+	pools := &v1alpha1.PodIPPoolList{}
+	if err := r.Live.List(ctx, pools); err != nil {
+		return false, fmt.Errorf("listing pools: %w", err)
+	}
+	return slices.ContainsFunc(pools.Items, func(p v1alpha1.PodIPPool) bool { return crd.CiliumPoolOf(&p) == name }), nil
 }
 
 // lostToAnother requeues after a write conflict without reporting an error.

@@ -143,7 +143,8 @@ func (f *Feed) Start(ctx context.Context) error {
 	return nil
 }
 
-// beginWatches begins all watches, and returns what says when their initial lists have been stored.
+// beginWatches begins all watches, and returns checks of their initial lists:
+// optional is closed once an optional one has been stored.
 func beginWatches(ctx context.Context, f *Feed, logger logr.Logger, reflectors *sync.WaitGroup) (synced []toolscache.DoneChecker, optional []<-chan struct{}, err error) {
 	for _, w := range f.Watches(logger) {
 		if w.Known != nil {
@@ -151,12 +152,11 @@ func beginWatches(ctx context.Context, f *Feed, logger logr.Logger, reflectors *
 			if err != nil {
 				return nil, nil, fmt.Errorf("asking for %T: %w", w.Object, err)
 			}
-			if !known {
-				reflectors.Go(func() { w.later(ctx, logger, f.Cache) })
-				continue
+			if known && w.Optional {
+				optional = append(optional, w.untilFound())
 			}
-			if w.Optional {
-				optional = append(optional, w.inBackground(func(w Watch) { reflectors.Go(func() { w.later(ctx, logger, f.Cache) }) }))
+			if !known || w.Optional {
+				reflectors.Go(func() { w.later(ctx, logger, f.Cache) })
 				continue
 			}
 			if w.Found != nil {

@@ -88,17 +88,16 @@ func (w Watch) later(ctx context.Context, logger logr.Logger, c cache.Cache) {
 	}
 }
 
-// optionalWithin bounds the time for which decisions wait for optional kinds.
+// optionalWithin bounds the wait of decisions for optional kinds.
 const optionalWithin = 10 * time.Second
 
-// inBackground begins an optional watch. The channel is closed once the initial list has been stored.
-func (w Watch) inBackground(begin func(Watch)) <-chan struct{} {
+// untilFound returns a channel that is closed after Found of an optional watch has been called.
+func (w *Watch) untilFound() <-chan struct{} {
 	stored, found := make(chan struct{}), w.Found
 	w.Found = func() {
 		found()
 		close(stored)
 	}
-	begin(w)
 	return stored
 }
 

@@ -86,7 +86,7 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 	switch {
 	case pool == nil:
 		return no(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: name a block of a pool, or add the CIDR to one", pin.CIDR)
-	case pin.Pod != "" && !hasPodPools(pool):
+	case pin.Pod != "" && !pool.ManyCiliumPools():
 		return no(v1alpha1.PinNotAllocated, "pins for pods need multi-pool mode: in this mode agents have no pool for a single pod")
 	case !pool.OnGrid(pin.CIDR):
 		ranges, _ := pool.Ranges(ipalloc.FamilyOf(pin.CIDR.Addr()))
@@ -120,9 +120,6 @@ func isFor(b crd.Block, pin crd.Pin) bool {
 	}
 	return b.Node == pin.Node
 }
-
-// hasPodPools reports whether agents have Cilium pools, so that a pod can have one of its own.
-func hasPodPools(pool *crd.Pool) bool { return pool.WholeBlocks && !pool.SingleBlock }
 
 // poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it prefers one that
 // assigns them.

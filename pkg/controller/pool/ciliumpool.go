@@ -23,7 +23,7 @@ func (r *Reconciler) ciliumPoolIs(pool *crd.Pool) *condition {
 	switch {
 	case unreadable(pool):
 		return noSpec()
-	case !pool.WholeBlocks || pool.SingleBlock: // not in multi-pool mode
+	case !pool.ManyCiliumPools():
 		return isTrue(ReasonNotApplicable, "agents have no CiliumPodIPPools in this mode")
 	}
 	is := r.CiliumPools.Get(pool.CiliumPool)
