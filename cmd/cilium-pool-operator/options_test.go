@@ -117,7 +117,7 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
-	// A default of pools has bounds: those of the spec.
+	// The spec of a pool bounds each default of pools.
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	defaultOptions().addFlags(fs)
 	fs.VisitAll(func(f *pflag.Flag) {

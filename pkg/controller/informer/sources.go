@@ -23,7 +23,7 @@ import (
 )
 
 // SourcesFrom returns the sources that the feed lists and watches itself, over a connection of its
-// own. FRRConfigurations are those of a namespace; "": none.
+// own. It watches the FRRConfigurations of frrNamespace; "": none.
 func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector, frrNamespace string) (Sources, error) {
 	own, err := apiclient.OwnConnection(mgr.GetConfig())
 	if err != nil {

@@ -257,8 +257,8 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 	return lack
 }
 
-// podsTold is the number of pods of a node that are told about one unserved Cilium pool. Pods of
-// one workload have the same fault.
+// podsTold bounds the pods of a node that get an event about one unserved Cilium pool. Pods of one
+// workload have the same fault.
 const podsTold = 10
 
 // sendUnservedPods reports to pods, once each, that no PodIPPool serves the Cilium pool that they

@@ -35,8 +35,8 @@ const (
 	// and no block is left.
 	ReasonPhasingOut = "PhasingOut"
 	ReasonEmpty      = "Empty"
-	// ReasonNotApplicable: the pool or the mode lacks what the condition is about. Its status is the
-	// healthy one.
+	// ReasonNotApplicable: the condition does not concern the pool or the mode, and has its healthy
+	// status.
 	ReasonNotApplicable = "NotApplicable"
 )
 
