@@ -20,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
 )
 
 // options holds the command line.
@@ -218,11 +219,12 @@ func (o *options) validateServing(p *config.Problems) {
 }
 
 func (o *options) validateNames(p *config.Problems) {
-	mode, err := ciliumnode.ParseMode(o.mode)
-	if err != nil {
-		p.Bad("mode", o.mode, err.Error())
+	if o.settings.Observe = o.mode == observe.Name; !o.settings.Observe {
+		var err error
+		if o.settings.Mode, err = ciliumnode.ParseMode(o.mode); err != nil {
+			p.Bad("mode", o.mode, err.Error()+", or "+observe.Name)
+		}
 	}
-	o.settings.Mode = mode
 	o.validateFamilies(p)
 	selector, err := labels.Parse(o.agentSelector)
 	if err != nil {
@@ -243,7 +245,7 @@ func (o *options) validateFamilies(p *config.Problems) {
 	switch {
 	case len(s.OfferFamilies) != len(o.families):
 		p.Bad("scheduling-families", strings.Join(o.families, ","), "must be ipv4, ipv6 or both")
-	case len(o.families) > 0 && s.Mode != ciliumnode.CRD:
-		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s: with --mode=%s agents do not report which addresses are in use", ciliumnode.CRD, s.Mode))
+	case len(o.families) > 0 && o.mode != string(ciliumnode.CRD):
+		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s: with --mode=%s agents do not report which addresses are in use", ciliumnode.CRD, o.mode))
 	}
 }

@@ -67,7 +67,11 @@ func serve(ctx context.Context, o *options) error {
 	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
-	if err := controller.Setup(mgr, o.settings); err != nil {
+	setup := controller.Setup
+	if o.settings.Observe {
+		setup = controller.SetupObserver
+	}
+	if err := setup(mgr, o.settings); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -94,6 +98,9 @@ func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.
 	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return nil, err
+	}
+	if o.settings.Observe { // it writes no events
+		return mgr, nil
 	}
 	lock.LockConfig.EventRecorder = mgr.GetEventRecorderFor(lock.Identity()) //nolint:staticcheck // leader election has yet to learn of the newer events
 	return mgr, nil
@@ -156,7 +163,7 @@ func inCluster() bool {
 func preflight(ctx context.Context, c client.Client, o *options, host string) error {
 	p := controller.Prerequisites{
 		Mapper: c.RESTMapper(), Live: c, Mode: o.settings.Mode,
-		CiliumNamespace: o.settings.AgentNamespace, SkipModeCheck: o.settings.SkipModeCheck || o.settings.Shadow,
+		CiliumNamespace: o.settings.AgentNamespace, SkipModeCheck: o.settings.SkipModeCheck || o.settings.Shadow || o.settings.Observe,
 	}
 	if _, err := p.Missing(); err != nil {
 		return unreachable(host, err)

@@ -31,10 +31,13 @@ const (
 	Kubernetes Mode = "kubernetes"
 )
 
+// ClusterPool assigns podCIDRs in the CiliumNode, by cilium-operator. This operator only observes it.
+const ClusterPool Mode = "cluster-pool"
+
 // String returns the mode's name.
 func (m Mode) String() string { return cmp.Or(string(m), string(CRD)) }
 
-// Modes returns all modes.
+// Modes returns all modes that this operator serves.
 func Modes() []Mode { return []Mode{CRD, MultiPool, Kubernetes} }
 
 // ParseMode reads the name of a mode, as Cilium's values have it in ipam.mode. The error lists the
@@ -64,7 +67,7 @@ func (m Mode) ManyPools() bool { return m == MultiPool }
 
 // WholeBlocks reports whether an agent allocates every address of a block, except its
 // first and last, so that no address can be withheld.
-func (m Mode) WholeBlocks() bool { return m == MultiPool || m == Kubernetes }
+func (m Mode) WholeBlocks() bool { return m == MultiPool || m == Kubernetes || m == ClusterPool }
 
 // AllocationObject is an object of the kind that assigns blocks to agents: a
 // CiliumNode, or the Node itself, which View and Keep then read.
@@ -96,8 +99,11 @@ func (m Mode) View(obj client.Object) *View {
 		cn = &ciliumv2.CiliumNode{}
 	}
 	v := NewView(cn)
-	if m == MultiPool {
+	switch m {
+	case MultiPool:
 		v.assignWhole(cn)
+	case ClusterPool:
+		v.assignPodCIDRs(cn)
 	}
 	return v
 }

@@ -83,7 +83,21 @@ func (v *View) assignWhole(cn *ciliumv2.CiliumNode) {
 	v.PodCIDRs = w.of(v.entries, defaultPool)
 	w.byDefault = w.Requested
 	v.familyDisabled = [2]bool{ipalloc.IPv4: !w.Uses(ipalloc.IPv4), ipalloc.IPv6: !w.Uses(ipalloc.IPv6)}
-	// There is no report. The agent's own addresses come from this pool.
+	v.useOwn(cn)
+}
+
+// assignPodCIDRs reads what differs in cluster-pool mode: the agent allocates from podCIDRs, one of
+// each family for as long as its CiliumNode exists (pkg/ipam/allocator/podcidr/podcidr.go, v1.20.1).
+func (v *View) assignPodCIDRs(cn *ciliumv2.CiliumNode) {
+	v.Own, v.Stale = ownAddresses(cn), nil
+	v.BlockAssignment = &BlockAssignment{SingleBlock: true, HasAgent: !v.neverRead, Runs: v.PodCIDRs}
+	v.Pool, v.NonCanonical, v.Unreadable, v.Allocated = nil, nil, nil, nil
+	v.familyDisabled = familiesUnnamed(cn)
+	v.useOwn(cn)
+}
+
+// useOwn takes the agent's own addresses for its report: it writes none in this mode.
+func (v *View) useOwn(cn *ciliumv2.CiliumNode) {
 	v.Used = make(map[netip.Addr]string, len(v.Own))
 	for _, addr := range v.Own {
 		v.Used[addr] = ownName(cn, addr)

@@ -31,6 +31,8 @@ type Settings struct {
 	// Shadow: reports the plan without writing to nodes and blocks, beside an IPAM that
 	// is still in service.
 	Shadow bool
+	// Observe: only counts the addresses that another IPAM assigns, in any mode, and writes nothing.
+	Observe bool
 	// KeepCiliumPools: in multi-pool mode, maintain the CiliumPodIPPools that agents
 	// require.
 	KeepCiliumPools bool

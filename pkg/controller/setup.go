@@ -26,7 +26,7 @@ import (
 // Setup adds the controllers and their dependencies to a manager. Create its cache with
 // CacheOptions.
 func Setup(mgr manager.Manager, s config.Settings) error {
-	live, err := apiclient.NewClient(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	live, err := liveClient(mgr)
 	if err != nil {
 		return err
 	}
@@ -83,6 +83,11 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 		}
 	}
 	return nil
+}
+
+// liveClient reads from the API server, on the connection of writes.
+func liveClient(mgr manager.Manager) (client.Client, error) {
+	return apiclient.NewClient(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 }
 
 // addChecks adds the checks of the CRDs and of Cilium's configuration.

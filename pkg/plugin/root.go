@@ -29,6 +29,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/importcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/migrate"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/observe"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/plan"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/supportbundle"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/whois"
@@ -75,7 +76,7 @@ func newCommand(e *cli.Env) *cobra.Command {
 		help(cmd, args)
 		fmt.Fprintf(e.Out, "\nUse \"kubectl cilium-pool %s\" for the flags of all commands.\n", optionsName)
 	})
-	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), importcmd.New(e), migrate.New(e), drain.New(e), plan.New(e), addressmap.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
+	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), importcmd.New(e), observe.New(e), migrate.New(e), drain.New(e), plan.New(e), addressmap.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
 	markFailures(root)
 	return root
 }

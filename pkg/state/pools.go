@@ -54,7 +54,7 @@ func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
 	version := poolVersion{obj.UID, obj.Generation, obj.DeletionTimestamp != nil}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known[obj.Name].version == version {
+	if is, known := p.known[obj.Name]; known && is.version == version {
 		return false
 	}
 	pool, err := crd.PoolFrom(obj, p.defaults)

@@ -164,17 +164,23 @@ func PodsPerBlock(pool *crd.Pool) int {
 // Room returns how many more nodes fit into the free blocks of one family of a pool. A new node gets
 // blocks for the addresses of its agent, and for what its policy keeps free.
 func Room(pool *crd.Pool, f ipalloc.Family, free int64) int64 {
+	return free / max(1, BlocksFor(pool, f, agentOwn))
+}
+
+// BlocksFor returns the number of blocks of a pool that a node gets which uses so many addresses, and
+// has no block yet.
+func BlocksFor(pool *crd.Pool, f ipalloc.Family, used int) int64 {
 	perBlock := pool.AddressesPerBlock(f)
 	if perBlock == 0 {
-		return free
+		return 1
 	}
-	empty := expand.State{Family: f}
-	for i := range agentOwn {
-		empty.Pods = append(empty.Pods, expand.Pod{Name: fmt.Sprint(i)})
+	s := expand.State{Family: f}
+	for i := range used {
+		s.Pods = append(s.Pods, expand.Pod{Name: fmt.Sprint(i)})
 	}
-	plan, _ := expand.Decide(time.Time{}, pool.Policy, empty, expand.Memory{})
+	plan, _ := expand.Decide(time.Time{}, pool.Policy, s, expand.Memory{})
 	blocks := math.Ceil(float64(plan.Claim.Addresses) / float64(perBlock))
-	return free / max(1, min(int64(blocks), int64(plan.Claim.Blocks)))
+	return min(int64(blocks), int64(plan.Claim.Blocks))
 }
 
 // Press records in p how full a pool is. One that assigns nothing exerts no pressure: no node waits

@@ -2,7 +2,7 @@
 {{- define "preflight.mode" -}}
 {{- $config := lookup "v1" "ConfigMap" .Values.cilium.namespace "cilium-config" }}
 {{- $mode := dig "data" "ipam" "" $config }}
-{{- if and $mode (ne $mode .Values.mode) (not .Values.cilium.skipCheck) (not .Values.shadow) }}
+{{- if and $mode (ne $mode .Values.mode) (ne .Values.mode "observe") (not .Values.cilium.skipCheck) (not .Values.shadow) }}
 {{- fail (printf "Cilium runs with ipam.mode=%s (ConfigMap %s/cilium-config), in which agents ignore an operator with mode=%s: set ipam.mode=%s in Cilium's values first, or another mode here. To install beside it until then: shadow=true, with which nothing is written" $mode .Values.cilium.namespace .Values.mode .Values.mode) }}
 {{- end }}
 {{- end }}

@@ -9,12 +9,11 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 )
 
 // ModeUsage is the usage of the flag --mode in read-only commands.
-const ModeUsage = "the operator's --mode: crd, multi-pool or kubernetes; empty: as its Lease says, else as Cilium's ConfigMap cilium-config does, else crd"
+const ModeUsage = "the operator's --mode: crd, multi-pool, kubernetes, or observe for any Cilium; empty: as its Lease says, else as Cilium's ConfigMap cilium-config does, else crd"
 
 // unlessPublished is the usage of flags with a default for operators that have not published their
 // settings.
@@ -81,10 +80,8 @@ func (o *Options) Validate() error {
 	p.Between("again", o.patience.Again, time.Second, time.Hour)
 	p.Between("watch-for", o.patience.WatchFor, 0, 24*time.Hour)
 	p.Between("stuck-after", o.stuckAfter, 0, 24*time.Hour)
-	if o.where.Mode != "" {
-		if _, err := ciliumnode.ParseMode(o.where.Mode); err != nil {
-			p.Bad("mode", o.where.Mode, err.Error())
-		}
+	if err := clusterread.CheckMode(o.where.Mode); err != nil {
+		p.Bad("mode", o.where.Mode, err.Error())
 	}
 	var err error
 	if o.agents, err = labels.Parse(o.agentSelector); err != nil {

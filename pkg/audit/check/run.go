@@ -77,7 +77,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 		settings.AgentSelector = o.agents
 	}
 	reader := clusterread.Reader{
-		Client: direct, Mode: operator.Mode, Config: true, Progress: p.Read,
+		Client: direct, Mode: operator.Mode, Observe: operator.Observe, Config: true, Progress: p.Read,
 		AgentNamespace: settings.AgentNamespace, AgentSelector: settings.AgentSelector, FRRNamespace: settings.FRRNamespace,
 	}
 	report, err := reader.Look(ctx, settings, o.patience)

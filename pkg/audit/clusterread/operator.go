@@ -18,6 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
 )
 
 // Where the chart puts the operator's Lease.
@@ -33,13 +34,15 @@ type Where struct {
 	LeaseNamespace, LeaseName string
 	// CiliumNamespace has Cilium's settings.
 	CiliumNamespace string
-	// Mode is the flag --mode; "": find it.
+	// Mode is the flag --mode, also observe.Name; "": find it.
 	Mode string
 }
 
 // Operator is the operator's mode and settings, as the cluster shows them.
 type Operator struct {
 	Mode ciliumnode.Mode
+	// Observe: the operator observes another IPAM, which runs in Mode.
+	Observe bool
 	// By is the source of the mode; "": there is none, and the mode is crd.
 	By string
 	// Denied is a source of the mode that may not be read; "": none.
@@ -53,6 +56,15 @@ type Operator struct {
 	NoSettings string
 	// OtherCRDs are a line for each CRD that the operator was not built with.
 	OtherCRDs []string
+}
+
+// CheckMode fails for a flag --mode that Find does not know.
+func CheckMode(mode string) error {
+	if mode == "" || mode == observe.Name {
+		return nil
+	}
+	_, err := ciliumnode.ParseMode(mode)
+	return err
 }
 
 // Find reads the operator's mode and settings.
@@ -89,7 +101,7 @@ func (o Operator) ModeUnknown() string {
 // SettingsUnknown explains why the settings may differ from the defaults; "": they
 // are known.
 func (o Operator) SettingsUnknown() string {
-	if o.NoSettings == "" {
+	if o.NoSettings == "" || o.Observe {
 		return ""
 	}
 	return fmt.Sprintf("the operator's settings are not known, as %s: its defaults are assumed", o.NoSettings)
@@ -104,6 +116,8 @@ func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
 	switch {
 	case err != nil:
 		return err
+	case cmp.Or(w.Mode, label) == observe.Name:
+		return o.observe(ctx, c, w)
 	case w.Mode != "":
 		if o.Mode, err = ciliumnode.ParseMode(w.Mode); err != nil {
 			return fmt.Errorf("--mode is %s: %w", w.Mode, err)
@@ -127,6 +141,16 @@ func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
 		o.Denied = cilium.Denied[0]
 	}
 	return nil
+}
+
+// observe finds the mode of the IPAM that is observed.
+func (o *Operator) observe(ctx context.Context, c client.Reader, w Where) error {
+	config, err := ciliumconfig.Read(ctx, c, w.CiliumNamespace, nil)
+	if err == nil {
+		o.Mode, err = observe.ModeOf(config, w.CiliumNamespace)
+	}
+	o.Observe, o.By, o.Denied = true, "ConfigMap "+w.CiliumNamespace+"/"+ciliumconfig.Name, ""
+	return err
 }
 
 // readLease reads the mode and the settings that the operator publishes. Until find knows better,

@@ -28,7 +28,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -44,6 +46,9 @@ type Reader struct {
 	Mode ciliumnode.Mode
 	// Config: read how the agents are configured too.
 	Config bool
+	// Observe: describe what another IPAM assigns, in this mode. Live then reads ConfigMaps; nil: Client does.
+	Observe bool
+	Live    client.Reader
 	// FRRNamespace has the FRRConfigurations to read; "": none.
 	FRRNamespace string
 	// PageSize is the number of objects in one request. Zero: 500.
@@ -72,9 +77,9 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 		}
 	})
 	routes := l.readRoutes()
-	each(l, "PodIPBlocks", &v1alpha1.PodIPBlockList{}, func(b *v1alpha1.PodIPBlock) { s.Blocks = append(s.Blocks, *b) })
+	eachOwn(l, "PodIPBlocks", &v1alpha1.PodIPBlockList{}, func(b *v1alpha1.PodIPBlock) { s.Blocks = append(s.Blocks, *b) })
 	eachServed(l, "PodIPPins", &v1alpha1.PodIPPinList{}, func(p *v1alpha1.PodIPPin) { s.Pins = append(s.Pins, *p) })
-	each(l, "PodIPPools", &v1alpha1.PodIPPoolList{}, func(p *v1alpha1.PodIPPool) { s.Pools = append(s.Pools, *p) })
+	eachOwn(l, "PodIPPools", &v1alpha1.PodIPPoolList{}, func(p *v1alpha1.PodIPPool) { s.Pools = append(s.Pools, *p) })
 	each(l, "Nodes", &corev1.NodeList{}, func(n *corev1.Node) {
 		s.Nodes = append(s.Nodes, stripNode(n))
 		if v := views.Node(n); v != nil {
@@ -90,15 +95,58 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 	if r.Mode.ManyPools() {
 		l.readRequests(s)
 	}
-	if r.Config && l.err == nil {
-		s.CiliumConfig, l.err = ciliumconfig.Read(ctx, r.Client, r.AgentNamespace, nil)
+	if (r.Config || r.Observe) && l.err == nil {
+		s.CiliumConfig, l.err = ciliumconfig.Read(ctx, l.live(), r.AgentNamespace, nil)
 	}
 	each(l, "agents", &corev1.PodList{}, func(p *corev1.Pod) { s.Agents = append(s.Agents, *p) },
 		client.InNamespace(r.AgentNamespace), client.MatchingLabelsSelector{Selector: r.AgentSelector})
+	if r.Observe && l.err == nil {
+		l.err = l.describe(s)
+	}
 	if l.err != nil {
 		return nil, l.err
 	}
 	return s, nil
+}
+
+// live reads objects that Client may not have.
+func (r *Reader) live() client.Reader {
+	if r.Live != nil {
+		return r.Live
+	}
+	return r.Client
+}
+
+// describe describes what another IPAM assigns.
+func (l *lists) describe(s *audit.Snapshot) error {
+	mode, err := observe.ModeOf(s.CiliumConfig, l.AgentNamespace)
+	switch {
+	case err != nil:
+		return err
+	case mode != l.Mode:
+		return fmt.Errorf("ConfigMap %s/%s changed ipam from %s to %s while it was read: try again", l.AgentNamespace, ciliumconfig.Name, l.Mode, mode)
+	}
+	data := map[string]any{}
+	for k, v := range s.CiliumConfig.Data {
+		data[k] = v
+	}
+	l.source("v1", "ConfigMap", ciliumconfig.Name, "data", data)
+	if mode == ciliumnode.Kubernetes {
+		found := &corev1.ConfigMap{}
+		err := l.live().Get(l.ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, found)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+			return fmt.Errorf("reading ConfigMap kube-system/kubeadm-config: %w", err)
+		}
+		l.source("v1", "ConfigMap", "kubeadm-config", "data", map[string]any{"ClusterConfiguration": found.Data["ClusterConfiguration"]})
+	}
+	return observe.Describe(s, l.sources)
+}
+
+// source adds a source of ranges, with one field.
+func (l *lists) source(version, kind, name, field string, content map[string]any) {
+	l.sources = append(l.sources, importer.FromContent("the cluster", map[string]any{
+		"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": name}, field: content,
+	})...)
 }
 
 // readRoutes reads FRRConfigurations. A cluster may not serve them, and few users may read them: then
@@ -152,6 +200,9 @@ func (l *lists) readRequests(s *audit.Snapshot) {
 	})
 	eachServed(l, "CiliumPodIPPools", &ciliumv2alpha1.CiliumPodIPPoolList{}, func(p *ciliumv2alpha1.CiliumPodIPPool) {
 		s.CiliumPools = append(s.CiliumPools, ciliumpool.Read(p))
+		if spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Spec); l.Observe && err == nil {
+			l.source(ciliumv2alpha1.SchemeGroupVersion.String(), "CiliumPodIPPool", p.Name, "spec", spec)
+		}
 	})
 }
 
@@ -160,6 +211,17 @@ type lists struct {
 	*Reader
 	ctx context.Context
 	err error
+	// sources are those of the ranges of another IPAM.
+	sources []importer.Object
+}
+
+// eachOwn is each for a kind of this operator, which an observer does without.
+func eachOwn[O client.Object](l *lists, what string, empty client.ObjectList, take func(O)) {
+	if l.Observe {
+		eachServed(l, what, empty, take)
+	} else {
+		each(l, what, empty, take)
+	}
 }
 
 // eachServed is each for a kind that the API server may not serve.

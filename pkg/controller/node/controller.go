@@ -306,7 +306,7 @@ func (r *Reconciler) forgetShares(o *observation) {
 	for _, f := range ipalloc.Families() {
 		runs := o.Runs(f)
 		if o.memory.runs[f] && !runs {
-			r.Metrics.forget(o.Name, f)
+			r.Metrics.Forget(o.Name, f)
 		}
 		o.memory.runs[f] = runs
 	}
@@ -384,6 +384,6 @@ func (r *Reconciler) forget(node string) {
 	r.memory.forget(node)
 	r.Metrics.shadow.DeletePartialMatch(prometheus.Labels{"node": node})
 	for _, f := range ipalloc.Families() {
-		r.Metrics.forget(node, f)
+		r.Metrics.Forget(node, f)
 	}
 }

@@ -61,9 +61,14 @@ func (m *Metrics) sized(node string, plans []familyPlan) {
 		capacity[p.Family] += p.plan.Capacity
 	}
 	for _, p := range plans {
-		m.demand.WithLabelValues(node, p.Family.String()).Set(float64(demand[p.Family]))
-		m.capacity.WithLabelValues(node, p.Family.String()).Set(float64(capacity[p.Family]))
+		m.Show(node, p.Family, demand[p.Family], capacity[p.Family])
 	}
+}
+
+// Show sets the addresses that a node needs and has.
+func (m *Metrics) Show(node string, f ipalloc.Family, demand, capacity int) {
+	m.demand.WithLabelValues(node, f.String()).Set(float64(demand))
+	m.capacity.WithLabelValues(node, f.String()).Set(float64(capacity))
 }
 
 func (m *Metrics) handshake(step string, n int) {
@@ -81,8 +86,8 @@ func setUnless(none int, g *prometheus.GaugeVec, n int, labels ...string) {
 	g.WithLabelValues(labels...).Set(float64(n))
 }
 
-// forget drops the series of a node and family that are no longer decided on.
-func (m *Metrics) forget(node string, f ipalloc.Family) {
+// Forget drops the series of a node and family that are no longer decided on.
+func (m *Metrics) Forget(node string, f ipalloc.Family) {
 	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages, m.offered} {
 		g.DeleteLabelValues(node, f.String())
 	}

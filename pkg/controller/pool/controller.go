@@ -64,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	obj := &v1alpha1.PodIPPool{}
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Metrics.forget(req.Name)
+			r.Metrics.Forget(req.Name)
 			r.Shared.ForgetPool(req.Name)
 			r.Events.ForgetWrites(writesOf(req.Name))
 			r.Pacing.ForgetPool(req.Name)
@@ -146,8 +146,9 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	setCondition(obj, v1alpha1.PoolMasqueraded, masqueradedIs(pool, r.Cilium.Get()), now)
 	setCondition(obj, v1alpha1.PoolFamiliesServed, r.familiesAre(pool), now)
 	setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolIs(pool), now)
-	r.Metrics.setRoom(obj, pool, usage)
-	r.gauge(obj, usage)
+	obj.Status.RoomForNodes = r.Metrics.ShowRoom(pool, usage.Families)
+	ready := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolReady) || obj.DeletionTimestamp != nil
+	r.Metrics.Show(obj.Name, ready, &usage.PoolUsage)
 	if equality.Semantic.DeepEqual(old, &obj.Status) {
 		return 0, nil
 	}
@@ -219,32 +220,6 @@ func reasonOf(conditions []metav1.Condition, kind string) string {
 		return c.Reason
 	}
 	return ""
-}
-
-func (r *Reconciler) gauge(obj *v1alpha1.PodIPPool, u poolUsage) {
-	ready := 0.0
-	if meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolReady) || obj.DeletionTimestamp != nil {
-		ready = 1
-	}
-	r.Metrics.ready.WithLabelValues(obj.Name).Set(ready)
-	r.Metrics.nodes.WithLabelValues(obj.Name).Set(float64(u.Nodes))
-	for _, f := range u.Families {
-		r.Metrics.phasesOut(obj.Name, f.Family, f.PhasesOut)
-		for state, n := range states(f.Status.Blocks) {
-			r.Metrics.blocks.WithLabelValues(obj.Name, f.Family.String(), state).Set(float64(n))
-		}
-		for state, n := range states(f.Status.Addresses.StateCounts) {
-			r.Metrics.addresses.WithLabelValues(obj.Name, f.Family.String(), state).Set(float64(n))
-		}
-		if used := f.Status.Addresses.Used; used != nil {
-			r.Metrics.addresses.WithLabelValues(obj.Name, f.Family.String(), "used").Set(float64(*used))
-		}
-	}
-}
-
-func states(c v1alpha1.StateCounts) map[string]int64 {
-	return map[string]int64{"assignable": c.Assignable, "in_service": c.InService, "draining": c.Draining,
-		"cooling_down": c.CoolingDown, "free": c.Free}
 }
 
 // nodesLine names the first few of n nodes, for messages.

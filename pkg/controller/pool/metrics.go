@@ -51,21 +51,49 @@ func (m *Metrics) phasesOut(pool string, f ipalloc.Family, does bool) {
 	m.phasing.WithLabelValues(pool, f.String()).Set(1)
 }
 
-// forget drops the series of a pool that is gone.
-func (m *Metrics) forget(pool string) {
+// Forget drops the series of a pool that is gone.
+func (m *Metrics) Forget(pool string) {
 	for _, g := range m.all() {
 		g.DeletePartialMatch(prometheus.Labels{"pool": pool})
 	}
 }
 
-// setRoom writes the smallest room of the pool's families into a status, and into metrics.
-func (m *Metrics) setRoom(obj *v1alpha1.PodIPPool, pool *crd.Pool, u poolUsage) {
-	obj.Status.RoomForNodes = nil
-	for _, fu := range u.Families {
-		room := state.Room(pool, fu.Family, fu.Status.Blocks.Free)
-		m.room.WithLabelValues(obj.Name, fu.Family.String()).Set(float64(room))
-		if s := &obj.Status; s.RoomForNodes == nil || room < *s.RoomForNodes {
-			s.RoomForNodes = &room
+// Show sets the series of a pool, except its room.
+func (m *Metrics) Show(pool string, ready bool, u *state.PoolUsage) {
+	is := 0.0
+	if ready {
+		is = 1
+	}
+	m.ready.WithLabelValues(pool).Set(is)
+	m.nodes.WithLabelValues(pool).Set(float64(u.Nodes))
+	for _, f := range u.Families {
+		m.phasesOut(pool, f.Family, f.PhasesOut)
+		for state, n := range states(f.Status.Blocks) {
+			m.blocks.WithLabelValues(pool, f.Family.String(), state).Set(float64(n))
+		}
+		for state, n := range states(f.Status.Addresses.StateCounts) {
+			m.addresses.WithLabelValues(pool, f.Family.String(), state).Set(float64(n))
+		}
+		if used := f.Status.Addresses.Used; used != nil {
+			m.addresses.WithLabelValues(pool, f.Family.String(), "used").Set(float64(*used))
 		}
 	}
+}
+
+func states(c v1alpha1.StateCounts) map[string]int64 {
+	return map[string]int64{"assignable": c.Assignable, "in_service": c.InService, "draining": c.Draining,
+		"cooling_down": c.CoolingDown, "free": c.Free}
+}
+
+// ShowRoom sets the room of each family of a pool, and returns the smallest; nil: it has no family.
+func (m *Metrics) ShowRoom(pool *crd.Pool, families []state.FamilyUsage) (least *int64) {
+	for i := range families {
+		f := &families[i]
+		room := state.Room(pool, f.Family, f.Status.Blocks.Free)
+		m.room.WithLabelValues(pool.Name, f.Family.String()).Set(float64(room))
+		if least == nil || room < *least {
+			least = &room
+		}
+	}
+	return least
 }

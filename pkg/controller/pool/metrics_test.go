@@ -35,14 +35,14 @@ func TestPoolSeries(t *testing.T) {
 	free := func(f ipalloc.Family, n int64) state.FamilyUsage {
 		return state.FamilyUsage{Family: f, Status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Free: n}}}
 	}
-	m.setRoom(pool, fixtures.PoolOf(t, pool), poolUsage{PoolUsage: state.PoolUsage{Families: []state.FamilyUsage{free(ipalloc.IPv4, 7), free(ipalloc.IPv6, 4)}}})
+	least := m.ShowRoom(fixtures.PoolOf(t, pool), []state.FamilyUsage{free(ipalloc.IPv4, 7), free(ipalloc.IPv6, 4)})
 	want := map[string]float64{"cilium_pool_pool_room_nodes ipv4 p": 2, "cilium_pool_pool_room_nodes ipv6 p": 1}
-	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" || *pool.Status.RoomForNodes != 1 {
-		t.Errorf("room for %d nodes (-want +got):\n%s", *pool.Status.RoomForNodes, diff)
+	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" || *least != 1 {
+		t.Errorf("room for %d nodes (-want +got):\n%s", *least, diff)
 	}
 	shared.Claimed("p", ipalloc.IPv4, common.ClaimTaken)
 	shared.Released(crd.Block{Pool: "p", CIDR: fixtures.Prefix("10.0.0.0/30"), Reason: v1alpha1.ReasonReturned})
-	m.forget("p")
+	m.Forget("p")
 	shared.ForgetPool("p")
 	if got := fakeapi.Series(t, all...); len(got) > 0 {
 		t.Errorf("the pool is gone, and there is %v", got)
@@ -61,7 +61,7 @@ func TestPhasedOutPoolSeries(t *testing.T) {
 	if len(b.EventsOf(event.ReasonPoolEmpty)) != 1 {
 		t.Error("no event reports that the pool is empty")
 	}
-	b.r.Metrics.forget("p")
+	b.r.Metrics.Forget("p")
 	if got := of(); len(got) > 0 {
 		t.Errorf("the pool is gone, and there is %v", got)
 	}

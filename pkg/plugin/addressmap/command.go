@@ -58,7 +58,7 @@ func serve(ctx context.Context, e *cli.Env, port int) error {
 	if err != nil {
 		return err
 	}
-	c, err := w.cluster(ctx)
+	c, err := w.Cluster(ctx)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
@@ -55,7 +55,7 @@ func (e *Env) Client() (client.Client, error) {
 // FindOperator returns the operator's mode and settings, as the cluster shows them. It warns if the
 // mode is unknown.
 func (e *Env) FindOperator(ctx context.Context) (clusterread.Operator, error) {
-	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
+	if err := clusterread.CheckMode(e.mode); err != nil {
 		return clusterread.Operator{}, Usagef("--mode is %s: %w", e.mode, err)
 	}
 	c, err := e.Client()
@@ -92,6 +92,14 @@ func (e *Env) Read(ctx context.Context) (*cluster.Cluster, error) {
 	return e.ReadAs(ctx, operator)
 }
 
+// Observe reads the cluster once, and describes what another IPAM assigns unless --mode names a mode.
+func (e *Env) Observe(ctx context.Context) (*cluster.Cluster, error) {
+	if e.mode == "" {
+		e.mode = observe.Name
+	}
+	return e.Read(ctx)
+}
+
 // ReadAs reads the cluster once, in the mode and with the settings of operator.
 func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*cluster.Cluster, error) {
 	c, err := e.Client()
@@ -104,7 +112,7 @@ func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*clust
 	}
 	progress := check.NewProgress(e.Raw.ErrOut)
 	reader := clusterread.Reader{
-		Client: c, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Config: true, FRRNamespace: operator.Settings.FRRNamespace,
+		Client: c, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Observe: operator.Observe, Config: true, FRRNamespace: operator.Settings.FRRNamespace,
 		Progress: progress.Read, Now: e.TimeNow,
 	}
 	snapshot, err := reader.Read(ctx)

@@ -40,7 +40,7 @@ are not made; kubectl apply --dry-run=server makes them.`,
 		Example: cli.Examples("plan -f pools.yaml", "plan --delete old-pool", "plan -f - < pools.yaml"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			edits, err := readPools(e, file)
+			edits, err := ReadPools(e, file)
 			if err != nil {
 				return err
 			}
@@ -66,8 +66,8 @@ are not made; kubectl apply --dry-run=server makes them.`,
 	return cmd
 }
 
-// readPools reads the PodIPPools of a file, and rejects unknown fields.
-func readPools(e *cli.Env, file string) ([]*v1alpha1.PodIPPool, error) {
+// ReadPools reads the PodIPPools of a file, and rejects unknown fields.
+func ReadPools(e *cli.Env, file string) ([]*v1alpha1.PodIPPool, error) {
 	if file == "" {
 		return nil, nil
 	}

@@ -1,0 +1,236 @@
+// Package observe describes the addresses that another IPAM assigns as PodIPPools and PodIPBlocks, so
+// that everything that counts, shows and audits these works beside any Cilium. It writes nothing.
+package observe
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
+)
+
+// Name is the --mode of an operator that observes.
+const Name = "observe"
+
+// ModeOf returns the mode that assigns addresses in the cluster. It fails if the configuration does
+// not say, names a mode that no CiliumNode shows, or differs between nodes.
+func ModeOf(c *ciliumconfig.Config, namespace string) (ciliumnode.Mode, error) {
+	where := "ConfigMap " + namespace + "/" + ciliumconfig.Name
+	switch {
+	case c != nil && len(c.Denied) > 0:
+		return "", fmt.Errorf("cannot tell what assigns addresses: %s may not be read", strings.Join(c.Denied, ", "))
+	case c == nil || c.Data == nil:
+		return "", fmt.Errorf("cannot tell what assigns addresses: there is no %s. --cilium-namespace names another namespace", where)
+	}
+	is := c.Mode(nil)
+	mode := ciliumnode.Mode(is)
+	switch {
+	case !slices.Contains(append(ciliumnode.Modes(), ciliumnode.ClusterPool), mode):
+		return "", fmt.Errorf("%s says ipam: %q, and CiliumNodes show which addresses a node has only in cluster-pool, multi-pool, kubernetes and crd mode", where, is)
+	case c.Differs(is):
+		return "", fmt.Errorf("%s says ipam: %s, and a CiliumNodeConfig another mode: a migration is under way. Observe before it or after it", where, is)
+	}
+	return mode, nil
+}
+
+// Describe replaces the pools and blocks of a snapshot, which was read in the mode that ModeOf
+// returned. sources are CiliumPodIPPools, the ConfigMap cilium-config and kubeadm's, as far as they
+// exist. A cluster with PodIPBlocks stays as it is. It fails if pods show that another mode is in use.
+func Describe(s *audit.Snapshot, sources []importer.Object) error {
+	if len(s.Blocks) > 0 && s.Mode != ciliumnode.ClusterPool {
+		return nil
+	}
+	s.Pins = nil
+	s.Pools = s.Pools[:0:0]
+	result := importer.Cilium(sources, true)
+	if s.Mode == ciliumnode.Kubernetes {
+		result = importer.Kubernetes(sources, true)
+	}
+	for _, p := range result.Pools {
+		s.Pools = append(s.Pools, p.Object)
+	}
+	d := describer{Snapshot: s, outside: map[string][]netip.Prefix{}}
+	d.addBlocks()
+	d.addOutside()
+	for i := range s.Pools { // as its operator would report it
+		p := &s.Pools[i]
+		p.Finalizers, p.Generation, p.Status.ObservedGeneration = []string{v1alpha1.Finalizer}, 1, 1
+		meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolReady, Status: metav1.ConditionTrue, Reason: "Observed"})
+	}
+	return d.contradiction()
+}
+
+type describer struct {
+	*audit.Snapshot
+	// outside are held CIDRs that no known range contains, by the name of the pool to make of them.
+	outside map[string][]netip.Prefix
+}
+
+// addBlocks makes a block of each CIDR that a node has.
+func (d *describer) addBlocks() {
+	d.Blocks = nil
+	for i := range d.CiliumNodes {
+		v := d.CiliumNodes[i].View
+		if d.Mode != ciliumnode.MultiPool {
+			for _, cidr := range d.cidrsOf(v) {
+				d.addBlock(v, cidr, "")
+			}
+			continue
+		}
+		for _, a := range v.Allocated {
+			d.addBlock(v, a.CIDR, a.Pool)
+		}
+	}
+}
+
+// cidrsOf returns the CIDRs of a node. In crd mode the addresses that podCIDRs does not name are
+// ranges as large as they allow.
+func (d *describer) cidrsOf(v *ciliumnode.View) []netip.Prefix {
+	if d.Mode != ciliumnode.CRD {
+		return v.PodCIDRs
+	}
+	out := slices.DeleteFunc(slices.Clone(v.PodCIDRs), func(p netip.Prefix) bool { return len(v.PublishedIn(p)) == 0 })
+	var rest netipx.IPSetBuilder
+	for a := range v.Pool {
+		rest.Add(a)
+	}
+	for _, p := range out {
+		rest.RemovePrefix(p)
+	}
+	set, _ := rest.IPSet() // it holds valid addresses alone
+	return append(out, set.Prefixes()...)
+}
+
+// addBlock adds a block of the pool that has its range: in multi-pool mode, the one of that name.
+func (d *describer) addBlock(v *ciliumnode.View, cidr netip.Prefix, ciliumPool string) {
+	i := slices.IndexFunc(d.Pools, func(p v1alpha1.PodIPPool) bool {
+		return (ciliumPool == "" || p.Name == ciliumPool) && ipalloc.Covered(cidr, ranges(&p))
+	})
+	pool := cmp.Or(ciliumPool, d.Mode.String())
+	if i >= 0 {
+		pool = d.Pools[i].Name
+	} else {
+		d.outside[pool] = append(d.outside[pool], cidr)
+	}
+	b := v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{
+		Name: crd.BlockName(cidr), CreationTimestamp: metav1.NewTime(v.Created), Finalizers: []string{v1alpha1.Finalizer},
+	}}
+	b.Spec = v1alpha1.PodIPBlockSpec{PoolName: pool, NodeName: v.Name, CIDR: cidr.String()}
+	if i >= 0 {
+		b.Spec.CiliumPoolName = d.Pools[i].Spec.CiliumPoolName
+	}
+	d.Blocks = append(d.Blocks, b)
+}
+
+func ranges(p *v1alpha1.PodIPPool) []netip.Prefix {
+	var out []netip.Prefix
+	add := func(cidrs []v1alpha1.PoolCIDR) {
+		for _, c := range cidrs {
+			if cidr, err := netip.ParsePrefix(c.CIDR); err == nil {
+				out = append(out, cidr)
+			}
+		}
+	}
+	if p.Spec.IPv4 != nil {
+		add(p.Spec.IPv4.CIDRs)
+	}
+	if p.Spec.IPv6 != nil {
+		add(p.Spec.IPv6.CIDRs)
+	}
+	return out
+}
+
+// addOutside adds pools of the CIDRs that nodes have and no known range contains. What else there is
+// to assign is not known, so they assign nothing.
+func (d *describer) addOutside() {
+	for name, cidrs := range d.outside {
+		i := slices.IndexFunc(d.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name })
+		if i < 0 {
+			d.Pools = append(d.Pools, v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			i = len(d.Pools) - 1
+		}
+		for _, f := range ipalloc.Families() {
+			d.addRanges(&d.Pools[i].Spec, f, slices.DeleteFunc(slices.Clone(cidrs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f }))
+		}
+	}
+	slices.SortFunc(d.Pools, func(a, b v1alpha1.PodIPPool) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// addRanges adds CIDRs of a family to a pool, as few as there can be.
+func (d *describer) addRanges(spec *v1alpha1.PodIPPoolSpec, f ipalloc.Family, cidrs []netip.Prefix) {
+	if len(cidrs) == 0 {
+		return
+	}
+	var merged netipx.IPSetBuilder
+	bits, longest := crd.BlockSizes(f, d.Mode.WholeBlocks())
+	for _, cidr := range cidrs {
+		merged.AddPrefix(cidr)
+		bits = min(max(bits, cidr.Bits()), longest)
+	}
+	set, _ := merged.IPSet() // it holds valid CIDRs alone
+	var more []v1alpha1.PoolCIDR
+	for _, cidr := range set.Prefixes() {
+		more = append(more, v1alpha1.PoolCIDR{CIDR: cidr.String(), AllocationPolicy: v1alpha1.AllocationCordon})
+	}
+	if f == ipalloc.IPv4 {
+		spec.IPv4 = cmp.Or(spec.IPv4, &v1alpha1.IPv4Ranges{BlockSize: int32(bits)})
+		spec.IPv4.CIDRs = append(spec.IPv4.CIDRs, more...)
+		return
+	}
+	spec.IPv6 = cmp.Or(spec.IPv6, &v1alpha1.IPv6Ranges{BlockSize: int32(bits)})
+	spec.IPv6.CIDRs = append(spec.IPv6.CIDRs, more...)
+}
+
+// contradiction returns an error if pods of a node have addresses, and none of these is of its blocks.
+func (d *describer) contradiction() error {
+	has := map[string][]netip.Prefix{}
+	for i := range d.Blocks {
+		if cidr, err := netip.ParsePrefix(d.Blocks[i].Spec.CIDR); err == nil {
+			has[d.Blocks[i].Spec.NodeName] = append(has[d.Blocks[i].Spec.NodeName], cidr)
+		}
+	}
+	within, strange := map[string]bool{}, map[string]string{}
+	for i := range d.Pods {
+		pod := state.ReadPod(&d.Pods[i])
+		for _, a := range pod.IPs {
+			if ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), has[pod.Node]) {
+				within[pod.Node] = true
+			} else {
+				strange[pod.Node] = fmt.Sprintf("%s (%s of pod %s)", pod.Node, a, pod.Name)
+			}
+		}
+	}
+	var wrong []string
+	for _, cn := range d.CiliumNodes {
+		if at := strange[cn.Name]; at != "" && !within[cn.Name] {
+			wrong = append(wrong, at)
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	slices.Sort(wrong)
+	return fmt.Errorf("Cilium is configured for %s mode, and no pod of some nodes has an address of what %s lists there: %s. "+
+		"Their agents may run in another mode: observe once the move is over", d.Mode, d.list(), suggest.Few(wrong))
+}
+
+// list names the field that lists the CIDRs of a node.
+func (d *describer) list() string {
+	kind, _ := d.Mode.Resource()
+	return d.Mode.List() + " of " + kind.Kind + "s"
+}

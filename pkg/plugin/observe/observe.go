@@ -1,0 +1,83 @@
+// Package observe is kubectl cilium-pool observe.
+package observe
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/plan"
+)
+
+// New returns the command observe.
+func New(e *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "observe report",
+		Short:   "Look at the addresses that any Cilium assigns, before you install anything",
+		Long:    "Counts the addresses that Cilium assigns by itself, in cluster-pool, multi-pool,\nkubernetes or crd mode, with nothing installed.",
+		Example: cli.Examples("observe report", "observe report --what-if pools.yaml", "observe report -o html > report.html"),
+		RunE: func(*cobra.Command, []string) error {
+			return cli.Usagef("say what to do: report")
+		},
+	}
+	cmd.AddCommand(newReport(e))
+	return cmd
+}
+
+func newReport(e *cli.Env) *cobra.Command {
+	file, format := "", "text"
+	cmd := &cobra.Command{
+		Use:   "report",
+		Short: "One page: addresses held, used and idle, and what this operator would free",
+		Long: `Shows on one page which ranges nodes have, how many of their addresses are used, which
+nodes are nearly full, and what this operator would free with blocks of 32 addresses,
+or with the PodIPPools of --what-if.
+
+It needs nothing installed, and only reads. It finds out from Cilium's own objects what
+assigns addresses; if these contradict each other it says so, and shows nothing.
+
+Exit codes: 0 shown, 1 the cluster could not be read, or not understood, 2 wrong command
+line.`,
+		Example: cli.Examples("observe report", "observe report --what-if pools.yaml -o json", "observe report -o html > report.html"),
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error {
+			if format != "text" && format != "json" && format != "html" {
+				return cli.Usagef("--output is %s: must be text, json or html", format)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			pools, err := plan.ReadPools(e, file)
+			if err != nil {
+				return err
+			}
+			c, err := e.Observe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			r, err := reportOf(c, valuesOf(pools))
+			if err != nil {
+				return err
+			}
+			switch format {
+			case "json":
+				return cli.WriteJSON(e.Out, r)
+			case "html":
+				return r.html(e.Out)
+			}
+			return e.WriteText(r.text)
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", format, "text, json or html")
+	cmd.Flags().StringVar(&file, "what-if", file, "file with the PodIPPools that you would use; -: standard input. Empty: the same ranges in blocks of 32 addresses")
+	cli.CompleteFlag(cmd, "output", "text", "json", "html")
+	return cmd
+}
+
+func valuesOf(pools []*v1alpha1.PodIPPool) []v1alpha1.PodIPPool {
+	out := make([]v1alpha1.PodIPPool, 0, len(pools))
+	for _, p := range pools {
+		out = append(out, *p)
+	}
+	return out
+}

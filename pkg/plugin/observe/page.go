@@ -1,0 +1,123 @@
+package observe
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
+)
+
+// section is a part of the page, as text and as HTML.
+type section struct {
+	Title string
+	Lines []string
+	Head  []string
+	Rows  [][]any
+}
+
+func (s *section) line(format string, args ...any) {
+	s.Lines = append(s.Lines, fmt.Sprintf(format, args...))
+}
+
+// sections are the page.
+func (r *report) sections() []section {
+	now := section{Title: "Now"}
+	now.line("Cilium assigns addresses in %s mode, as %s says.", r.Mode, r.ModeBy)
+	now.line("%s have %s, each a route.", suggest.Count(r.Nodes, "node"), suggest.Plural(r.Routes, "range", "ranges"))
+	r.each(func(f ipalloc.Family) {
+		held, used := r.Held.of(f), r.Used.of(f)
+		now.line("%s: nodes hold %d addresses, %d are in use (%s), %d are idle.", f, held, used, cli.Percent(used, held), held-used)
+	})
+	pools := section{Title: "Ranges", Head: []string{"Name", "Family", "CIDRs", "Nodes", "Held", "Free", "Full", "Used"}}
+	for _, p := range r.Pools {
+		pools.Rows = append(pools.Rows, []any{
+			p.Pool, p.Family, suggest.Few(p.CIDRs), p.Nodes, fmt.Sprintf("%d/%s", p.Blocks.Held(), cli.Many(uint64(p.Assignable))),
+			cli.Many(uint64(p.Free)), fmt.Sprintf("%d%%", p.Full), cli.Fraction(p.Used, p.Addresses),
+		})
+	}
+	full := section{Title: "Nodes with less than a tenth of their addresses free", Head: []string{"Node", "Family", "Used", "Held"}}
+	for _, n := range r.NearlyFull {
+		full.Rows = append(full.Rows, []any{n.Node, n.Family, n.Used, n.Held})
+	}
+	if len(full.Rows) == 0 {
+		full.line("None.")
+	}
+	return []section{now, pools, full, r.then(), r.move()}
+}
+
+// each calls do for each family that nodes have.
+func (r *report) each(do func(ipalloc.Family)) {
+	for _, f := range ipalloc.Families() {
+		if r.Held.of(f) > 0 {
+			do(f)
+		}
+	}
+}
+
+// then is the part about this operator.
+func (r *report) then() section {
+	s := section{Title: "With cilium-pool-operator, for the same pods"}
+	for _, p := range r.WhatIf.Pools {
+		s.line("Pool %s: blocks of %s.", p.Name, p.Blocks)
+	}
+	s.line("%s.", suggest.Plural(r.WhatIf.Routes, "block, a route each", "blocks, a route each"))
+	r.each(func(f ipalloc.Family) {
+		held, would := r.Held.of(f), r.WhatIf.Held.of(f)
+		switch {
+		case would <= held:
+			s.line("%s: nodes would hold %d addresses: %d come free (%s).", f, would, held-would, cli.Percent(held-would, held))
+		default:
+			s.line("%s: nodes would hold %d addresses, %d more than now.", f, would, would-held)
+		}
+	})
+	if n := len(r.WhatIf.Unserved); n > 0 {
+		s.line("Not served: %s.", suggest.Few(r.WhatIf.Unserved))
+	}
+	return s
+}
+
+// move is the part about a migration.
+func (r *report) move() section {
+	s := section{Title: "A migration"}
+	s.line("%s would restart, no pod. Each node keeps its ranges at first: %s.", suggest.Count(r.Migration.Agents, "agent"), suggest.Count(r.Migration.Blocks, "block"))
+	if n := len(r.Migration.TooLarge); n > 0 {
+		s.line("Too large for a block in crd mode, so these need multi-pool mode, or nodes with smaller ranges: %s.", suggest.Few(r.Migration.TooLarge))
+	}
+	s.line("Obstacles, and the way: kubectl cilium-pool migrate plan.")
+	return s
+}
+
+func (r *report) title() string { return "Pod addresses, " + r.Time.UTC().Format(time.RFC3339) }
+
+func (r *report) text(t *cli.Text) {
+	t.Line("%s", r.title())
+	for _, s := range r.sections() {
+		t.Line("")
+		t.Line("%s", s.Title)
+		for _, line := range s.Lines {
+			t.Line("  %s", line)
+		}
+		if len(s.Rows) > 0 {
+			t.Table(&cli.Flags{}, cli.TableOf("rows", s.Rows, func(row *[]any) []any { return *row }, s.Head...))
+		}
+	}
+}
+
+//go:embed report.html
+var page string
+
+func (r *report) html(w io.Writer) error {
+	t, err := template.New("report").Parse(page)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, struct {
+		Title    string
+		Sections []section
+	}{r.title(), r.sections()})
+}

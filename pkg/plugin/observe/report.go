@@ -1,0 +1,227 @@
+package observe
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// report is the page.
+type report struct {
+	Time time.Time `json:"time"`
+	// Mode is what assigns addresses, and ModeBy what says so.
+	Mode   string         `json:"mode"`
+	ModeBy string         `json:"modeBy"`
+	Pools  []list.PoolRow `json:"pools"`
+	// Nodes is the number of nodes with a range, and Routes the number of ranges.
+	Nodes  int `json:"nodes"`
+	Routes int `json:"routes"`
+	// Held counts the addresses of nodes' ranges that pods can have, Used the ones in use.
+	Held count `json:"held"`
+	Used count `json:"used"`
+	// NearlyFull are the nodes with fewest free addresses, of those that have less than a tenth free.
+	NearlyFull []nearlyFull `json:"nearlyFull"`
+	WhatIf     whatIf       `json:"whatIf"`
+	Migration  migration    `json:"migration"`
+}
+
+// count is a number of each family.
+type count struct {
+	IPv4 int `json:"ipv4"`
+	IPv6 int `json:"ipv6"`
+}
+
+func (c *count) add(f ipalloc.Family, n int) {
+	if f == ipalloc.IPv4 {
+		c.IPv4 += n
+	} else {
+		c.IPv6 += n
+	}
+}
+
+// of returns the number of a family.
+func (c *count) of(f ipalloc.Family) int { return [2]int{c.IPv4, c.IPv6}[f] }
+
+type nearlyFull struct {
+	Node   string `json:"node"`
+	Family string `json:"family"`
+	Used   int    `json:"used"`
+	Held   int    `json:"held"`
+}
+
+// whatIf is what nodes would have from this operator, in crd mode, for the pods that they have now.
+type whatIf struct {
+	// Pools are the PodIPPools, and Blocks the size of their blocks.
+	Pools []ifPool `json:"pools"`
+	// Routes is the number of blocks.
+	Routes int   `json:"routes"`
+	Held   count `json:"held"`
+	// Unserved are nodes that no pool selects, or that need more than its limits let them have.
+	Unserved []string `json:"unserved"`
+}
+
+type ifPool struct {
+	Name   string `json:"name"`
+	Blocks string `json:"blocks"`
+}
+
+// migration is what a move to crd mode would take.
+type migration struct {
+	// Agents restart once; Blocks are made of the ranges of nodes; TooLarge are ranges with more addresses than a block of crd mode may have.
+	Agents   int      `json:"agents"`
+	Blocks   int      `json:"blocks"`
+	TooLarge []string `json:"tooLarge"`
+}
+
+// mostNodes is how many nodes the page names.
+const mostNodes = 20
+
+// reportOf makes the page. Without pools, nodes would get blocks of 32 addresses of the same ranges.
+func reportOf(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*report, error) {
+	r := &report{
+		Time: c.Now, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Pools: list.PoolRows(c),
+		NearlyFull: []nearlyFull{}, WhatIf: whatIf{Unserved: []string{}}, Migration: migration{TooLarge: []string{}},
+	}
+	if len(pools) == 0 {
+		pools = inSmallBlocks(c.Objects.Pools)
+	}
+	after, err := with(c, pools)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pools {
+		r.WhatIf.Pools = append(r.WhatIf.Pools, ifPool{p.Name, sizesOf(after.Pools.Get(p.Name))})
+	}
+	for _, name := range c.NodeNames() {
+		r.addNode(c, after, name)
+	}
+	slices.SortStableFunc(r.NearlyFull, func(a, b nearlyFull) int { return cmp.Compare(a.Held-a.Used, b.Held-b.Used) })
+	r.NearlyFull = r.NearlyFull[:min(len(r.NearlyFull), mostNodes)]
+	return r, nil
+}
+
+func (r *report) addNode(c, after *cluster.Cluster, name string) {
+	var held, used [2]int
+	users := c.Users(name)
+	blocks := c.Ledger.NodeBlocks(name)
+	for _, b := range blocks {
+		f := ipalloc.FamilyOf(b.CIDR.Addr())
+		held[f] += c.UsableCount(b)
+		used[f] += cluster.CountIn(b.CIDR, users)
+		if ipalloc.TooLarge(b.CIDR, false) {
+			r.Migration.TooLarge = append(r.Migration.TooLarge, fmt.Sprintf("%s of node %s", b.CIDR, name))
+		}
+	}
+	if len(blocks) == 0 {
+		return
+	}
+	r.Nodes++
+	r.Routes += len(blocks)
+	r.Migration.Agents++
+	r.Migration.Blocks += len(blocks)
+	for _, f := range ipalloc.Families() {
+		if held[f] == 0 {
+			continue
+		}
+		r.Held.add(f, held[f])
+		r.Used.add(f, used[f])
+		if (held[f]-used[f])*10 < held[f] {
+			r.NearlyFull = append(r.NearlyFull, nearlyFull{name, f.String(), used[f], held[f]})
+		}
+		r.WhatIf.add(after, name, f, used[f])
+	}
+}
+
+// add adds what a node would have that uses so many addresses.
+func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, used int) {
+	node := after.Nodes[name]
+	if node == nil {
+		return
+	}
+	for _, pool := range after.Pools.Match(labels.Set(node.Labels)) {
+		if _, has := pool.Ranges(f); !has || pool.Frozen() {
+			continue
+		}
+		n := int(state.BlocksFor(pool, f, used))
+		w.Routes += n
+		w.Held.add(f, n*pool.AddressesPerBlock(f))
+		if n*pool.AddressesPerBlock(f) < used {
+			w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s: expand.maxBlocksPerNode of pool %s)", name, f, pool.Name))
+		}
+		return
+	}
+	w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s)", name, f))
+}
+
+// with returns the cluster as it would be with these pools in crd mode, and no block yet.
+func with(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*cluster.Cluster, error) {
+	s := *c.Objects
+	s.Mode, s.Pools, s.Blocks, s.CiliumNodes = ciliumnode.CRD, pools, nil, nil
+	operator := c.Operator
+	operator.Mode, operator.Settings.Mode = ciliumnode.CRD, ciliumnode.CRD
+	for i := range pools {
+		pool, err := crd.PoolFrom(&pools[i], operator.Settings.Defaults)
+		if err == nil {
+			err = pool.Problem()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pool %s would be invalid: %w", pools[i].Name, err)
+		}
+	}
+	return cluster.New(&s, operator), nil
+}
+
+// inSmallBlocks returns pools with the same ranges for all nodes, in blocks of 32 addresses.
+func inSmallBlocks(pools []v1alpha1.PodIPPool) []v1alpha1.PodIPPool {
+	var out []v1alpha1.PodIPPool
+	for i := range pools {
+		p := *pools[i].DeepCopy()
+		if p.Spec.CiliumPoolName != "" { // pods choose it, in multi-pool mode alone
+			continue
+		}
+		if p.Spec.IPv4 != nil {
+			p.Spec.IPv4.BlockSize, p.Spec.IPv4.CIDRs = 27, fit(p.Spec.IPv4.CIDRs, 27)
+		}
+		if p.Spec.IPv6 != nil {
+			p.Spec.IPv6.BlockSize, p.Spec.IPv6.CIDRs = 123, fit(p.Spec.IPv6.CIDRs, 123)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// fit returns the CIDRs that hold a block of a size.
+func fit(cidrs []v1alpha1.PoolCIDR, bits int) []v1alpha1.PoolCIDR {
+	var out []v1alpha1.PoolCIDR
+	for _, c := range cidrs {
+		if p, err := netip.ParsePrefix(c.CIDR); err == nil && p.Bits() <= bits {
+			out = append(out, v1alpha1.PoolCIDR{CIDR: c.CIDR})
+		}
+	}
+	return out
+}
+
+func sizesOf(pool *crd.Pool) string {
+	sizes := ""
+	for _, f := range ipalloc.Families() {
+		if r, has := pool.Ranges(f); has {
+			if sizes != "" {
+				sizes += ", "
+			}
+			sizes += fmt.Sprintf("%s /%d", f, r.Bits)
+		}
+	}
+	return sizes
+}
