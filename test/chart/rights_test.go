@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -77,6 +78,45 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	}
 }
 
+// Beside another IPAM, with one value, the operator counts what that has assigned, and writes nothing
+// but its Lease.
+func TestObserverWritesItsLeaseAlone(t *testing.T) {
+	b := newBed(t, helm4)
+	go b.playDeploymentController(t.Context())
+	b.ciliumConfig("ipam", "cluster-pool", "enable-ipv4", "true", "cluster-pool-ipv4-cidr", "10.20.0.0/16", "cluster-pool-ipv4-mask-size", "24")
+	b.helmWait("install", release, chart, "--set", "mode=observe,metrics.secure=false")
+	b.node("n1")
+	has := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	has.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(netip.MustParsePrefix("10.20.7.0/24"))}
+	b.Create(has)
+	op := b.startOperator()
+	b.Eventually("the operator counts", func() error {
+		body, err := get(b.Context(), b.deployment().Spec.Template.Spec.Containers[0], "metrics", "/metrics", rest.Config{})
+		for _, want := range []string{
+			`cilium_pool_node_capacity_addresses{family="ipv4",node="n1"} 254`,
+			`cilium_pool_pool_blocks{family="ipv4",pool="cluster-pool",state="free"} 255`,
+		} {
+			if err == nil && !strings.Contains(body, want) {
+				err = fmt.Errorf("it does not serve %s:\n%s", want, op.Log())
+			}
+		}
+		return err
+	})
+	op.stop()
+	used := b.usedRights()
+	granted := rightsOf(t, objects(t, b.helm("get", "manifest", release)))
+	const lease = "leases.coordination.k8s.io"
+	for _, r := range used {
+		verb, of, _ := strings.Cut(r, " ")
+		if !slices.Contains([]string{"get", "list", "watch"}, verb) && of != lease || !slices.Contains(granted, r) {
+			t.Errorf("it used the right %q; granted are %q", r, granted)
+		}
+	}
+	if !slices.Contains(used, "update "+lease) {
+		t.Errorf("it used only %q", used)
+	}
+}
+
 // lifeOfANode makes the operator do everything it can do.
 func (b *bed) lifeOfANode() {
 	b.Helper()
@@ -135,6 +175,12 @@ func (b *bed) lifeOfANode() {
 func TestRightsFollowValues(t *testing.T) {
 	rights := func(values string) []string { return rightsOf(t, render(t, "-f", writeFile(t, values))) }
 	all := rights("nodes: {shortageTaint: a/b}")
+	observing := []string{
+		"create leases.coordination.k8s.io", "create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io",
+		"get configmaps", "get leases.coordination.k8s.io", "list ciliumnodeconfigs.cilium.io", "list ciliumnodes.cilium.io", "list nodes",
+		"list podipblocks.cilium-pool.io", "list podippools.cilium-pool.io", "list pods", "update leases.coordination.k8s.io",
+		"watch ciliumnodes.cilium.io", "watch nodes", "watch podipblocks.cilium-pool.io", "watch podippools.cilium-pool.io", "watch pods",
+	}
 	tests := map[string]struct {
 		values string
 		gone   []string
@@ -143,6 +189,7 @@ func TestRightsFollowValues(t *testing.T) {
 		"CiliumNodes": {"mode: kubernetes", []string{
 			"create ciliumnodes.cilium.io", "delete ciliumnodes.cilium.io", "list ciliumnodes.cilium.io", "patch ciliumnodes.cilium.io",
 			"patch ciliumnodes/status.cilium.io", "watch ciliumnodes.cilium.io"}},
+		"observing": {"mode: observe", slices.DeleteFunc(slices.Clone(all), func(r string) bool { return slices.Contains(observing, r) })},
 		"condition": {"nodes: {shortageTaint: a/b, condition: false}", []string{"patch nodes/status"}},
 		"plain metrics": {"nodes: {shortageTaint: a/b}\nmetrics: {secure: false}", []string{
 			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},
