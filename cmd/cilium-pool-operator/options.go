@@ -99,7 +99,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.Defaults.Cooldown, "cooldown", s.Defaults.Cooldown, "time for which a returned block cools down before another node may have it; pools may say otherwise")
 	fs.DurationVar(&s.Defaults.NodeGoneCooldown, "node-gone-cooldown", s.Defaults.NodeGoneCooldown, "the same for blocks of a deleted Node: its machine may still run")
 
-	fs.StringVar(&o.mode, "mode", o.mode, "IPAM mode of the Cilium agents, as in Cilium's ipam.mode: crd, multi-pool or kubernetes")
+	fs.StringVar(&o.mode, "mode", o.mode, "IPAM mode of the Cilium agents, as in Cilium's ipam.mode: crd, multi-pool or kubernetes; or observe, to only count what any Cilium assigns")
 	fs.BoolVar(&s.KeepCiliumPools, "keep-cilium-pod-ip-pools", s.KeepCiliumPools, "in multi-pool mode, create and delete the CiliumPodIPPools that agents need, except those without the operator's label; false: you do")
 	fs.StringVar(&s.FRRNamespace, "frr-k8s-namespace", s.FRRNamespace, "namespace of frr-k8s, for which the operator writes FRRConfigurations that announce the blocks of each node, from the templates there; empty: none")
 	fs.BoolVar(&s.ParkBlocks, "park-draining-blocks", s.ParkBlocks, "in multi-pool mode, take blocks that drain off their agent's list for a second, by moving them to a reserved pool, so that no new pod gets an address of them")

@@ -1,5 +1,5 @@
 // Package observe describes the addresses that another IPAM assigns as PodIPPools and PodIPBlocks, so
-// that everything that counts, shows and audits these works beside any Cilium. It writes nothing.
+// that all tools for these work beside any Cilium. It never writes.
 package observe
 
 import (
@@ -155,8 +155,8 @@ func ranges(p *v1alpha1.PodIPPool) []netip.Prefix {
 	return out
 }
 
-// addOutside adds pools of the CIDRs that nodes have and no known range contains. What else there is
-// to assign is not known, so they assign nothing.
+// addOutside adds pools of the CIDRs that nodes have and no known range contains. The rest of these
+// ranges is not known, so they are cordoned.
 func (d *describer) addOutside() {
 	for name, cidrs := range d.outside {
 		i := slices.IndexFunc(d.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name })

@@ -21,7 +21,7 @@ import (
 // report is the page.
 type report struct {
 	Time time.Time `json:"time"`
-	// Mode is what assigns addresses, and ModeBy what says so.
+	// Mode is the IPAM mode, and ModeBy its source.
 	Mode   string         `json:"mode"`
 	ModeBy string         `json:"modeBy"`
 	Pools  []list.PoolRow `json:"pools"`
@@ -31,7 +31,7 @@ type report struct {
 	// Held counts the addresses of nodes' ranges that pods can have, Used the ones in use.
 	Held count `json:"held"`
 	Used count `json:"used"`
-	// NearlyFull are the nodes with fewest free addresses, of those that have less than a tenth free.
+	// NearlyFull are nodes with less than a tenth of their addresses free, the fullest first.
 	NearlyFull []nearlyFull `json:"nearlyFull"`
 	WhatIf     whatIf       `json:"whatIf"`
 	Migration  migration    `json:"migration"`
@@ -61,7 +61,7 @@ type nearlyFull struct {
 	Held   int    `json:"held"`
 }
 
-// whatIf is what nodes would have from this operator, in crd mode, for the pods that they have now.
+// whatIf describes the blocks of nodes with this operator, in crd mode, for their present pods.
 type whatIf struct {
 	// Pools are the PodIPPools, and Blocks the size of their blocks.
 	Pools []ifPool `json:"pools"`
@@ -77,15 +77,16 @@ type ifPool struct {
 	Blocks string `json:"blocks"`
 }
 
-// migration is what a move to crd mode would take.
+// migration is the extent of a move to crd mode.
 type migration struct {
-	// Agents restart once; Blocks are made of the ranges of nodes; TooLarge are ranges with more addresses than a block of crd mode may have.
+	// Agents restart once; Blocks are made of the ranges of nodes; TooLarge are ranges with more
+	// addresses than a block of crd mode may have.
 	Agents   int      `json:"agents"`
 	Blocks   int      `json:"blocks"`
 	TooLarge []string `json:"tooLarge"`
 }
 
-// mostNodes is how many nodes the page names.
+// mostNodes is the number of nodes that the page names.
 const mostNodes = 20
 
 // reportOf makes the page. Without pools, nodes would get blocks of 32 addresses of the same ranges.
@@ -144,7 +145,7 @@ func (r *report) addNode(c, after *cluster.Cluster, name string) {
 	}
 }
 
-// add adds what a node would have that uses so many addresses.
+// add adds the blocks of a node that uses so many addresses.
 func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, used int) {
 	node := after.Nodes[name]
 	if node == nil {
