@@ -40,6 +40,8 @@ func scenarios() []script.Scenario {
 		{Name: "compare-crd", File: "compare"},
 		{Name: "renumber"},
 		{Name: "migration"},
+		{Name: "observe-cluster-pool", File: "observe"},
+		{Name: "observe-multi-pool", File: "observe"},
 		{Name: "policies"},
 		{Name: "modes-multi-pool", File: "modes"},
 		{Name: "modes-kubernetes", File: "modes"},

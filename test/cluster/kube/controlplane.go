@@ -44,6 +44,9 @@ func (c *Cluster) StartControlPlane(ctx context.Context) error {
 	if err := c.writePKI("https://" + listener.Addr().String()); err != nil {
 		return err
 	}
+	if err := os.WriteFile(c.auditPolicy(), []byte(auditPolicy), 0o644); err != nil {
+		return err
+	}
 	spec := box.Spec{
 		Name:      controlPlane,
 		Services:  c.controlPlaneServices(),
@@ -79,7 +82,7 @@ func (c *Cluster) controlPlaneServices() []box.Service {
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 			"--kubelet-client-certificate="+c.pkiFile("kubelet-client.crt"), "--kubelet-client-key="+c.pkiFile("kubelet-client.key"),
 			"--kubelet-certificate-authority="+c.pkiFile("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
-			"--event-ttl=6h"),
+			"--event-ttl=6h", "--audit-policy-file="+c.auditPolicy(), "--audit-log-path="+c.log("audit")),
 		c.service(controlPlane, "kube-controller-manager", "--kubeconfig="+c.pkiFile("kube-controller-manager.kubeconfig"),
 			"--use-service-account-credentials", "--leader-elect=false", "--allocate-node-cidrs=false",
 			"--service-account-private-key-file="+c.pkiFile("service-accounts.key"), "--root-ca-file="+c.pkiFile("ca.crt"),
@@ -87,6 +90,18 @@ func (c *Cluster) controlPlaneServices() []box.Service {
 		c.service(controlPlane, "kube-scheduler", "--kubeconfig="+c.pkiFile("kube-scheduler.kubeconfig"), "--leader-elect=false"),
 	}
 }
+
+// auditPolicy logs the operator's requests alone.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  users: ["system:serviceaccount:kube-system:cilium-pool-operator"]
+- level: None
+`
+
+func (c *Cluster) auditPolicy() string { return filepath.Join(c.Dir, "audit-policy.yaml") }
 
 func (c *Cluster) serviceRanges() string {
 	if c.DualStack {
