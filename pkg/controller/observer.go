@@ -57,15 +57,14 @@ func SetupObserver(mgr manager.Manager, s config.Settings) error {
 // Start observes until ctx ends. While it cannot tell what assigns addresses, it shows none.
 func (o *Observer) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("observer")
-	for {
-		err := o.observe(ctx)
-		if ctx.Err() != nil {
-			return nil
+	for ctx.Err() == nil {
+		if err := o.observe(ctx); ctx.Err() == nil {
+			logger.Error(err, "observing nothing; trying again")
+			o.show(nil)
 		}
-		logger.Error(err, "observing nothing; trying again")
-		o.show(nil)
 		_ = clusterread.Sleep(ctx, observeRetry) // an interrupt ends the loop
 	}
+	return nil
 }
 
 // observe returns once it cannot go on.

@@ -225,8 +225,8 @@ func (d *describer) contradiction() error {
 		return nil
 	}
 	slices.Sort(wrong)
-	return fmt.Errorf("Cilium is configured for %s mode, and no pod of some nodes has an address of what %s lists there: %s. "+
-		"Their agents may run in another mode: observe once the move is over", d.Mode, d.list(), suggest.Few(wrong))
+	return fmt.Errorf("cannot tell what assigns addresses: %s says ipam: %s, and pods of some nodes have no address of the %s there: %s. "+
+		"Their agents may run in another mode: observe once the move is over", ciliumconfig.Name, d.Mode, d.list(), suggest.Few(wrong))
 }
 
 // list names the field that lists the CIDRs of a node.
