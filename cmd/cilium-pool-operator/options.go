@@ -112,7 +112,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "keys of taints of Nodes with labels that are not final: such a Node gets its first block once they are gone; empty: at once")
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition cilium-pool.io/PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes with pods that cannot get an address; empty: none")
-	fs.StringSliceVar(&o.families, "scheduling-families", o.families, "families (ipv4, ipv6) that Nodes offer to the scheduler, as the resources cilium-pool.io/ipv4 and cilium-pool.io/ipv6; needs --mode=crd, Kubernetes 1.36 and the chart's policies; empty: none")
+	fs.StringSliceVar(&o.families, "scheduling-families", o.families, "families (ipv4, ipv6) that Nodes offer to the scheduler, as the resources cilium-pool.io/ipv4 and cilium-pool.io/ipv6, and for Cilium pool blue blue.cilium-pool.io/ipv4; needs --mode=crd or multi-pool, Kubernetes 1.36 and the chart's policies; empty: none")
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 }
 
@@ -245,7 +245,7 @@ func (o *options) validateFamilies(p *config.Problems) {
 	switch {
 	case len(s.OfferFamilies) != len(o.families):
 		p.Bad("scheduling-families", strings.Join(o.families, ","), "must be ipv4, ipv6 or both")
-	case len(o.families) > 0 && o.mode != string(ciliumnode.CRD):
-		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s: with --mode=%s agents do not report which addresses are in use", ciliumnode.CRD, o.mode))
+	case len(o.families) > 0 && o.mode != string(ciliumnode.CRD) && o.mode != string(ciliumnode.MultiPool):
+		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s or --mode=%s: with --mode=%s a node keeps one block", ciliumnode.CRD, ciliumnode.MultiPool, o.mode))
 	}
 }

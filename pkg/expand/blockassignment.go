@@ -74,7 +74,7 @@ func newBlockShare(in *input) *blockShare {
 }
 
 // isPublished reports whether the agent may assign a to pods.
-func (w *blockShare) isPublished(a netip.Addr) bool {
+func (w *BlockAssignment) isPublished(a netip.Addr) bool {
 	return slices.ContainsFunc(w.Assigned, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
@@ -84,7 +84,7 @@ func (w *blockShare) isOfNode(a netip.Addr) bool {
 }
 
 // useless reports whether the agent does not need the family.
-func (w *blockShare) useless() bool { return w.Reported && w.Requested == 0 && !w.NoPreallocation }
+func (w *BlockAssignment) useless() bool { return w.Reported && w.Requested == 0 && !w.NoPreallocation }
 
 // lostByAgent reports whether a belongs to a pod that its agent did not restore: the
 // agent returned a's block after it was assigned again. It would return it each time,
@@ -169,6 +169,13 @@ func (w *blockShare) needs(u *usage) needs {
 	case !w.useless():
 		n.target = max(agentFloor, demand, requested)
 	}
+	if w.Expected > 0 && w.RunsFamily() && !w.SingleBlock {
+		// Until the Node can offer the requests of pods that are yet to be scheduled there. The agent
+		// returns a block that stays unused, and gets it back as long as they wait.
+		listed := w.blocks.published
+		n.target = max(n.target, listed-offerRoom(u, w.blocks, listed)+limit(w.Expected))
+	}
+	n.unreserved = n.target
 	n.hardCap = math.MaxInt32 // a block takes as little room as a podCIDR
 	if most := limit(w.Limits.MaxAllocate); most > 0 {
 		n.hardCap = most + w.blocks.closedFree

@@ -66,13 +66,7 @@ func planAddresses(in *input) *planner {
 // neither reclaims nor performs a handshake: the agent itself returns blocks that it does
 // not need.
 func decideBlocks(in *input) (Plan, Memory) {
-	w := newBlockShare(in)
-	use := w.countBlockAssignment()
-	w.blocks.classify(&use)
-	use = w.closeBlocks(use)
-	p := newPlanner(use, w.blocks, w.needs(&use))
-	p.memory.FreeSince = w.freeSince
-
+	w, p := planBlocks(in)
 	w.assignBlocks(p)
 	covered := p.deficit() <= 0
 	p.cancelDrains()
@@ -92,6 +86,17 @@ func decideBlocks(in *input) (Plan, Memory) {
 	w.reportStuckPods(p)
 	p.plan.Capacity -= p.closedFree
 	return p.finish()
+}
+
+// planBlocks returns an empty plan for an agent that is assigned whole blocks.
+func planBlocks(in *input) (*blockShare, *planner) {
+	w := newBlockShare(in)
+	use := w.countBlockAssignment()
+	w.blocks.classify(&use)
+	use = w.closeBlocks(use)
+	p := newPlanner(use, w.blocks, w.needs(&use))
+	p.memory.FreeSince = w.freeSince
+	return w, p
 }
 
 // returnAll lets all blocks of a node that is gone cool down, in use or not: the caller has seen

@@ -27,14 +27,30 @@ const ReportLag = 30 * time.Second
 // too. Before the agent has reported, no address counts.
 //
 // The result is never below the requests of the pods with an address: a kubelet that restarts
-// admits its pods anew, and fails the ones that the Node has no room for.
+// admits its pods anew, and fails the ones that the Node has no room for. It makes up for requests
+// by pods that take their address of another Cilium pool.
+//
+// Of an agent that is assigned whole blocks, the addresses of listed blocks in service count. The
+// agent may return an unused one at any time. Until that has cooled down the node can have it back,
+// so no other node has the address of a pod that is bound by the older offer.
 func Offer(s State, p Plan) int {
-	o := &offering{&input{State: &s}, sortBlocks(s.Blocks), &p}
-	u := o.requestUse()
-	if !u.reported {
-		return u.requested
+	in := &input{State: &s}
+	o := &offering{in, sortBlocks(s.Blocks), &p}
+	if s.BlockAssignment != nil {
+		o.blocks = newBlockShare(in).blocks
 	}
-	return max(o.offerable(u), u.requested)
+	u := o.requestUse()
+	n := u.requested
+	if u.reported {
+		n = max(n, o.offerable(u))
+	}
+	return n + s.OtherRequests
+}
+
+// RunsFamily reports whether the agent runs the family, as far as is known.
+func (s *State) RunsFamily() bool {
+	w := s.BlockAssignment
+	return !s.FamilyDisabled && (w == nil || !w.useless())
 }
 
 // offering is a node, and a plan for it.
@@ -47,6 +63,9 @@ type offering struct {
 // offerable is Offer without its lower bound.
 func (o *offering) offerable(u requestUse) int {
 	free := 0
+	if o.BlockAssignment != nil {
+		free = o.free(u)
+	}
 	for a, owner := range o.Pool {
 		byRequest, used := u.byRequest[a]
 		if owner == "" && o.ours(a) && (byRequest || !used) && o.stays(a) {
@@ -54,6 +73,26 @@ func (o *offering) offerable(u requestUse) int {
 		}
 	}
 	return free - u.waiting - u.lacking
+}
+
+// free is the number of addresses of listed blocks, or of CIDRs of no block, that offerable counts.
+func (o *offering) free(u requestUse) int {
+	free := o.BlockAssignment.Foreign
+	serves := func(b *block) bool {
+		return b.Listed && b.Phase == ipalloc.InService && !o.isClosed(b) && !o.drains(b)
+	}
+	for _, b := range o.all {
+		if serves(b) {
+			free += b.allocatable
+		}
+	}
+	for a, byRequest := range u.byRequest {
+		b := o.blockOf(a)
+		if !byRequest && (b != nil && serves(b) || b == nil && o.BlockAssignment.isPublished(a)) {
+			free--
+		}
+	}
+	return free
 }
 
 // requestUse is how the addresses of a node are used, as requests account for it.
@@ -95,6 +134,9 @@ func (o *offering) requestUse() requestUse {
 	for a := range own {
 		u.byRequest[a] = false
 	}
+	if o.BlockAssignment != nil {
+		u.reported = o.BlockAssignment.Reported
+	}
 	u.lacking = o.lacking(own)
 	o.addRequests(&u, byOwner)
 	return u
@@ -104,6 +146,12 @@ func (o *offering) requestUse() requestUse {
 // when it starts, and others in place of its own leaving ones.
 func (o *offering) lacking(own map[netip.Addr]struct{}) int {
 	n := max(agentFloor, len(own))
+	switch w := o.BlockAssignment; {
+	case w != nil && w.NoPreallocation: // a pool for pods alone
+		return 0
+	case w != nil: // it keeps its own
+		return n - len(own)
+	}
 	for a := range own {
 		b := o.blockOf(a)
 		leaves := b != nil && (b.vacates() || b.Request != None && o.drains(b))
@@ -192,7 +240,11 @@ type Room struct {
 // RoomOf returns the room of a node, for any s.Expected.
 func RoomOf(now time.Time, policy Policy, s State) Room {
 	s.Expected, s.Limits.MaxAboveWatermark = 0, 0 // the latter follows the target
-	p := planAddresses(&input{State: &s, now: now, policy: policy})
+	in := &input{State: &s, now: now, policy: policy}
+	if s.BlockAssignment != nil {
+		return roomOfBlocks(in)
+	}
+	p := planAddresses(in)
 	published := p.openCapacity()
 	free := offerRoom(&p.usage, p.blocks, published)
 	p.fillBlocks()
@@ -200,9 +252,27 @@ func RoomOf(now time.Time, policy Policy, s State) Room {
 	if s.FamilyDisabled {
 		return Room{}
 	}
-	room := Room{Free: free + p.plan.Capacity - published, Blocks: max(0, policy.MaxBlocks-p.inService())}
+	return p.roomWith(free + p.plan.Capacity - published)
+}
+
+// roomOfBlocks is RoomOf a node with an agent that is assigned whole blocks.
+func roomOfBlocks(in *input) Room {
+	w, p := planBlocks(in)
+	listed := p.published
+	free := offerRoom(&p.usage, p.blocks, listed)
+	w.assignBlocks(p)
+	p.cancelDrains()
+	if !in.RunsFamily() {
+		return Room{}
+	}
+	return p.roomWith(free + p.plan.Capacity - listed)
+}
+
+// roomWith returns the room of a node with so many free addresses once the plan is done.
+func (p *planner) roomWith(free int) Room {
+	room := Room{Free: free, Blocks: max(0, p.policy.MaxBlocks-p.inService())}
 	for _, b := range p.all {
-		if b.mayReturn() && room.Blocks > 0 {
+		if b.mayReturn() && !b.closed && room.Blocks > 0 {
 			room.Back += b.Count()
 			room.Blocks--
 		}

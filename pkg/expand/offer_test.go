@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -27,6 +28,12 @@ func requesting(name, addrs string) func(*State) {
 // ended makes pods have left the node.
 func ended(names ...string) func(*State) {
 	return func(s *State) { s.Ended = append(s.Ended, names...) }
+}
+
+// listed2 is a node with a whole block of 14 addresses; the agent uses two of them.
+func listed2(edits ...func(*State)) State {
+	block := []func(*State){lone("10.0.0.0/28"), usedBy("10.0.0.1", "router"), usedBy("10.0.0.2", "health"), own("10.0.0.1 10.0.0.2"), listing(8, "10.0.0.0/28")}
+	return node(append(block, edits...)...)
 }
 
 func TestOffer(t *testing.T) {
@@ -53,6 +60,15 @@ func TestOffer(t *testing.T) {
 		"a second block that is about to go":  {state: agentIn(full("10.0.1.0/30")), plan: Plan{Drain: []Drain{{CIDR: netip.MustParsePrefix("10.0.1.0/30"), Reason: Reclaim}}}, want: 12},
 		"written by hand":                     {state: agentIn(published("192.0.2.1", "")), want: 13},
 		"no less than pods with an address":   {state: node(full("10.0.0.0/29", draining(Deleted)), usedBy("10.0.0.1", "router"), requesting("default/a", "10.0.0.2"), requesting("default/b", "10.0.0.3")), want: 2},
+		"whole blocks, all but its own":       {state: listed2(), want: 12},
+		"no report of whole blocks":           {state: node(lone("10.0.0.0/28"), listing(-1, "10.0.0.0/28"), requesting("default/a", "10.0.0.3")), want: 1},
+		"pods of whole blocks":                {state: listed2(requesting("default/a", "10.0.0.3"), pod("default/b", "10.0.0.4"), pods(2)), want: 9},
+		"not the ones that it has returned":   {state: listed2(lone("10.0.1.0/28", cooling(Returned, noon)), lone("10.0.2.0/28")), want: 12},
+		"nor a closed one":                    {state: node(lone("10.0.0.0/28", closed("b", time.Hour)), listing(8, "10.0.0.0/28"), func(s *State) { s.Agent = "b" }), want: 0},
+		"a whole block about to drain":        {state: listed2(), plan: Plan{Drain: []Drain{{CIDR: netip.MustParsePrefix("10.0.0.0/28")}}}, want: 0},
+		"a CIDR of no block":                  {state: listed2(listing(8, "10.0.0.0/28", "192.0.2.0/29"), pod("default/a", "192.0.2.1")), want: 17},
+		"of a pool for pods alone":            {state: node(lone("10.0.0.0/28"), listing(0, "10.0.0.0/28"), onDemand), want: 14},
+		"requests of pods of another pool":    {state: listed2(func(s *State) { s.OtherRequests = 3 }), want: 15},
 		"the agent's own are about to move":   {state: agentIn(full("10.0.1.0/28", draining(Deleted), request(Deleted)), usedBy("10.0.1.1", "ingress")), want: 11},
 	}
 	for name, test := range tests {

@@ -51,7 +51,7 @@ func (u *usage) steadyAgent() string {
 // reason.
 func (w *blockShare) closeBlocks(u usage) usage {
 	for _, b := range w.blocks.all {
-		b.closed = b.Parked || w.hasClosed(b.Block) && !w.hasNewer(b)
+		b.closed = w.isClosed(b)
 		if b.closed && b.Listed {
 			w.blocks.closedFree += max(0, b.allocatable-b.users)
 		}
@@ -119,6 +119,9 @@ func (s *State) usersIn(cidr netip.Prefix) int {
 	maps.DeleteFunc(used, func(a netip.Addr, _ bool) bool { return !cidr.Contains(a) })
 	return len(used)
 }
+
+// isClosed reports whether the agent allocates no address of a block to a new pod.
+func (in *input) isClosed(b *block) bool { return b.Parked || in.hasClosed(b.Block) && !in.hasNewer(b) }
 
 // hasNewer reports whether a pod has an address of a block that was created after the
 // block had been closed: its agent has not seen it parked, or did not use it then.

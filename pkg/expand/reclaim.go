@@ -170,6 +170,9 @@ func (p *planner) releasable(b *block, capacity int) bool {
 // Releasable returns the blocks that could be recalled from a node now, all together, in the order of
 // their return.
 func Releasable(now time.Time, policy Policy, s State) []netip.Prefix {
+	if s.BlockAssignment != nil { // the agent itself returns what it can spare
+		return nil
+	}
 	s.Recall = nil
 	for i := range s.Blocks {
 		s.Recall = append(s.Recall, s.Blocks[i].CIDR)

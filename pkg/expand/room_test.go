@@ -55,6 +55,8 @@ func TestExpectedPods(t *testing.T) {
 			policy: noReserve, state: agentIn(usedBy("10.0.0.3", "default/a"), greedy("default/a", "10.0.0.3", 14)),
 			want: []string{"needs 3 of 14", "claim 2 in 3 blocks, room 86"},
 		},
+		"of whole blocks":                      {state: listed2(requesting("default/a", "10.0.0.3"), expects(20)), want: []string{"needs 3 of 14", "claim 9 in 3 blocks, room 2147483633"}},
+		"a returned whole block is taken back": {state: listed2(lone("10.0.1.0/28", cooling(Returned, noon.Add(time.Minute))), listing(8, "10.0.0.0/28"), expects(13)), want: []string{"needs 2 of 28", "undrain 10.0.1.0/28"}},
 		"it has no address yet": {
 			policy: noReserve, state: agentIn(greedy("default/a", "", 14)), want: []string{"needs 3 of 14"},
 		},
@@ -74,6 +76,8 @@ func TestRoomOf(t *testing.T) {
 		"what comes back anyway":         {agentIn(full("10.0.1.0/29", draining(Deleted))), Room{Free: 18, Blocks: 2, Addresses: 80}},
 		"no report yet":                  {node(full("10.0.0.0/28")), Room{Free: 12, Blocks: 3, Addresses: 86}},
 		"a limit that follows its need":  {agentIn(limits(Limits{MaxAboveWatermark: 1})), Room{Free: 12, Blocks: 3, Addresses: 86}},
+		"of whole blocks":                {listed2(requesting("default/a", "10.0.0.3")), Room{Free: 11, Blocks: 3, Addresses: 1<<31 - 15}},
+		"a whole one comes back":         {node(lone("10.0.1.0/28", cooling(Returned, noon)), listing(1, "10.0.0.0/28")), Room{Free: 12, Back: 14, Blocks: 3, Addresses: 1<<31 - 15}},
 		"more is requested than offered": {agentIn(greedy("default/a", "", 20)), Room{Free: -8, Blocks: 3, Addresses: 86}},
 	}
 	for name, test := range tests {

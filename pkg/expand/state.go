@@ -59,6 +59,9 @@ type State struct {
 	// Offers is set if the Node offers its addresses to the scheduler: a bound pod that
 	// requests several addresses counts as that many.
 	Offers bool
+	// OtherRequests is the number of addresses that bound pods request here and take elsewhere, of
+	// another Cilium pool.
+	OtherRequests int
 	// Pins is the number of blocks that are pinned to the node and that it can claim.
 	Pins int
 	// Limits are the limits that a user set in the CiliumNode.
@@ -169,6 +172,9 @@ type Pod struct {
 	IPs []netip.Addr
 	// Requests are the numbers of addresses, by family, that it requests from the scheduler.
 	Requests [2]uint16
+	// PoolRequests are those of Cilium pools other than the default one, by name. A State has them in
+	// Requests.
+	PoolRequests map[string][2]uint16
 	// Seen is when the pod was first seen bound to the node. Until Seen plus slowStart times
 	// AckTimeout, while its address is unknown, no address is marked for release: any that looks
 	// free may be the pod's.

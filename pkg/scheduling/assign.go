@@ -23,10 +23,10 @@ type Cluster struct {
 // addresses.
 type Assignment struct {
 	Spreading
-	// Candidates are the nodes that Expected refers to, sorted by name.
+	// Candidates are the nodes that Expected refers to, sorted by Cilium pools and name.
 	Candidates []Candidate
-	// Needs are the needs of nodes, by name.
-	Needs map[string]NodeNeeds
+	// Needs are the needs of nodes.
+	Needs map[PoolOn]NodeNeeds
 	// Pods is the number of waiting pods.
 	Pods int
 	// FirstBlocks are the nodes that wait for their first block, by name.
@@ -50,18 +50,36 @@ func (a *Assignment) sooner(t time.Time) {
 func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	turnover := c.Ledger.Turnover() // first: blocks that move from here on may be seen twice or not at all
 	kinds, again := c.Unscheduled.waiting(now)
-	out, pods, free := Assignment{RequeueAt: again}, make([]Group, len(kinds)), FreeBlocks{{}, {}}
-	var bound [][2]int // requests of each candidate's bound pods
-	for i, k := range kinds {
-		pods[i] = Group{Pods: k.pods, Requests: k.Addresses()}
-		out.Pods += k.pods
-	}
+	out := Assignment{RequeueAt: again, Needs: map[PoolOn]NodeNeeds{}}
 	sorted := make([]*corev1.Node, len(nodes))
 	for i := range nodes {
 		sorted[i] = &nodes[i]
 	}
 	slices.SortFunc(sorted, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	for _, node := range sorted {
+	for len(kinds) > 0 { // pods of the same Cilium pools together
+		n := 1
+		for n < len(kinds) && kinds[n].pools == kinds[0].pools {
+			n++
+		}
+		c.assign(&out, kinds[:n], sorted, now)
+		kinds = kinds[n:]
+	}
+	c.Unscheduled.keepFree(out.Candidates)
+	out.FirstBlocks = c.firstBlocks(&out, sorted, now)
+	c.recall(&out, nodes, turnover, now)
+	return out
+}
+
+// assign assigns pods that request addresses of the same Cilium pools.
+func (c *Cluster) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.Node, now time.Time) {
+	pods, free, pools := make([]Group, len(kinds)), FreeBlocks{{}, {}}, kinds[0].pools
+	var candidates []Candidate
+	var bound [][2]int // requests of each candidate's bound pods
+	for i, k := range kinds {
+		pods[i] = Group{Pods: k.pods, Requests: k.Addresses()}
+		out.Pods += k.pods
+	}
+	for _, node := range nodes {
 		arrived := c.Arrived(node)
 		var suited []int
 		for i := range kinds {
@@ -72,11 +90,11 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 		if len(suited) == 0 {
 			continue
 		}
-		candidate, requested, offers := c.candidate(node, free, now)
+		candidate, requested, offers := c.candidate(node, pools, free, now)
 		if !offers {
 			continue
 		}
-		unused := c.Unscheduled.noteFree(node.Name, [2]int{candidate.Room[0].Free, candidate.Room[1].Free}, now).Add(unusedFor)
+		unused := c.Unscheduled.noteFree(&candidate, now).Add(unusedFor)
 		for _, i := range suited {
 			if kinds[i].long && candidate.HasFree(pods[i].Requests) {
 				if !now.Before(unused) {
@@ -84,43 +102,50 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 				}
 				out.sooner(unused)
 			}
-			pods[i].Suits = append(pods[i].Suits, len(out.Candidates))
+			pods[i].Suits = append(pods[i].Suits, len(candidates))
 		}
-		out.Candidates = append(out.Candidates, candidate)
+		candidates = append(candidates, candidate)
 		bound = append(bound, requested)
 	}
-	c.Unscheduled.keepFree(out.Candidates)
-	out.Spreading = Spread(pods, out.Candidates, free)
-	out.Needs = map[string]NodeNeeds{}
-	for i, n := range out.Expected {
-		if n != [2]int{} {
-			out.Needs[out.Candidates[i].Node] = NodeNeeds{Expected: n, Requested: bound[i]}
+	s := Spread(pods, candidates, free)
+	for i, n := range s.Expected {
+		if n == [2]int{} {
+			continue
+		}
+		for f := range n {
+			on := PoolOn{candidates[i].Node, pools[f]}
+			needs := out.Needs[on]
+			needs.Expected[f] += n[f]
+			needs.Requested[f] = bound[i][f]
+			out.Needs[on] = needs
 		}
 	}
-	out.FirstBlocks = c.firstBlocks(&out, sorted, now)
-	c.recall(&out, nodes, turnover, now)
-	return out
+	out.Candidates, out.Expected, out.Missing = append(out.Candidates, candidates...), append(out.Expected, s.Expected...), append(out.Missing, s.Missing...)
+	out.Offered, out.Growing, out.Short = out.Offered+s.Offered, out.Growing+s.Growing, out.Short+s.Short
 }
 
-// candidate returns the room of a Node for unscheduled pods, the requests of its bound pods, and
-// whether it offers any addresses. It adds to free the pools that the Node claims from.
-func (c *Cluster) candidate(node *corev1.Node, free FreeBlocks, now time.Time) (is Candidate, requested [2]int, offers bool) {
+// candidate returns the room of a Node for unscheduled pods that request addresses of Cilium pools,
+// by family, the requests of its bound pods, and whether it offers any. It adds to free the pools that the Node claims from.
+func (c *Cluster) candidate(node *corev1.Node, ciliumPools [2]string, free FreeBlocks, now time.Time) (is Candidate, requested [2]int, offers bool) {
 	s := c.Snapshot(node.Name, node, now)
 	if s.CiliumNode == nil || s.OtherIPAM || s.Adopting {
 		return is, requested, false
 	}
-	is.Node, is.Pods = s.Name, math.MaxInt
+	is.Node, is.CiliumPools, is.Pods = s.Name, ciliumPools, math.MaxInt
 	if most := state.MaxPods(node); most > 0 {
 		is.Pods = most - len(s.Pods)
 	}
 	for i := range s.Shares {
-		if share := &s.Shares[i]; !share.State.FamilyDisabled {
+		if share := &s.Shares[i]; share.CiliumPool == ciliumPools[share.Family] && share.State.RunsFamily() {
 			offers = true
 			c.addRoom(&is, share, free, now)
 			addClaims(&is.Room[share.Family], is.PerBlock[share.Family], s.Claims[share.Family])
 		}
 	}
-	return is, state.RequestedBy(s.Pods), offers
+	for f, pool := range ciliumPools {
+		requested[f] = state.RequestedBy(s.Pods, pool)[f]
+	}
+	return is, requested, offers
 }
 
 // addClaims adds to a room the blocks that its node is claiming: they are free no more, and

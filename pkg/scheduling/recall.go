@@ -47,9 +47,10 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string
 			}
 			for _, g := range c.donors(w.pools, f, a, nodes, releasable, now) {
 				for _, cidr := range g.releasable[:min(lack, len(g.releasable))] {
-					needs := a.Needs[g.node.Name]
+					on := PoolOn{Node: g.node.Name}
+					needs := a.Needs[on]
 					needs.Recall = append(needs.Recall, cidr)
-					a.Needs[g.node.Name] = needs
+					a.Needs[on] = needs
 					lack--
 				}
 			}
@@ -147,7 +148,7 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 			releasable[node.Name] = c.releasable(node, f, a, now)
 		}
 		for _, cidr := range releasable[node.Name] {
-			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) && !slices.Contains(a.Needs[node.Name].Recall, cidr) {
+			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) && !slices.Contains(a.Needs[PoolOn{Node: node.Name}].Recall, cidr) {
 				g.releasable = append(g.releasable, cidr)
 			}
 		}
@@ -171,7 +172,7 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 // have room for. If the node could return others once time has passed, it makes the pods be
 // assigned again then.
 func (c *Cluster) releasable(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
-	s, needs := c.Snapshot(node.Name, node, now), a.Needs[node.Name]
+	s, needs := c.Snapshot(node.Name, node, now), a.Needs[PoolOn{Node: node.Name}]
 	i := slices.IndexFunc(s.Shares, func(share state.Share) bool { return share.Family == f })
 	if i < 0 || s.Shares[i].Paused != "" || s.CiliumNode == nil {
 		return nil

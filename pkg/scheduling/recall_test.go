@@ -2,7 +2,6 @@ package scheduling
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -61,11 +60,23 @@ func (c *Cluster) claimFreed(node string) {
 	}
 }
 
+// on is the default pool on a node.
+func on(node string) PoolOn { return PoolOn{Node: node} }
+
+// sortedNodes returns the nodes with needs.
+func sortedNodes(needs map[PoolOn]NodeNeeds) (nodes []string) {
+	for on := range needs {
+		nodes = append(nodes, on.Node)
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
 // recalls formats the blocks that nodes should return, by node.
 func recalls(a Assignment) string {
 	var out []string
-	for _, node := range slices.Sorted(maps.Keys(a.Needs)) {
-		if recall := a.Needs[node].Recall; len(recall) > 0 {
+	for _, node := range sortedNodes(a.Needs) {
+		if recall := a.Needs[on(node)].Recall; len(recall) > 0 {
 			out = append(out, node+" "+strings.Trim(fmt.Sprint(recall), "[]"))
 		}
 	}
@@ -190,7 +201,7 @@ func TestRecallWhileBlocksMove(t *testing.T) {
 	before := c.Ledger.Turnover()
 	a := c.Assign(all, now)
 	c.claimFreed("n") // freed and claimed: it moved twice
-	a.Needs, a.RequeueAt = map[string]NodeNeeds{}, time.Time{}
+	a.Needs, a.RequeueAt = map[PoolOn]NodeNeeds{}, time.Time{}
 	c.recall(&a, all, before, now)
 	if got := recalls(a); got != "" || !a.RequeueAt.Equal(now.Add(recallDelay)) {
 		t.Errorf("at first %q is recalled, again at %s", got, a.RequeueAt)
@@ -209,11 +220,11 @@ func TestRecallOnceSettled(t *testing.T) {
 	all[2].Labels = map[string]string{"name": "n"}
 	c.wait(now, unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))
 	long := now.Add(unusedFor)
-	if a := c.Assign(all, long); len(a.Needs["b"].Recall) > 0 || !a.RequeueAt.Equal(now.Add(time.Minute)) {
-		t.Errorf("at first: %v is recalled, again at %s", a.Needs["b"].Recall, a.RequeueAt)
+	if a := c.Assign(all, long); len(a.Needs[on("b")].Recall) > 0 || !a.RequeueAt.Equal(now.Add(time.Minute)) {
+		t.Errorf("at first: %v is recalled, again at %s", a.Needs[on("b")].Recall, a.RequeueAt)
 	}
-	if a := c.Assign(all, now.Add(time.Minute)); len(a.Needs["b"].Recall) != 1 {
-		t.Errorf("once settled: %v is recalled", a.Needs["b"].Recall)
+	if a := c.Assign(all, now.Add(time.Minute)); len(a.Needs[on("b")].Recall) != 1 {
+		t.Errorf("once settled: %v is recalled", a.Needs[on("b")].Recall)
 	}
 }
 
@@ -248,12 +259,12 @@ func TestScarce(t *testing.T) {
 func TestRecallAsksEachNodeOnce(t *testing.T) {
 	c, all, asked := recalling(), nodes("a", "b", "n"), 0
 	c.Taken = func(string, ipalloc.Family) int { asked++; return 0 } // by each Snapshot, as all blocks are of p
-	a := &Assignment{Needs: map[string]NodeNeeds{}}
+	a := &Assignment{Needs: map[PoolOn]NodeNeeds{}}
 	for i := range 3 {
 		a.FirstBlocks = append(a.FirstBlocks, FirstBlock{Pools: [2][]string{{"p", fmt.Sprint("q", i)}}})
 	}
 	c.recall(a, all, nil, fixtures.Noon())
-	if got := len(a.Needs["a"].Recall) + len(a.Needs["b"].Recall); asked != len(all) || got != 3 {
+	if got := len(a.Needs[on("a")].Recall) + len(a.Needs[on("b")].Recall); asked != len(all) || got != 3 {
 		t.Errorf("%d nodes return %d blocks after %d Snapshots, want 3 after %d", len(a.Needs), got, asked, len(all))
 	}
 }
@@ -270,16 +281,16 @@ func TestFirstBlockStays(t *testing.T) {
 	for i, name := range []string{"x", "y", "z"} {
 		a := c.Assign(all, now)
 		donor := ""
-		for node, needs := range a.Needs {
-			if len(needs.Recall) > 0 && (donor == "" || node < donor) {
-				donor = node
+		for on, needs := range a.Needs {
+			if len(needs.Recall) > 0 && (donor == "" || on.Node < donor) {
+				donor = on.Node
 			}
 		}
 		if donor == "" {
 			t.Fatalf("nothing is recalled for %s", name)
 		}
 		// The block moves from its node to the waiting one. The agent there starts and settles.
-		b, _ := c.Ledger.Block(a.Needs[donor].Recall[0])
+		b, _ := c.Ledger.Block(a.Needs[on(donor)].Recall[0])
 		moved = append(moved, fmt.Sprint(b.CIDR, " from ", donor))
 		c.Ledger.Remove(b)
 		c.Ledger.Upsert(fixtures.Block(b.CIDR.String(), "p", name, 30+i))

@@ -33,6 +33,8 @@ type Group struct {
 // Candidate is a node that unscheduled pods can be scheduled to.
 type Candidate struct {
 	Node string
+	// CiliumPools are the Cilium pools, by family, of its room.
+	CiliumPools [2]string
 	// Pods is the number of pods that its kubelet still admits.
 	Pods int
 	// Room is its room of each family.
@@ -42,6 +44,14 @@ type Candidate struct {
 	// PerBlock is the number of addresses in one of its blocks.
 	PerBlock [2]int
 }
+
+// candidateKey identifies a candidate.
+type candidateKey struct {
+	node        string
+	ciliumPools [2]string
+}
+
+func (c *Candidate) key() candidateKey { return candidateKey{c.Node, c.CiliumPools} }
 
 // HasFree reports whether the node has the addresses that a pod requests.
 func (c *Candidate) HasFree(requests [2]int) bool {

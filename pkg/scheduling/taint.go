@@ -16,8 +16,10 @@ func (c *Cluster) Arrived(node *corev1.Node) *corev1.Node {
 	if c.ShortageTaint == "" || !slices.ContainsFunc(node.Spec.Taints, isShortage) {
 		return node
 	}
-	offer := OfferIn(node.Status.Allocatable)
-	offers := max(offer[0], offer[1]) > 0
+	offers := false
+	for _, offer := range OffersIn(node.Status.Allocatable) {
+		offers = offers || max(offer[0], offer[1]) > 0
+	}
 	notReady := cmp.Or(c.Cilium.Get().Setting(node.Labels, "agent-not-ready-taint-key"), ciliumdefaults.AgentNotReadyNodeTaint)
 	isStarting := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady || t.Key == notReady }
 	arrived := *node

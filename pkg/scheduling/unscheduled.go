@@ -42,9 +42,14 @@ type UnscheduledPod struct {
 // UID returns the pod's UID.
 func (p UnscheduledPod) UID() types.UID { return p.uid }
 
+// CiliumPools returns the Cilium pools, by family, that the pod requests addresses of.
+func (p UnscheduledPod) CiliumPools() [2]string { return p.pools }
+
 // podKind is a pod's requests and its possible nodes.
 type podKind struct {
-	requests    [2]uint16
+	requests [2]uint16
+	// pools are the Cilium pools, by family, that it requests addresses of.
+	pools       [2]string
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []corev1.Toleration
 }
@@ -69,9 +74,12 @@ func LacksAddresses(pod *corev1.Pod) bool {
 		if c.Type != corev1.PodScheduled || c.Status != corev1.ConditionFalse || c.Reason != corev1.PodReasonUnschedulable {
 			continue
 		}
-		for _, f := range ipalloc.Families() {
-			if strings.Contains(c.Message, "Insufficient "+string(state.OfferResource(f))) {
-				return true
+		_, others := state.AddressRequests(&pod.Spec)
+		for _, pool := range append(slices.Collect(maps.Keys(others)), "") {
+			for _, f := range ipalloc.Families() {
+				if strings.Contains(c.Message, "Insufficient "+string(state.OfferResource(f, pool))) {
+					return true
+				}
 			}
 		}
 	}
@@ -79,14 +87,21 @@ func LacksAddresses(pod *corev1.Pod) bool {
 }
 
 func kindOf(pod *corev1.Pod) (is podKind, key string) {
-	is = podKind{
-		requests: state.AddressRequests(&pod.Spec), affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations,
+	is = podKind{affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations}
+	var others map[string][2]uint16
+	is.requests, others = state.AddressRequests(&pod.Spec)
+	for _, pool := range slices.Sorted(maps.Keys(others)) {
+		for f, n := range others[pool] {
+			if n > 0 { // agents give a pod an address of one pool
+				is.requests[f], is.pools[f] = n, pool
+			}
+		}
 	}
 	var required *corev1.NodeSelector
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
-	text, err := json.Marshal([]any{is.requests, pod.Spec.NodeSelector, required, is.tolerations})
+	text, err := json.Marshal([]any{is.requests, is.pools, pod.Spec.NodeSelector, required, is.tolerations})
 	if err != nil {
 		return is, string(pod.UID) // as a kind of its own
 	}
@@ -128,12 +143,14 @@ type Unscheduled struct {
 	mu   sync.Mutex
 	pods map[types.UID]UnscheduledPod
 	// needs are the needs of nodes for these pods.
-	needs map[string]NodeNeeds
+	needs map[PoolOn]NodeNeeds
+	// ciliumPools is what CiliumPools returns.
+	ciliumPools []string
 	// scarce are the pools of each family that some of these pods, or nodes without a
 	// block, wait for.
 	scarce [2]map[string]bool
 	// free are the free addresses of nodes when pods were last assigned, and the time since when.
-	free map[string]freeSince
+	free map[candidateKey]freeSince
 	// withoutBlock are the nodes that wait for the first block of a family.
 	withoutBlock map[string]bool
 }
@@ -142,6 +159,9 @@ type freeSince struct {
 	free [2]int
 	at   time.Time
 }
+
+// PoolOn is a Cilium pool, "" being the default one, on a node.
+type PoolOn struct{ Node, CiliumPool string }
 
 // NodeNeeds is a node's share for unscheduled pods, and for nodes without a block.
 type NodeNeeds struct {
@@ -158,7 +178,7 @@ func (n NodeNeeds) equal(m NodeNeeds) bool {
 
 // NewUnscheduled returns an empty store.
 func NewUnscheduled() *Unscheduled {
-	return &Unscheduled{pods: map[types.UID]UnscheduledPod{}, free: map[string]freeSince{}, withoutBlock: map[string]bool{}}
+	return &Unscheduled{pods: map[types.UID]UnscheduledPod{}, free: map[candidateKey]freeSince{}, withoutBlock: map[string]bool{}}
 }
 
 // Set stores the state of a pod as of now, and reports whether anything relevant has
@@ -202,13 +222,21 @@ func (u *Unscheduled) Any() bool {
 	return len(u.pods)+len(u.needs)+len(u.withoutBlock) > 0
 }
 
-// Needs returns the number of addresses of a family that a node should have room for, if its bound
-// pods request that many now, and the blocks that it should return. Pods that were bound since the
-// node was assigned some no longer count.
-func (u *Unscheduled) Needs(node string, f ipalloc.Family, requested int) (expected int, recall []netip.Prefix) {
+// CiliumPools returns the Cilium pools, except the default one, that pods request, or that nodes
+// have needs of; some more than once.
+func (u *Unscheduled) CiliumPools() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	n := u.needs[node]
+	return u.ciliumPools
+}
+
+// Needs returns the number of addresses of a Cilium pool and family that a node should have room for, if its bound
+// pods request that many now, and the blocks that it should return. Pods that were bound since the
+// node was assigned some no longer count.
+func (u *Unscheduled) Needs(node, ciliumPool string, f ipalloc.Family, requested int) (expected int, recall []netip.Prefix) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := u.needs[PoolOn{node, ciliumPool}]
 	return max(0, min(n.Expected[f], n.Expected[f]+n.Requested[f]-requested)), n.Recall
 }
 
@@ -234,23 +262,37 @@ func (u *Unscheduled) IsScarce(f ipalloc.Family, pools []*crd.Pool) bool {
 
 // SetNeeds replaces the needs of nodes, and returns the nodes with changed ones. The caller must
 // not modify the map afterwards.
-func (u *Unscheduled) SetNeeds(next map[string]NodeNeeds) (changed []string) {
+func (u *Unscheduled) SetNeeds(next map[PoolOn]NodeNeeds) (changed []string) {
 	u.mu.Lock()
 	was := u.needs
 	u.needs = next
+	u.findPools()
 	u.mu.Unlock()
-	for node, n := range next {
-		if !was[node].equal(n) {
-			changed = append(changed, node)
+	for on, n := range next {
+		if !was[on].equal(n) {
+			changed = append(changed, on.Node)
 		}
 	}
-	for node := range was {
-		if _, still := next[node]; !still {
-			changed = append(changed, node)
+	for on := range was {
+		if _, still := next[on]; !still {
+			changed = append(changed, on.Node)
 		}
 	}
 	slices.Sort(changed)
-	return changed
+	return slices.Compact(changed)
+}
+
+// findPools sets ciliumPools. It locks nothing.
+func (u *Unscheduled) findPools() {
+	pools := map[string]bool{}
+	for on := range u.needs {
+		pools[on.CiliumPool] = true
+	}
+	for _, p := range u.pods {
+		pools[p.pools[0]], pools[p.pools[1]] = true, true
+	}
+	delete(pools, "")
+	u.ciliumPools = slices.Sorted(maps.Keys(pools))
 }
 
 // waitingKind is the number of pods of a kind that have or have not waited for unusedFor.
@@ -264,11 +306,12 @@ type waitingKind struct {
 // Addresses returns the number of addresses of each family that a pod of the kind requests.
 func (k *podKind) Addresses() [2]int { return [2]int{int(k.requests[0]), int(k.requests[1])} }
 
-// waiting returns the pods that wait at now, and when the next ones will have waited for
+// waiting returns the pods that wait at now, by the Cilium pools that they request, and when the next ones will have waited for
 // unusedFor; zero: never.
 func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.findPools()
 	all := map[string][2]waitingKind{} // per kind: pods that have not waited for long, pods that have
 	for _, p := range u.pods {
 		i, until := 1, p.seen.Add(unusedFor)
@@ -289,18 +332,20 @@ func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Tim
 			}
 		}
 	}
+	slices.SortStableFunc(kinds, func(a, b waitingKind) int { return slices.Compare(a.pools[:], b.pools[:]) })
 	return kinds, next
 }
 
 // noteFree records the free addresses of a node at now, and returns the time since when it has had
 // them.
-func (u *Unscheduled) noteFree(node string, free [2]int, now time.Time) time.Time {
+func (u *Unscheduled) noteFree(c *Candidate, now time.Time) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if was, known := u.free[node]; known && was.free == free {
+	free := [2]int{c.Room[0].Free, c.Room[1].Free}
+	if was, known := u.free[c.key()]; known && was.free == free {
 		return was.at
 	}
-	u.free[node] = freeSince{free, now}
+	u.free[c.key()] = freeSince{free, now}
 	return now
 }
 
@@ -308,9 +353,9 @@ func (u *Unscheduled) noteFree(node string, free [2]int, now time.Time) time.Tim
 func (u *Unscheduled) keepFree(nodes []Candidate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	next := make(map[string]freeSince, len(nodes))
+	next := make(map[candidateKey]freeSince, len(nodes))
 	for i := range nodes {
-		next[nodes[i].Node] = u.free[nodes[i].Node]
+		next[nodes[i].key()] = u.free[nodes[i].key()]
 	}
 	u.free = next
 }

@@ -2,6 +2,7 @@ package scheduling
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -175,9 +177,9 @@ func (c *Cluster) wait(now time.Time, pods ...*corev1.Pod) {
 // expected returns the number of addresses that each node should have room for.
 func expected(a Assignment) map[string][2]int {
 	out := map[string][2]int{}
-	for node, n := range a.Needs {
+	for on, n := range a.Needs {
 		if n.Expected != [2]int{} {
-			out[node] = n.Expected
+			out[strings.TrimSpace(on.Node+" "+on.CiliumPool)] = n.Expected
 		}
 	}
 	return out
@@ -270,14 +272,14 @@ func TestSetNeeds(t *testing.T) {
 	room := func(n int) NodeNeeds { return NodeNeeds{Expected: [2]int{n, 0}} }
 	back := func(cidrs ...string) NodeNeeds { return NodeNeeds{Recall: fixtures.Prefixes(cidrs...)} }
 	for _, step := range []struct {
-		next map[string]NodeNeeds
+		next map[PoolOn]NodeNeeds
 		want []string
 	}{
-		{map[string]NodeNeeds{"a": room(1), "b": room(2)}, []string{"a", "b"}},
-		{map[string]NodeNeeds{"a": room(1), "b": room(2)}, nil},
-		{map[string]NodeNeeds{"a": room(2), "c": back("10.0.0.0/30")}, []string{"a", "b", "c"}},
-		{map[string]NodeNeeds{"a": room(2), "c": back("10.0.0.4/30")}, []string{"c"}},
-		{map[string]NodeNeeds{}, []string{"a", "c"}},
+		{map[PoolOn]NodeNeeds{on("a"): room(1), on("b"): room(2)}, []string{"a", "b"}},
+		{map[PoolOn]NodeNeeds{on("a"): room(1), on("b"): room(2)}, nil},
+		{map[PoolOn]NodeNeeds{on("a"): room(2), on("c"): back("10.0.0.0/30")}, []string{"a", "b", "c"}},
+		{map[PoolOn]NodeNeeds{on("a"): room(2), on("c"): back("10.0.0.4/30")}, []string{"c"}},
+		{map[PoolOn]NodeNeeds{}, []string{"a", "c"}},
 	} {
 		if diff := cmp.Diff(step.want, u.SetNeeds(step.next)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", step.next, diff)
@@ -291,7 +293,7 @@ func TestSetNeeds(t *testing.T) {
 // A node's state contains the expected addresses, and that the node offers addresses.
 func TestSnapshotExpectsPods(t *testing.T) {
 	c := offering()
-	c.Unscheduled.SetNeeds(map[string]NodeNeeds{"n": {Expected: [2]int{3, 0}, Recall: fixtures.Prefixes("10.0.0.0/30")}})
+	c.Unscheduled.SetNeeds(map[PoolOn]NodeNeeds{on("n"): {Expected: [2]int{3, 0}, Recall: fixtures.Prefixes("10.0.0.0/30")}})
 	node := nodes("n")[0]
 	s := c.Snapshot("n", &node, fixtures.Noon())
 	if got := s.Shares[0].State; got.Expected != 3 || !got.Offers || len(got.Recall) != 1 {
@@ -305,13 +307,36 @@ func TestSnapshotExpectsPods(t *testing.T) {
 			t.Errorf("after %d pods were bound: expects %d, want %d", i+1, got, want)
 		}
 	}
-	c.Unscheduled.SetNeeds(map[string]NodeNeeds{"n": {Expected: [2]int{3, 0}, Requested: [2]int{5, 0}}})
+	c.Unscheduled.SetNeeds(map[PoolOn]NodeNeeds{on("n"): {Expected: [2]int{3, 0}, Requested: [2]int{5, 0}}})
 	if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != 3 {
 		t.Errorf("one bound pod is gone: expects %d, want 3", got)
 	}
 	c.Cluster.Unscheduled = nil
 	if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State; got.Expected != 0 || got.Offers {
 		t.Errorf("without scheduling: expects %d, offers %t", got.Expected, got.Offers)
+	}
+}
+
+// Pods that request addresses of a Cilium pool make a node grow that its PodIPPools serve, and other
+// pods do not count on these addresses.
+func TestAssignToCiliumPools(t *testing.T) {
+	c, now, d := clusterOf(), fixtures.Noon(), fixtures.Defaults()
+	d.CiliumPools, d.WholeBlocks = true, true
+	c.Defaults, c.Pools = d, state.NewPools(d, c.Ledger)
+	c.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	c.Pools.Set(fixtures.BluePool("10.8.0.0/28"))
+	c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(fixtures.Pooled(2, "10.0.0.0/30")))
+	for i, pool := range []string{"", "blue", "blue", "green"} {
+		c.wait(now, unscheduledPod(fmt.Sprint(i), "0/1 nodes are available: 1 Insufficient "+string(state.OfferResource(ipalloc.IPv4, pool))+".", func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{state.OfferResource(ipalloc.IPv4, pool): resource.MustParse("1")}
+		}))
+	}
+	a := c.Assign(nodes("n"), now)
+	if got, want := fmt.Sprint(expected(a), a.Pods, a.Growing), "map[n:[1 0] n blue:[2 0]] 4 3"; got != want {
+		t.Errorf("assigned %s, want %s", got, want)
+	}
+	if got, want := fmt.Sprint(c.Unscheduled.CiliumPools()), "[blue green]"; got != want {
+		t.Errorf("pools %s, want %s", got, want)
 	}
 }
 

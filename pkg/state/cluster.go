@@ -67,9 +67,11 @@ type Cluster struct {
 // Unscheduled describes a node's share for pods that no node has addresses for, and for nodes
 // without a block.
 type Unscheduled interface {
-	// Needs returns the number of addresses of a family that the node should have room for, if its
-	// bound pods request that many now, and the blocks that it should return.
-	Needs(node string, f ipalloc.Family, requested int) (expected int, recall []netip.Prefix)
+	// CiliumPools returns the Cilium pools that these pods request.
+	CiliumPools() []string
+	// Needs returns the number of addresses of a Cilium pool and family that the node should have
+	// room for, if its bound pods request that many now, and the blocks that it should return.
+	Needs(node, ciliumPool string, f ipalloc.Family, requested int) (expected int, recall []netip.Prefix)
 	// IsScarce reports whether they wait for blocks of every one of these pools.
 	IsScarce(f ipalloc.Family, pools []*crd.Pool) bool
 	// SetWithoutBlock records whether a node waits for the first block of a family.

@@ -14,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -25,7 +27,8 @@ import (
 func KeepResources(list corev1.ResourceList) corev1.ResourceList {
 	kept := maps.Clone(list)
 	maps.DeleteFunc(kept, func(name corev1.ResourceName, _ resource.Quantity) bool {
-		return name != corev1.ResourcePods && name != v1alpha1.IPv4Resource && name != v1alpha1.IPv6Resource
+		_, _, offered := OfferedPool(name)
+		return name != corev1.ResourcePods && !offered
 	})
 	return kept
 }
@@ -83,7 +86,8 @@ func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 func ReadPod(pod *corev1.Pod) BoundPod {
 	node := unique.Make(pod.Spec.NodeName).Value() // one copy for all pods of the node
 	p := BoundPod{PodKey: PodKey{node, pod.UID}, request: noRequest}
-	p.Name, p.IPs, p.Requests = pod.Namespace+"/"+pod.Name, podIPs(pod), AddressRequests(&pod.Spec)
+	p.Name, p.IPs = pod.Namespace+"/"+pod.Name, podIPs(pod)
+	p.Requests, p.PoolRequests = AddressRequests(&pod.Spec)
 	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 	return p
@@ -308,38 +312,85 @@ func (p *Pods) Missing(listed map[types.UID]bool) []BoundPod {
 	return out
 }
 
-// OfferResource is the extended resource that Nodes offer and pods request.
-func OfferResource(f ipalloc.Family) corev1.ResourceName {
-	if f == ipalloc.IPv4 {
-		return v1alpha1.IPv4Resource
+// OfferResource is the extended resource of a Cilium pool, "" being the default one, that Nodes offer
+// and pods request: cilium-pool.io/ipv4, or blue.cilium-pool.io/ipv4.
+func OfferResource(f ipalloc.Family, ciliumPool string) corev1.ResourceName {
+	name := v1alpha1.IPv4Resource
+	if f == ipalloc.IPv6 {
+		name = v1alpha1.IPv6Resource
 	}
-	return v1alpha1.IPv6Resource
+	if ciliumPool != "" {
+		name = ciliumPool + "." + name
+	}
+	return corev1.ResourceName(name)
 }
 
-// AddressRequests returns the numbers of addresses, by family, that a pod requests, as the
-// scheduler counts: the requests of its containers and sidecars together, or of one init container
-// together with the sidecars before it, whichever is more.
-func AddressRequests(spec *corev1.PodSpec) (requests [2]uint16) {
+// MayOffer reports whether Nodes can offer addresses of a Cilium pool: not of a single pod's, as its
+// address goes where the pod goes, and not if its name makes no valid name of a resource
+// (Kubernetes v1.36.3, pkg/apis/core/helper/helpers.go, IsExtendedResourceName).
+func MayOffer(ciliumPool string) bool {
+	name := string(OfferResource(ipalloc.IPv4, ciliumPool))
+	return crd.PodOfPool(ciliumPool) == "" && !strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
+		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
+}
+
+// OfferedPool returns the family and the Cilium pool of an extended resource; ok is false for
+// resources that OfferResource does not return.
+func OfferedPool(name corev1.ResourceName) (f ipalloc.Family, ciliumPool string, ok bool) {
 	for _, f := range ipalloc.Families() {
-		resource := OfferResource(f)
-		of := func(c *corev1.Container) int64 {
-			quantity := c.Resources.Requests[resource]
-			return quantity.Value()
+		pool, is := strings.CutSuffix(string(name), string(OfferResource(f, "")))
+		if is && (pool == "" || strings.HasSuffix(pool, ".")) {
+			return f, strings.TrimSuffix(pool, "."), true
 		}
-		var together, sidecars, most int64
-		for i := range spec.InitContainers {
-			c := &spec.InitContainers[i]
-			if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-				sidecars += of(c)
-				most = max(most, sidecars)
-				continue
-			}
-			most = max(most, sidecars+of(c))
-		}
-		for i := range spec.Containers {
-			together += of(&spec.Containers[i])
-		}
-		requests[f] = uint16(min(max(together+sidecars, most), math.MaxUint16))
 	}
-	return requests
+	return 0, "", false
+}
+
+// AddressRequests returns the numbers of addresses, by family, that a pod requests of the default
+// pool, and of other Cilium pools.
+func AddressRequests(spec *corev1.PodSpec) (requests [2]uint16, others map[string][2]uint16) {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			for name := range containers[i].Resources.Requests {
+				f, pool, ok := OfferedPool(name)
+				switch {
+				case !ok:
+				case pool == "":
+					requests[f] = requestOf(spec, name)
+				default:
+					if others == nil {
+						others = map[string][2]uint16{}
+					}
+					of := others[pool]
+					of[f] = requestOf(spec, name)
+					others[pool] = of
+				}
+			}
+		}
+	}
+	return requests, others
+}
+
+// requestOf returns a pod's request of a resource as the scheduler counts: the requests of its
+// containers and sidecars together, or of one init container together with the sidecars before it,
+// whichever is more.
+func requestOf(spec *corev1.PodSpec, resource corev1.ResourceName) uint16 {
+	of := func(c *corev1.Container) int64 {
+		quantity := c.Resources.Requests[resource]
+		return quantity.Value()
+	}
+	var together, sidecars, most int64
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			sidecars += of(c)
+			most = max(most, sidecars)
+			continue
+		}
+		most = max(most, sidecars+of(c))
+	}
+	for i := range spec.Containers {
+		together += of(&spec.Containers[i])
+	}
+	return uint16(min(max(together+sidecars, most), math.MaxUint16))
 }

@@ -151,7 +151,7 @@ func TestAddressRequests(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := AddressRequests(&test.spec); got != test.want {
+			if got, _ := AddressRequests(&test.spec); got != test.want {
 				t.Errorf("requests %v, want %v", got, test.want)
 			}
 		})

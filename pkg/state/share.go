@@ -28,8 +28,8 @@ func (c *Cluster) poolsFor(node *corev1.Node) map[string][]*crd.Pool {
 }
 
 // ciliumPoolsOf returns the Cilium pools to decide on for one family of a node: the default one,
-// "", first, then the pools that its CiliumNode lists or requests, that its pods request, and the
-// pools of blocks that it holds. Each has its own blocks and its own demand. As long as the node
+// "", first, then the pools that its CiliumNode lists or requests, that its pods request, that
+// unscheduled pods request, if PodIPPools serve them there, and the pools of blocks that it holds. Each has its own blocks and its own demand. As long as the node
 // has no CiliumNode, the pools that PodIPPools serve there count too.
 func (c *Cluster) ciliumPoolsOf(s *Snapshot, f ipalloc.Family, served map[string][]*crd.Pool) []string {
 	if !c.Defaults.CiliumPools {
@@ -39,6 +39,13 @@ func (c *Cluster) ciliumPoolsOf(s *Snapshot, f ipalloc.Family, served map[string
 	if s.CiliumNode == nil {
 		for name := range served {
 			names[name] = true
+		}
+	}
+	if c.Unscheduled != nil {
+		for _, name := range c.Unscheduled.CiliumPools() {
+			if len(served[name]) > 0 {
+				names[name] = true
+			}
 		}
 	}
 	for _, asked := range s.PoolRequests {

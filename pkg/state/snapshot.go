@@ -211,9 +211,10 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	share.State = expand.State{
 		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
 		Cordoned: s.Node != nil && s.Node.Spec.Unschedulable,
-		Ended:    s.Ended, Pods: c.podsOf(s, f, ciliumPool),
+		Ended:    s.Ended,
 	}
 	state := &share.State
+	state.Pods, state.OtherRequests = c.podsOf(s, f, ciliumPool)
 	switch {
 	case s.OtherMode != "":
 		state.ReclaimDelay = modeDelay(now)
@@ -229,7 +230,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	}
 	if c.Unscheduled != nil {
 		state.Offers, state.Scarce = true, c.Unscheduled.IsScarce(f, share.Pools)
-		state.Expected, state.Recall = c.Unscheduled.Needs(s.Name, f, RequestedBy(s.Pods)[f])
+		state.Expected, state.Recall = c.Unscheduled.Needs(s.Name, ciliumPool, f, RequestedBy(s.Pods, ciliumPool)[f])
 	}
 	if c.Taken != nil {
 		for _, pool := range s.PoolsInService(f) {
@@ -269,7 +270,8 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 // plugin serves: their addresses lie in no PodIPPool or block, and the CiliumNode does not name them.
 // Pods without an address count once an agent is seen that can assign them one: until then the node
 // gets the addresses that an agent needs to start. Pods that request addresses of the scheduler stay.
-func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) []expand.Pod {
+// others is the number of addresses of the Cilium pool that the pods left out request.
+func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods []expand.Pod, others int) {
 	view := s.CiliumNode
 	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
 	leaves := func(p expand.Pod) bool {
@@ -283,10 +285,26 @@ func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) []exp
 		}
 		return !slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return c.isKnown(s, a) })
 	}
-	if !slices.ContainsFunc(s.Pods, leaves) {
-		return s.Pods
+	if ciliumPool == "" && !slices.ContainsFunc(s.Pods, leaves) {
+		return s.Pods, 0
 	}
-	return slices.DeleteFunc(slices.Clone(s.Pods), leaves)
+	for _, p := range s.Pods {
+		p.Requests = requests(&p, ciliumPool)
+		if leaves(p) {
+			others += int(p.Requests[f])
+		} else {
+			pods = append(pods, p)
+		}
+	}
+	return pods, others
+}
+
+// requests returns the numbers of addresses of a Cilium pool, by family, that a pod requests.
+func requests(p *expand.Pod, ciliumPool string) [2]uint16 {
+	if ciliumPool == "" {
+		return p.Requests
+	}
+	return p.PoolRequests[ciliumPool]
 }
 
 // isKnown reports whether an address lies in a block or a PodIPPool, or the CiliumNode names it.
@@ -303,11 +321,11 @@ func (c *Cluster) isKnown(s *Snapshot, a netip.Addr) bool {
 	return len(c.Pools.Touching(single(a))) > 0 || len(c.Ledger.HeldElsewhere(s.Name, single(a))) > 0
 }
 
-// RequestedBy returns the numbers of addresses, by family, that pods request.
-func RequestedBy(pods []expand.Pod) (n [2]int) {
+// RequestedBy returns the numbers of addresses of a Cilium pool, by family, that pods request.
+func RequestedBy(pods []expand.Pod, ciliumPool string) (n [2]int) {
 	for i := range pods {
-		for f, requests := range pods[i].Requests {
-			n[f] += int(requests)
+		for f, requested := range requests(&pods[i], ciliumPool) {
+			n[f] += int(requested)
 		}
 	}
 	return n

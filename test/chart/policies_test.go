@@ -65,6 +65,8 @@ func operatorAttempts() map[string]attempt {
 		"all conditions away":       {who: "crd", kind: node, status: true, patch: `{"status":{"conditions":null}}`, want: "no condition of a Node but cilium-pool.io/PodAddressShortage"},
 		"an address of a Node":      {who: "crd", kind: node, status: true, patch: `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.9"}]}}`, want: "status of a Node"},
 		"the offer":                 {who: "crd", kind: node, status: true, patch: `{"status":{"capacity":{"cilium-pool.io/ipv4":"30"},"allocatable":{"cilium-pool.io/ipv4":"30"}}}`},
+		"the offer of a pool":       {who: "multi-pool", kind: node, status: true, patch: `{"status":{"capacity":{"blue.cilium-pool.io/ipv6":"30"}}}`},
+		"a resource that looks so":  {who: "crd", kind: node, status: true, patch: `{"status":{"capacity":{"x-cilium-pool.io/ipv4":"30"}}}`, want: "no capacity and no allocatable resource"},
 		"another resource":          {who: "crd", kind: node, status: true, patch: `{"status":{"capacity":{"pods":"250"}}}`, want: "no capacity and no allocatable resource"},
 		"another resource away":     {who: "crd", kind: node, status: true, patch: `{"status":{"allocatable":{"pods":null}}}`, want: "no capacity and no allocatable resource"},
 		"a label, by the status":    {who: "crd", kind: node, status: true, patch: `{"metadata":{"labels":{"a":"b"}}}`, want: "metadata of a Node"},
@@ -331,17 +333,18 @@ func requestsOf(t *testing.T, pod *corev1.Pod) [][2]int64 {
 	return out
 }
 
-// The policies add a request of each family to the first container of pods on the pod network,
-// and do not change existing requests.
-func TestPodsRequestAddresses(t *testing.T) {
-	b := newBed(t, helm4)
-	for _, o := range render(t, "--set", "scheduling.enabled=true,scheduling.families={ipv4,ipv6}", "--api-versions", mutates) {
+// requesting installs the policies of a mode that make pods request addresses, and returns a function
+// that creates a pod, changed by a YAML text, in a dry run.
+func (b *bed) requesting(mode string) (create func(change string) (*corev1.Pod, error)) {
+	t := b.T
+	t.Helper()
+	for _, o := range render(t, "--set", "scheduling.enabled=true,scheduling.families={ipv4,ipv6},mode="+mode, "--api-versions", mutates) {
 		if kind := o.GetKind(); kind == "MutatingAdmissionPolicy" || kind == "MutatingAdmissionPolicyBinding" {
 			b.Create(o)
 		}
 	}
 	dry := client.NewDryRunClient(b.Client)
-	create := func(change string) (*corev1.Pod, error) {
+	create = func(change string) (*corev1.Pod, error) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}
 		p.Spec.Containers = []corev1.Container{{Name: "c", Image: "none"}}
 		b.Must(yaml.UnmarshalStrict([]byte(change), p))
@@ -354,6 +357,56 @@ func TestPodsRequestAddresses(t *testing.T) {
 		}
 		return err
 	})
+	return create
+}
+
+// In multi-pool mode pods request an address of the Cilium pool that annotations name, and none where
+// no policy can know the pool, or its name makes no resource. None of them keeps a pod out.
+func TestPodsRequestAddressesOfCiliumPools(t *testing.T) {
+	b := newBed(t, helm4)
+	create := b.requesting("multi-pool")
+	b.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "green", Annotations: map[string]string{"ipam.cilium.io/ip-pool": "green"}}})
+	const v4, v6 = "cilium-pool.io/ipv4", "cilium-pool.io/ipv6"
+	for name, test := range map[string]struct {
+		in, annotations string
+		want            []string
+	}{
+		"none":                       {"default", "", []string{v4, v6}},
+		"the default pool":           {"default", "ipam.cilium.io/ip-pool: default", []string{v4, v6}},
+		"a pool":                     {"default", "ipam.cilium.io/ip-pool: blue", []string{"blue." + v4, "blue." + v6}},
+		"a pool for a family":        {"default", "ipam.cilium.io/ip-pool: blue, ipam.cilium.io/ipv6-pool: red", []string{"blue." + v4, "red." + v6}},
+		"of the namespace":           {"green", "", []string{"green." + v4, "green." + v6}},
+		"the pod's own comes first":  {"green", "ipam.cilium.io/ipv4-pool: default", []string{v4, "green." + v6}},
+		"only a selector may choose": {"default", "ipam.cilium.io/require-pool-match: 'true'", nil},
+		"of one pod":                 {"default", "ipam.cilium.io/ip-pool: web-0.shop.pod.cilium-pool.io", nil},
+		"a name that is none":        {"default", "ipam.cilium.io/ip-pool: No_Pool/", nil},
+		"a name that is too long":    {"default", "ipam.cilium.io/ip-pool: " + strings.Repeat("a", 201), nil},
+		"a name with dots":           {"default", "ipam.cilium.io/ip-pool: a.b", []string{"a.b." + v4, "a.b." + v6}},
+		"a reserved name":            {"default", "ipam.cilium.io/ip-pool: requests", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := create("metadata: {namespace: " + test.in + ", annotations: {" + test.annotations + "}}")
+			harness.Must(t, err)
+			got := p.Spec.Containers[0].Resources
+			var names []string
+			for resource, n := range got.Requests {
+				names = append(names, string(resource))
+				if limit := got.Limits[resource]; n.Value() != 1 || limit.Value() != 1 {
+					t.Errorf("requests %v, limited to %v", got.Requests, got.Limits)
+				}
+			}
+			slices.Sort(names)
+			if !slices.Equal(names, test.want) {
+				t.Errorf("requests %v, want %v", names, test.want)
+			}
+		})
+	}
+}
+
+// The policies add a request of each family to the first container of pods on the pod network,
+// and do not change existing requests.
+func TestPodsRequestAddresses(t *testing.T) {
+	create := newBed(t, helm4).requesting("crd")
 	const (
 		container = "name: c, image: none"
 		one       = "resources: {requests: {cilium-pool.io/ipv4: 1}, limits: {cilium-pool.io/ipv4: 1}}"

@@ -56,7 +56,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"a monitor of loopback":      {"metrics: {secure: false, serviceMonitor: {enabled: true}}", "metrics.secure=false serves metrics on 127.0.0.1 alone"},
 		"certificate without TLS":    {"metrics: {secure: false, certSecret: s}", "metrics.certSecret needs metrics.secure"},
 		"monitor without metrics":    {"metrics: {port: 0, serviceMonitor: {enabled: true}}", "metrics.serviceMonitor.enabled needs metrics.port"},
-		"offers of whole blocks":     {"mode: multi-pool\nscheduling: {enabled: true}", "scheduling.enabled needs mode=crd"},
+		"offers of fixed blocks":     {"mode: kubernetes\nscheduling: {enabled: true}", "scheduling.enabled needs mode=crd or mode=multi-pool"},
 		"a family that is none":      {"scheduling: {families: [IPv4]}", "value must be one of"},
 		"one port for two endpoints": {"metrics: {port: 9871}", "metrics.port and health.port are both 9871"},
 	}

@@ -113,7 +113,10 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 // in returns the traits of the set that a world in a mode can have; "": in any mode.
 func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode != ciliumnode.CRD && mode != "" {
-		t &^= adoption | scheduling | moves | families
+		t &^= adoption | moves | families
+	}
+	if mode == ciliumnode.Kubernetes {
+		t &^= scheduling
 	}
 	if mode != ciliumnode.MultiPool && mode != "" {
 		t &^= pools | parking

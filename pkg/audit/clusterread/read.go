@@ -303,10 +303,17 @@ func stripNode(n *corev1.Node) corev1.Node {
 // as all of them; nil: they request none.
 func keepRequests(spec *corev1.PodSpec) []corev1.Container {
 	kept := corev1.ResourceList{}
-	for f, n := range state.AddressRequests(spec) {
-		if n > 0 {
-			kept[state.OfferResource(ipalloc.Family(f))] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+	keep := func(pool string, requests [2]uint16) {
+		for f, n := range requests {
+			if n > 0 {
+				kept[state.OfferResource(ipalloc.Family(f), pool)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+			}
 		}
+	}
+	ofDefault, others := state.AddressRequests(spec)
+	keep("", ofDefault)
+	for pool, requests := range others {
+		keep(pool, requests)
 	}
 	if len(kept) == 0 {
 		return nil

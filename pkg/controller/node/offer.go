@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -27,36 +28,20 @@ const offerInterval = time.Second
 type offered struct {
 	uid                   types.UID
 	version               string
-	capacity, allocatable scheduling.Offer
+	capacity, allocatable scheduling.Offers
 	// at is when this process wrote the Node's last offer.
 	at time.Time
 }
 
 // offer writes the number of addresses that the Node offers to pods that request one. The offer
 // excludes the plans' marks for release, and comes before the marks: a pod is bound only where an
-// address is left for it. If the write fails, no address is marked.
+// address is left for it. If the write fails, no address is marked, and no block closed or deleted.
 func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	if o.Node == nil || r.Paused {
 		return nil
 	}
 	is := o.memory.lastOffer(o.Node)
-	change := map[string]any{} // nil: no offer
-	for _, f := range ipalloc.Families() {
-		n, known := o.offerOf(r.OfferFamilies, plans, f)
-		if !known {
-			continue
-		}
-		if len(r.OfferFamilies) > 0 {
-			setUnless(scheduling.NoOffer, r.Metrics.offered, n, o.Name, f.String())
-		}
-		if is.capacity[f] == n && is.allocatable[f] == n {
-			continue
-		}
-		change[string(state.OfferResource(f))] = nil
-		if n != scheduling.NoOffer {
-			change[string(state.OfferResource(f))] = strconv.Itoa(n)
-		}
-	}
+	change := r.changeOffers(o, plans, is)
 	if len(change) == 0 {
 		return nil
 	}
@@ -68,7 +53,8 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 	written, err := r.Reporter.writeOffer(ctx, o.Name, is.version, change)
 	if err != nil {
 		for i := range plans {
-			plans[i].plan.Mark, plans[i].plan.Retire = nil, nil
+			p := &plans[i].plan
+			p.Mark, p.Retire, p.Park, p.Delete = nil, nil, netip.Prefix{}, nil
 		}
 		return err
 	}
@@ -77,26 +63,68 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 	return nil
 }
 
-// offerOf returns the number of addresses of a family that a Node should offer. If known is false,
-// it keeps its offer: its CiliumNode is about to be restored.
-func (o *observation) offerOf(families []ipalloc.Family, plans []familyPlan, f ipalloc.Family) (n int, known bool) {
-	i := slices.IndexFunc(o.Shares, func(s state.Share) bool { return s.Family == f })
+// changeOffers returns the resources that differ from what the Node should offer, with their new
+// values; nil: no offer.
+func (r *Reconciler) changeOffers(o *observation, plans []familyPlan, is offered) map[string]any {
+	pools := map[string]bool{"": true}
+	for _, offers := range []scheduling.Offers{is.capacity, is.allocatable} {
+		for pool := range offers {
+			pools[pool] = true
+		}
+	}
+	for i := range o.Shares {
+		pools[o.Shares[i].CiliumPool] = true
+	}
+	change := map[string]any{}
+	for _, f := range ipalloc.Families() {
+		all := scheduling.NoOffer
+		for pool := range pools {
+			n, known := o.offerOf(r.OfferFamilies, plans, f, pool)
+			if !known {
+				return nil
+			}
+			if n != scheduling.NoOffer {
+				all = max(all, 0) + n
+			}
+			if is.capacity.Of(pool)[f] == n && is.allocatable.Of(pool)[f] == n {
+				continue
+			}
+			name := string(state.OfferResource(f, pool))
+			if change[name] = nil; n != scheduling.NoOffer {
+				change[name] = strconv.Itoa(n)
+			}
+		}
+		if len(r.OfferFamilies) > 0 {
+			setUnless(scheduling.NoOffer, r.Metrics.offered, all, o.Name, f.String())
+		}
+	}
+	return change
+}
+
+// offerOf returns the number of addresses of a family and Cilium pool that a Node should offer. If
+// known is false, it keeps its offers: its CiliumNode is about to be restored.
+func (o *observation) offerOf(families []ipalloc.Family, plans []familyPlan, f ipalloc.Family, ciliumPool string) (n int, known bool) {
+	i := slices.IndexFunc(o.Shares, func(s state.Share) bool { return s.Family == f && s.CiliumPool == ciliumPool })
 	switch {
 	case !slices.Contains(families, f):
 		return scheduling.NoOffer, true
 	case o.CiliumNode == nil:
 		return 0, false
-	case i < 0, o.OtherIPAM, o.Adopting, o.Shares[i].State.FamilyDisabled:
+	case i < 0, o.OtherIPAM, o.Adopting, !o.Shares[i].State.RunsFamily(), !state.MayOffer(ciliumPool):
 		return scheduling.NoOffer, true
 	}
 	var plan expand.Plan
 	is := o.Shares[i].State
 	for _, p := range plans {
-		if p.Family == f {
+		if p.Family == f && p.CiliumPool == ciliumPool {
 			is, plan = p.State, p.plan
 		}
 	}
-	return expand.Offer(is, plan), true
+	n = expand.Offer(is, plan)
+	if n == 0 && ciliumPool != "" {
+		return scheduling.NoOffer, true
+	}
+	return n, true
 }
 
 // writeOffer changes capacity and allocatable together: kubelets derive the one from the
@@ -126,6 +154,6 @@ func (r *Reporter) patchNodeStatus(ctx context.Context, node, operation string, 
 func offeredBy(node *corev1.Node) offered {
 	return offered{
 		uid: node.UID, version: node.ResourceVersion,
-		capacity: scheduling.OfferIn(node.Status.Capacity), allocatable: scheduling.OfferIn(node.Status.Allocatable),
+		capacity: scheduling.OffersIn(node.Status.Capacity), allocatable: scheduling.OffersIn(node.Status.Allocatable),
 	}
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -198,11 +199,37 @@ func TestOfferOf(t *testing.T) {
 		"no pool, no block":   {state.Snapshot{CiliumNode: cn}, scheduling.NoOffer, true},
 		"of the other family": {state.Snapshot{CiliumNode: cn, Shares: []state.Share{{Family: ipalloc.IPv6}}}, scheduling.NoOffer, true},
 	} {
-		n, known := (&observation{Snapshot: &test.snapshot}).offerOf([]ipalloc.Family{ipalloc.IPv4}, nil, ipalloc.IPv4)
+		n, known := (&observation{Snapshot: &test.snapshot}).offerOf([]ipalloc.Family{ipalloc.IPv4}, nil, ipalloc.IPv4, "")
 		if n != test.want || known != test.known {
 			t.Errorf("%s: offers %d, known %t; want %d, %t", name, n, known, test.want, test.known)
 		}
 	}
+}
+
+// In multi-pool mode each Cilium pool has an offer of its own. A node gets a block of a pool for pods
+// that are yet to be scheduled, before its agent asks for one, and offers no address of a block that
+// its agent has returned.
+func TestOffersOfCiliumPools(t *testing.T) {
+	b, u := blueBed(t), scheduling.NewUnscheduled()
+	b.r.OfferFamilies, b.r.Unscheduled = []ipalloc.Family{ipalloc.IPv4}, u
+	offers := func(want string) {
+		t.Helper()
+		b.settleOffers()
+		if got := fmt.Sprint(scheduling.OffersIn(b.node().Status.Allocatable)); got != want {
+			t.Errorf("offers %s, want %s", got, want)
+		}
+	}
+	offers("map[:[0 -1]]") // the agent will take both addresses
+	u.SetNeeds(map[scheduling.PoolOn]scheduling.NodeNeeds{{Node: "n", CiliumPool: "blue"}: {Expected: [2]int{3}}})
+	offers("map[:[0 -1] blue:[4 -1]]")
+	b.is("blocks 10.0.0.0/30 10.8.0.0/30 10.8.0.4/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30 10.8.0.4/30")
+	inBlue := fixtures.Pod("a", "a", "n", "10.8.0.1")
+	inBlue.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "blue"}
+	inBlue.Spec.Containers = []corev1.Container{fixtures.AddressesContainer(1)} // of the default pool
+	b.r.Pods.Set(state.ReadPodWithRequest(inBlue), fixtures.Noon())
+	u.SetNeeds(nil)
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+	offers("map[:[1 -1] blue:[1 -1]]")
 }
 
 // registered is a bed with node n, which has just registered with the shortage taint.
@@ -245,7 +272,7 @@ func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 		b.step()
 	}
 	b.offersOf(4)
-	b.r.Unscheduled.(*scheduling.Unscheduled).SetNeeds(map[string]scheduling.NodeNeeds{"n": {Expected: [2]int{8}}})
+	b.r.Unscheduled.(*scheduling.Unscheduled).SetNeeds(map[scheduling.PoolOn]scheduling.NodeNeeds{{Node: "n"}: {Expected: [2]int{8}}})
 	b.settleOffers()
 	if taints := b.node().Spec.Taints; len(taints) > 0 || at < 8 {
 		t.Errorf("taints are %v; the Node offered %d addresses when its taint went, want 8 or more", taints, at)

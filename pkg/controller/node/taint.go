@@ -43,7 +43,7 @@ func (o *observation) servesPods(families []ipalloc.Family, plans []familyPlan) 
 	for i := range plans {
 		p := &plans[i]
 		grows := len(p.plan.Publish)+len(p.plan.Assign) > 0 || p.plan.Claim.Blocks > 0 && p.short == 0 // by this plan
-		if !p.State.FamilyDisabled && (grows || !o.provides(families, plans, p.Family)) {
+		if !p.State.FamilyDisabled && (grows || p.CiliumPool == "" && !o.provides(families, plans, p.Family)) {
 			return false
 		}
 	}
@@ -53,10 +53,10 @@ func (o *observation) servesPods(families []ipalloc.Family, plans []familyPlan) 
 // provides reports whether the node has addresses of a family for pods.
 func (o *observation) provides(families []ipalloc.Family, plans []familyPlan, f ipalloc.Family) bool {
 	if slices.Contains(families, f) {
-		n, known := o.offerOf(families, plans, f)
+		n, known := o.offerOf(families, plans, f, "")
 		is := o.memory.lastOffer(o.Node)
 		// An offer that was written in this reconcile has changed the Node.
-		return known && n > 0 && n == is.allocatable[f] && is.version == o.Node.ResourceVersion
+		return known && n > 0 && n == is.allocatable.Of("")[f] && is.version == o.Node.ResourceVersion
 	}
 	return slices.ContainsFunc(o.CiliumNode.Named(), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
 }

@@ -101,7 +101,7 @@ func (p *pending) explain(s *cli.Text) {
 	suits := 0
 	for i := range p.a.Candidates {
 		n := &p.a.Candidates[i]
-		if !p.pod.Suits(p.offering.Arrived(p.c.Nodes[n.Node])) {
+		if n.CiliumPools != p.pod.CiliumPools() || !p.pod.Suits(p.offering.Arrived(p.c.Nodes[n.Node])) {
 			continue
 		}
 		suits++
@@ -189,7 +189,7 @@ func (p *pending) pool(s *cli.Text, name string) {
 func (p *pending) recalled(pool string) []string {
 	var out []string
 	for _, node := range p.c.NodeNames() {
-		for _, cidr := range p.a.Needs[node].Recall {
+		for _, cidr := range p.a.Needs[scheduling.PoolOn{Node: node}].Recall {
 			if b, held := p.c.Ledger.Block(cidr); held && b.Pool == pool {
 				out = append(out, fmt.Sprintf("%s of node %s", cidr, node))
 			}

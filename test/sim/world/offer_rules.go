@@ -11,6 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
 // offerRules judge the Nodes' offers to the scheduler, and its bindings.
@@ -154,11 +155,12 @@ func (r *offerRules) lacksFirstBlock(m *machine, f ipalloc.Family) bool {
 }
 
 // spareBlock returns an unused block of a family that a node does not need for its pods and its
-// reserve, of a pool from which another node may claim; "": there is none.
+// reserve, of a pool from which another node may claim; "": there is none. Of whole blocks an agent
+// returns itself what it can spare.
 func (r *offerRules) spareBlock(m *machine, by string, f ipalloc.Family) string {
 	cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	policy, ruling := r.space.policy(m.name, f == ipalloc.IPv4)
-	if !ok || m.name == by || m.phase != serving || r.isHeld(ruling) {
+	if !ok || r.whole() || m.name == by || m.phase != serving || r.isHeld(ruling) {
 		return ""
 	}
 	held, total := r.heldFor(m, cn, by, f)
@@ -277,8 +279,17 @@ func (r *offerRules) unused(m *machine, f ipalloc.Family) int {
 	if cn == nil {
 		return 0
 	}
-	n := 0
-	for addr, entry := range addresses(cn.Spec.IPAM.Pool) {
+	n, pool := 0, r.poolOf(cn)
+	if r.whole() { // until a block has cooled down, the node can have it back from its agent
+		for _, b := range r.Blocks() {
+			if b.Spec.NodeName == m.name && phaseOf(b) != v1alpha1.BlockDraining && !r.space.asked(b) {
+				for _, addr := range multipool.Inner(cidrOf(b)) {
+					pool[addr.String()] = ipamtypes.AllocationIP{}
+				}
+			}
+		}
+	}
+	for addr, entry := range addresses(pool) {
 		if ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[addr.String()]) {
 			n++
 		}

@@ -139,7 +139,7 @@ func (s *scheduler) newPod(slot, node string) {
 	pod.Namespace, pod.Name = "default", slot
 	one := corev1.ResourceList{}
 	for _, f := range s.w.families() {
-		one[state.OfferResource(f)] = resource.MustParse("1")
+		one[state.OfferResource(f, "")] = resource.MustParse("1")
 	}
 	pod.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: one, Limits: one}}}
 	if node != "" {
@@ -187,7 +187,7 @@ func (s *scheduler) fit(pod *corev1.Pod) (fit []string, why string) {
 	why = fmt.Sprintf("0/%d nodes are available: %d node(s) didn't match", len(s.nodes), unlike)
 	for _, f := range ipalloc.Families() {
 		if lack[f] > 0 {
-			why += fmt.Sprintf(", %d Insufficient %s", lack[f], state.OfferResource(f))
+			why += fmt.Sprintf(", %d Insufficient %s", lack[f], state.OfferResource(f, ""))
 		}
 	}
 	return fit, why + "."

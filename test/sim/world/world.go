@@ -51,7 +51,7 @@ type Config struct {
 	// Asking lists the pools that pods may request besides Cilium's pool default, in multi-pool
 	// mode. Nil: nothing.
 	Asking *Asking
-	// Scheduling is the scheduler that binds pods, in crd mode. Nil: there is none.
+	// Scheduling is the scheduler that binds pods. Nil: there is none.
 	Scheduling *Scheduling
 	// Settings of the operators. Upgraded are those after an upgrade.
 	Settings, Upgraded config.Settings
