@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -46,6 +47,7 @@ type options struct {
 	reclaimPolicy string
 	windows       string
 	families      []string // address families that Nodes offer
+	webhook       string
 	settings      config.Settings
 	version       bool
 }
@@ -112,7 +114,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "keys of taints of Nodes with labels that are not final: such a Node gets its first block once they are gone; empty: at once")
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition cilium-pool.io/PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes with pods that cannot get an address; empty: none")
-	fs.StringSliceVar(&o.families, "scheduling-families", o.families, "families (ipv4, ipv6) that Nodes offer to the scheduler, as the resources cilium-pool.io/ipv4 and cilium-pool.io/ipv6, and for Cilium pool blue blue.cilium-pool.io/ipv4; needs --mode=crd or multi-pool, Kubernetes 1.36 and the chart's policies; empty: none")
+	fs.StringSliceVar(&o.families, "scheduling-families", o.families, "families (ipv4, ipv6) that Nodes offer to the scheduler, as the resources cilium-pool.io/ipv4 and cilium-pool.io/ipv6, and for Cilium pool blue blue.cilium-pool.io/ipv4; needs --mode=crd or multi-pool, and the chart's policies or webhook; empty: none")
+	fs.StringVar(&o.webhook, "scheduling-webhook", o.webhook, "namespace/name of the Service, Secret and MutatingWebhookConfiguration of a webhook that makes pods request addresses; empty: policies do")
+	fs.StringVar(&s.WebhookAddress, "scheduling-webhook-bind-address", s.WebhookAddress, "address of that webhook")
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 }
 
@@ -202,6 +206,7 @@ func (o *options) validateMaintenance(p *config.Problems) {
 func (o *options) validateServing(p *config.Problems) {
 	for _, a := range []struct{ flag, addr string }{
 		{"metrics-bind-address", o.metricsAddr}, {"health-probe-bind-address", o.healthAddr},
+		{"scheduling-webhook-bind-address", o.settings.WebhookAddress},
 	} {
 		if _, _, err := net.SplitHostPort(a.addr); err != nil && a.addr != "0" {
 			p.Bad(a.flag, a.addr, "must be host:port, :port, or 0 for none")
@@ -247,5 +252,12 @@ func (o *options) validateFamilies(p *config.Problems) {
 		p.Bad("scheduling-families", strings.Join(o.families, ","), "must be ipv4, ipv6 or both")
 	case len(o.families) > 0 && o.mode != string(ciliumnode.CRD) && o.mode != string(ciliumnode.MultiPool):
 		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s or --mode=%s: with --mode=%s a node keeps one block", ciliumnode.CRD, ciliumnode.MultiPool, o.mode))
+	}
+	if o.webhook == "" {
+		return
+	}
+	namespace, name, ok := strings.Cut(o.webhook, "/")
+	if s.Webhook = (types.NamespacedName{Namespace: namespace, Name: name}); !ok || namespace == "" || name == "" {
+		p.Bad("scheduling-webhook", o.webhook, "must be namespace/name")
 	}
 }

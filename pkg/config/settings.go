@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -63,8 +64,12 @@ type Settings struct {
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
 	// OfferFamilies are offered by Nodes to the scheduler, where the API server can make
-	// pods request their addresses. In crd mode only.
+	// pods request their addresses. Not in kubernetes mode.
 	OfferFamilies []ipalloc.Family
+	// Webhook is the namespace and the name of the webhook that makes pods request addresses, where
+	// policies cannot, and WebhookAddress its address; zero: none.
+	Webhook        types.NamespacedName
+	WebhookAddress string
 	// CiliumConfigEvery is the interval between two reads of Cilium's configuration.
 	CiliumConfigEvery time.Duration
 	// Version and Commit identify this build.
@@ -83,7 +88,7 @@ func DefaultSettings() Settings {
 		AgentNamespace: "kube-system", AgentSelector: labels.SelectorFromSet(labels.Set{"k8s-app": "cilium"}), AgentSettle: time.Minute,
 		ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
 		StartupTaints: crd.DefaultStartupTaints(),
-		NodeWorkers:   32, NodeCondition: true, KeepCiliumPools: true,
+		NodeWorkers:   32, NodeCondition: true, KeepCiliumPools: true, WebhookAddress: ":9872",
 		CiliumConfigEvery: 30 * time.Second,
 	}
 }

@@ -2,20 +2,31 @@ package controller
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
+	requests "github.com/cilium-pool/cilium-pool-operator/pkg/controller/webhook"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Scheduling checks whether admission policies can make pods request addresses. The chart
-// installs them; Kubernetes serves their kind since 1.36.
+// Scheduling checks whether admission policies can make pods request addresses, unless a webhook does.
+// The chart installs them; Kubernetes serves their kind since 1.36.
 type Scheduling struct {
-	Mapper meta.RESTMapper
+	Mapper  meta.RESTMapper
+	Webhook bool
 	// Families are the families that Nodes should offer addresses of.
 	Families []ipalloc.Family
 }
@@ -24,8 +35,8 @@ type Scheduling struct {
 // request one. It waits until the API server answers, because a missing answer is no reason to
 // withdraw an offer. Without Families it returns at once.
 func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Family {
-	if len(s.Families) == 0 {
-		return nil
+	if len(s.Families) == 0 || s.Webhook {
+		return s.Families
 	}
 	logger := log.FromContext(ctx).WithName("scheduling")
 	kind := schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingAdmissionPolicy"}
@@ -39,7 +50,7 @@ func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Fa
 			return s.Families
 		case err == nil:
 			logger.Error(nil, "--scheduling-families is without effect: the API server serves no MutatingAdmissionPolicy in version v1, as Kubernetes 1.36 does. "+
-				"Pods are scheduled without regard to addresses. Restart the operator once the cluster is upgraded")
+				"Pods are scheduled without regard to addresses. Use the webhook, or restart the operator once the cluster is upgraded")
 			return nil
 		}
 		logger.Error(err, "asking the API server for "+kind.Kind)
@@ -49,4 +60,29 @@ func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Fa
 		case <-time.After(prerequisitesRetry):
 		}
 	}
+}
+
+// addWebhook adds the webhook that makes pods request addresses, if the settings name one. All
+// replicas serve it, by what their watches have shown.
+func addWebhook(mgr manager.Manager, o *Operator, s config.Settings) error {
+	if s.Webhook.Name == "" || len(s.OfferFamilies) == 0 {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(s.WebhookAddress)
+	if err != nil {
+		return fmt.Errorf("reading the webhook's address: %w", err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return fmt.Errorf("reading the webhook's port: %w", err)
+	}
+	certificate := &requests.Certificate{Service: s.Webhook, Live: mgr.GetAPIReader(), Writer: mgr.GetClient(), Clock: clock.RealClock{}}
+	server := webhook.NewServer(webhook.Options{Host: host, Port: number, TLSOpts: []func(*tls.Config){
+		func(c *tls.Config) { c.GetCertificate, c.MinVersion = certificate.Serve, tls.VersionTLS13 },
+	}})
+	server.Register(requests.Path, &admission.Webhook{Handler: &requests.Requests{Cluster: &o.Node.Cluster, Families: s.OfferFamilies}})
+	if err := mgr.Add(certificate); err != nil {
+		return err
+	}
+	return mgr.Add(server)
 }

@@ -45,7 +45,7 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: o.Node.AnyMode, Cilium: o.Node.Cilium,
 	}
 	pod := podOf(mgr.GetConfig(), mgr.GetAPIReader())
-	scheduling := Scheduling{Mapper: mgr.GetRESTMapper(), Families: s.OfferFamilies}
+	scheduling := Scheduling{Mapper: mgr.GetRESTMapper(), Webhook: s.Webhook.Name != "", Families: s.OfferFamilies}
 	feed.Await = func(ctx context.Context) error {
 		if err := prerequisites.wait(ctx, o.metrics); err != nil {
 			return err
@@ -63,7 +63,7 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 	if err := mgr.Add(feed); err != nil {
 		return err
 	}
-	if err := addChecks(mgr, o, s); err != nil {
+	if err := errors.Join(addChecks(mgr, o, s), addWebhook(mgr, o, s)); err != nil {
 		return err
 	}
 	for _, c := range controllersOf(o, s) {

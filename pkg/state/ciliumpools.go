@@ -237,6 +237,21 @@ func pickedFor(name string, pod, namespace PoolRequest, picking *Picking) (picke
 	return picked
 }
 
+// PoolForNewPod returns the Cilium pool, "" being the default one, that agents will give a new pod an address
+// of. offered is false if they give it none, or Nodes offer none of the pool.
+func (c *Cluster) PoolForNewPod(pod *metav1.ObjectMeta, f ipalloc.Family) (pool string, offered bool) {
+	if !c.Defaults.CiliumPools {
+		return "", true
+	}
+	request := PoolRequestOf(pod)
+	c.Pods.mu.RLock()
+	namespace := c.Pods.namespaces[pod.Namespace]
+	c.Pods.mu.RUnlock()
+	picked := pickedFor(pod.Namespace+"/"+pod.Name, request, namespace, c.CiliumPools.Picking())
+	pool, _ = poolFor(f, request, namespace, picked[f])
+	return pool, pool != noPool && MayOffer(pool)
+}
+
 // asker is who determines the Cilium pool of a pod.
 type asker int
 

@@ -143,11 +143,23 @@ and operator could wait for each other for ever. No effect: any.
 - --node-condition={{ .Values.nodes.condition }}
 - --shortage-taint={{ .Values.nodes.shortageTaint }}
 - --scheduling-families={{ if .Values.scheduling.enabled }}{{ join "," .Values.scheduling.families }}{{ end }}
+- --scheduling-webhook={{ if eq (include "scheduling.admission" . | trim) "Webhook" }}{{ include "namespace" . }}/{{ include "scheduling.webhook" . }}{{ end }}
+- --scheduling-webhook-bind-address=:{{ .Values.scheduling.webhookPort }}
 {{- end }}
 
-{{- /* Not empty: the API server can make pods request addresses, and is to do so. */}}
-{{- define "scheduling.served" -}}
-{{- if and .Values.scheduling.enabled (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") }}true{{ end }}
+{{- /* What makes pods request addresses: Policy, Webhook, Nothing where policies are wanted and not served, or "". */}}
+{{- define "scheduling.admission" -}}
+{{- if .Values.scheduling.enabled }}
+{{- $served := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}
+{{- if eq .Values.scheduling.admission "Policy" }}{{ ternary "Policy" "Nothing" $served }}
+{{- else if eq .Values.scheduling.admission "Webhook" }}Webhook
+{{- else }}{{ ternary "Policy" "Webhook" $served }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "scheduling.webhook" -}}
+{{ include "name" . }}-webhook
 {{- end }}
 
 {{- /* One replica per host, as two would want the same ports, and what the values add. */}}
