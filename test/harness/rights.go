@@ -42,7 +42,7 @@ func OperatorRights(ctx context.Context, shortageTaint string) ([]*unstructured.
 	var rights []*unstructured.Unstructured
 	for _, mode := range ciliumnode.Modes() {
 		all, err := RenderChart(ctx, Helm4, "--set", fmt.Sprintf("fullnameOverride=%s,mode=%s,nodes.shortageTaint=%s,scheduling.enabled=%t,bgp.frrK8s.enabled=true,admissionPolicies.blocks.enabled=false",
-			mode, mode, shortageTaint, mode == ciliumnode.CRD))
+			mode, mode, shortageTaint, mode != ciliumnode.Kubernetes))
 		if err != nil {
 			return nil, err
 		}
