@@ -79,6 +79,7 @@ func TestFlagsArePublished(t *testing.T) {
 		"kubeconfig": true, "kube-api-qps": true, "kube-api-burst": true, "leader-elect": true, "leader-elect-namespace": true,
 		"leader-elect-name": true, "leader-elect-lease-duration": true, "metrics-bind-address": true, "metrics-secure": true,
 		"metrics-cert-dir": true, "health-probe-bind-address": true, "log-level": true, "log-format": true, "node-workers": true,
+		"scheduling-webhook": true, "scheduling-webhook-bind-address": true,
 		"version": true,
 	}
 	o := defaultOptions()

@@ -57,6 +57,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"certificate without TLS":    {"metrics: {secure: false, certSecret: s}", "metrics.certSecret needs metrics.secure"},
 		"monitor without metrics":    {"metrics: {port: 0, serviceMonitor: {enabled: true}}", "metrics.serviceMonitor.enabled needs metrics.port"},
 		"offers of fixed blocks":     {"mode: kubernetes\nscheduling: {enabled: true}", "scheduling.enabled needs mode=crd or mode=multi-pool"},
+		"a webhook on health's port": {"scheduling: {webhookPort: 9871}", "scheduling.webhookPort is 9871"},
 		"a family that is none":      {"scheduling: {families: [IPv4]}", "value must be one of"},
 		"one port for two endpoints": {"metrics: {port: 9871}", "metrics.port and health.port are both 9871"},
 	}
@@ -107,6 +108,7 @@ cilium: {namespace: cilium, skipCheck: true, keepPodIPPools: false}
 bgp: {frrK8s: {enabled: true, namespace: frr}}
 nodes: {ignoreTaints: [a/b, c], startupTaints: [d/e, f], condition: false, shortageTaint: x/y}
 metrics: {port: 0, certSecret: certs}
+scheduling: {webhookPort: 9873}
 namespaceOverride: network
 health: {port: 9999}
 `)
@@ -122,7 +124,7 @@ health: {port: 9999}
 		"mode": "multi-pool", "cilium-namespace": "cilium", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false", "frr-k8s-namespace": "frr",
 		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",
-		"scheduling-families": "",
+		"scheduling-families": "", "scheduling-webhook": "", "scheduling-webhook-bind-address": ":9873",
 	}
 	if diff := cmp.Diff(want, argsOf(t, deployment(t, "-f", values))); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
