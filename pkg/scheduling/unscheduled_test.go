@@ -340,6 +340,33 @@ func TestAssignToCiliumPools(t *testing.T) {
 	}
 }
 
+// BenchmarkAssignToCiliumPool assigns 1,000 pods of a Cilium pool to 20,000 nodes, of which none has
+// a block of it.
+func BenchmarkAssignToCiliumPool(b *testing.B) {
+	c, now, d := clusterOf(), fixtures.Noon(), fixtures.Defaults()
+	d.CiliumPools, d.WholeBlocks = true, true
+	c.Defaults, c.Pools = d, state.NewPools(d, c.Ledger)
+	c.Pools.Set(fixtures.BluePool("10.8.0.0/16"))
+	names := make([]string, 20000)
+	for i := range names {
+		names[i] = fmt.Sprint("n", i)
+		cn := fixtures.Pooled(2, fmt.Sprintf("10.%d.%d.0/28", i/256, i%256))
+		cn.Name = names[i]
+		c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(cn))
+	}
+	for i := range 1000 {
+		c.wait(now, unscheduledPod(fmt.Sprint(i), "0/1 nodes are available: 1 Insufficient blue.cilium-pool.io/ipv4.", func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{state.OfferResource(ipalloc.IPv4, "blue"): resource.MustParse("1")}
+		}))
+	}
+	all := nodes(names...)
+	for b.Loop() {
+		if a := c.Assign(all, now); a.Growing != 1000 {
+			b.Fatalf("%d pods find room", a.Growing)
+		}
+	}
+}
+
 // Identical pods form one kind; otherwise their number would make an assignment expensive.
 func TestAlikePodsAreOneKind(t *testing.T) {
 	c, now := offering(), fixtures.Noon()

@@ -101,7 +101,12 @@ func newEnvOn(t *testing.T, cluster *controlplane.Cluster) *env {
 	var running sync.WaitGroup
 	running.Go(func() { e.fleet.Run(ctx) })
 	var err error
-	e.checker, err = invariant.Watch(ctx, cluster.Config(), invariant.Options{Agents: e.fleet.Held})
+	e.checker, err = invariant.Watch(ctx, cluster.Config(), invariant.Options{Agents: func() map[string][]netip.Addr {
+		if e.fleet.IPAM() == agent.MultiPool { // the rule reads pools of crd mode
+			return nil
+		}
+		return e.fleet.Held()
+	}})
 	e.Must(err)
 	t.Cleanup(func() {
 		e.noRuleBroken()

@@ -21,6 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -157,6 +158,34 @@ func TestGrowthForUnscheduledPods(t *testing.T) {
 	e.allScheduled("third")
 	e.hasBlocks("n1", 2)
 	e.hasBlocks("n2", 3)
+}
+
+// TestPodsFillPoolOfWholeBlocks checks that in multi-pool mode as many pods run as a pool has
+// addresses, though agents keep a reserve and return blocks, and that no other pod is bound.
+func TestPodsFillPoolOfWholeBlocks(t *testing.T) {
+	e := newEnv(t)
+	e.fleet.SetIPAM(agent.MultiPool)
+	s := quickMultiPool()
+	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
+	e.start(s)
+	const nodes, addresses, pods = 4, 16*14 - 4*2, 230
+	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.BlockSize = 28 }, "10.1.0.0/24")
+	for i := range nodes {
+		name := fmt.Sprint("n", i)
+		e.ready(e.node(name, map[string]string{"name": name}))
+		e.changeNode(name, func(n *corev1.Node) { n.Spec.Taints = nil })
+	}
+	e.requestingPods("", "load", pods, nil)
+	fits := func() error {
+		left, err := schedule(e, "load")
+		if err == nil && left != pods-addresses {
+			err = fmt.Errorf("%d pods are pending, want %d", left, pods-addresses)
+		}
+		return err
+	}
+	e.Eventually("all addresses are requested", fits)
+	e.running("load", addresses)
+	e.Must(fits())
 }
 
 // slowClaims delays the creation of blocks for longer than it takes until pods are assigned

@@ -63,6 +63,20 @@ func Quick() agent.Options {
 	return agent.Options{UpdateRate: 200 * time.Millisecond, PollInterval: 50 * time.Millisecond, CrashBackoff: 100 * time.Millisecond}
 }
 
+// IPAM is the mode of agents.
+func (f *Fleet) IPAM() agent.IPAM {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.opts.Agent.IPAM
+}
+
+// SetIPAM sets the mode of agents that boot from now on.
+func (f *Fleet) SetIPAM(mode agent.IPAM) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opts.Agent.IPAM = mode
+}
+
 // New returns a Fleet without machines; Run makes it work.
 func New(c client.WithWatch, opts Options) *Fleet {
 	f := &Fleet{client: c, opts: opts, hub: agent.NewHub(c), machines: map[string]*Machine{}}
