@@ -132,6 +132,7 @@ func (c *Cluster) candidate(node *corev1.Node, ciliumPools [2]string, free FreeB
 		return is, requested, false
 	}
 	is.Node, is.CiliumPools, is.Pods = s.Name, ciliumPools, math.MaxInt
+	is.Returns = s.CiliumNode.BlockAssignment != nil
 	if most := state.MaxPods(node); most > 0 {
 		is.Pods = most - len(s.Pods)
 	}

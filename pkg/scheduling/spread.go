@@ -35,6 +35,9 @@ type Candidate struct {
 	Node string
 	// CiliumPools are the Cilium pools, by family, of its room.
 	CiliumPools [2]string
+	// Returns: its agent returns blocks that stay unused, so it gets none of one family for pods that
+	// wait for the other.
+	Returns bool
 	// Pods is the number of pods that its kubelet still admits.
 	Pods int
 	// Room is its room of each family.
@@ -160,7 +163,7 @@ func (s *spreading) assign(u *Group, by step) int {
 	for left > 0 && len(q) > 0 {
 		p := q[0]
 		for n := min(left, most); n > 0 && s.fits(p, u, by); n-- {
-			s.take(p, u)
+			s.take(p, u, by)
 			left--
 		}
 		switch {
@@ -232,7 +235,7 @@ func (s *spreading) freeFor(p *slot, f ipalloc.Family, most int) int {
 }
 
 // take assigns one pod to a slot, and claims for it if needed: it fits.
-func (s *spreading) take(p *slot, u *Group) {
+func (s *spreading) take(p *slot, u *Group, by step) {
 	p.admits--
 	p.pods++
 	for _, f := range ipalloc.Families() {
@@ -241,7 +244,9 @@ func (s *spreading) take(p *slot, u *Group) {
 			s.addBlock(p, f)
 		}
 		room.Free -= u.Requests[f]
-		p.expected[f] += u.Requests[f]
+		if by != waiting || !p.Returns {
+			p.expected[f] += u.Requests[f]
+		}
 	}
 }
 
