@@ -39,13 +39,18 @@ than --every. While the API server cannot be reached, the last output stands. Wi
 --output-file it replaces that file in one step, and then runs --exec: under --watch it
 tries again if either fails.
 
+With --withdraw-after it leaves out the prefixes of a node that is dead: whose kubelet has
+not renewed its Lease in kube-node-lease for so long, and no less than half of the
+Lease's leaseDurationSeconds. While fewer than half of the nodes renew theirs, it
+withdraws no more: then the API server failed, or the way to it.
+
 Shapes: json; csv; bird (a static protocol per family, to include in bird.conf);
 frr (ip route lines); netbox (JSON for POST /api/ipam/prefixes/).`
 
 type exportFlags struct {
 	format, file, exec string
 	watch              bool
-	every              time.Duration
+	every, withdraw    time.Duration
 }
 
 // New returns the command export.
@@ -56,7 +61,7 @@ func New(e *cli.Env) *cobra.Command {
 		Short: "Write the prefixes and the nodes they are routed to, for routers and firewalls",
 		Long:  exportLong,
 		Example: cli.Examples("export", "export --format csv --watch", "export --format bird > pods.conf",
-			"export --format bird --watch --output-file pods.conf --exec 'birdc configure'"),
+			"export --format bird --watch --withdraw-after 30s --output-file pods.conf --exec 'birdc configure'"),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.validate(); err != nil {
@@ -68,6 +73,7 @@ func New(e *cli.Env) *cobra.Command {
 	cmd.Flags().StringVar(&f.format, "format", f.format, "json, csv, bird, frr or netbox")
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", f.watch, "go on, and write everything again once anything has changed")
 	cmd.Flags().DurationVar(&f.every, "every", f.every, "with --watch: the least time between two writes")
+	cmd.Flags().DurationVar(&f.withdraw, "withdraw-after", f.withdraw, "with --watch: leave out prefixes of a node whose Lease has not been renewed for so long; 0s: never")
 	cmd.Flags().StringVar(&f.file, "output-file", f.file, "file to replace each time; empty: standard output")
 	cmd.Flags().StringVar(&f.exec, "exec", f.exec, "with --output-file: program to run after each write, with arguments; split at spaces, no shell")
 	cli.CompleteFlag(cmd, "format", "json", "csv", "bird", "frr", "netbox")
@@ -80,6 +86,8 @@ func (f *exportFlags) validate() error {
 		return cli.Usagef("--format is %s: must be json, csv, bird, frr or netbox", f.format)
 	case f.every <= 0:
 		return cli.Usagef("--every is %s: must be more than 0s", f.every)
+	case f.withdraw < 0 || f.withdraw > 0 && !f.watch:
+		return cli.Usagef("--withdraw-after is %s: must be 0s, or more together with --watch", f.withdraw)
 	case f.exec != "" && f.file == "":
 		return cli.Usagef("--exec needs --output-file: the program would have nothing to read")
 	}
@@ -97,7 +105,11 @@ func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
 	if err != nil {
 		return err
 	}
-	now, err := exported(ctx, c, operator.Mode, write)
+	dead := &silence{after: f.withdraw}
+	if _, err := dead.read(ctx, c); err != nil {
+		return e.CannotRead(err)
+	}
+	now, err := exported(ctx, c, operator.Mode, dead, write)
 	if err != nil {
 		return e.CannotRead(err)
 	}
@@ -105,23 +117,24 @@ func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
 	if !f.watch {
 		return err
 	}
-	follow := &follower{to: to, every: f.every, errOut: e.ErrOut}
+	follow := &follower{to: to, every: f.every, errOut: e.ErrOut, dead: dead}
 	if err := follow.delivered(now, err); err != nil {
 		return err
 	}
-	if follow.watched, err = watchPrefixes(ctx, e); err != nil {
+	if follow.watched, err = watchPrefixes(ctx, e, f.withdraw > 0); err != nil {
 		return e.CannotRead(err)
 	}
-	return follow.run(ctx, func() ([]byte, error) { return exported(ctx, follow.watched, operator.Mode, write) })
+	return follow.run(ctx, func() ([]byte, error) { return exported(ctx, follow.watched, operator.Mode, dead, write) })
 }
 
 type shape func(*bytes.Buffer, []prefixRow) error
 
-func exported(ctx context.Context, from client.Reader, mode ciliumnode.Mode, write shape) ([]byte, error) {
+func exported(ctx context.Context, from client.Reader, mode ciliumnode.Mode, dead *silence, write shape) ([]byte, error) {
 	rows, err := readPrefixes(ctx, from, mode)
 	if err != nil {
 		return nil, err
 	}
+	rows = slices.DeleteFunc(rows, func(r prefixRow) bool { return dead.is(r.Node) })
 	var b bytes.Buffer
 	err = write(&b, rows)
 	return b.Bytes(), err

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
@@ -23,8 +25,9 @@ import (
 // printed.
 const retryAfter = 10 * time.Second
 
-// watchPrefixes keeps the objects that readPrefixes reads up to date with watches until ctx ends.
-func watchPrefixes(ctx context.Context, e *cli.Env) (*cluster.Watched, error) {
+// watchPrefixes keeps the objects that readPrefixes reads up to date with watches until ctx ends,
+// and the Leases of nodes if a silence reads them. These change too often to be followed.
+func watchPrefixes(ctx context.Context, e *cli.Env, leases bool) (*cluster.Watched, error) {
 	config, err := e.Config()
 	if err != nil {
 		return nil, err
@@ -33,7 +36,14 @@ func watchPrefixes(ctx context.Context, e *cli.Env) (*cluster.Watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cluster.Watch(ctx, config, cache.Options{Scheme: scheme, DefaultTransform: slim}, &corev1.Node{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{})
+	options := cache.Options{Scheme: scheme, DefaultTransform: slim, ByObject: map[client.Object]cache.ByObject{
+		&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{corev1.NamespaceNodeLease: {}}},
+	}}
+	w, err := cluster.Watch(ctx, config, options, &corev1.Node{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{})
+	if err == nil && leases {
+		_, err = w.GetInformer(ctx, &coordinationv1.Lease{})
+	}
+	return w, err
 }
 
 // slim drops fields that prefixes do not need before an object is cached.
@@ -45,7 +55,7 @@ func slim(o any) (any, error) {
 	case *ciliumv2.CiliumNode:
 		o.Spec.IPAM.Pool, o.Status = nil, ciliumv2.NodeStatus{}
 	case *corev1.Node:
-		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses}
+		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses, Conditions: o.Status.Conditions}
 	}
 	return o, nil
 }
@@ -56,6 +66,7 @@ type follower struct {
 	every   time.Duration
 	errOut  io.Writer
 	watched *cluster.Watched
+	dead    *silence
 
 	last  []byte
 	retry <-chan time.Time // nil: the last delivery succeeded
@@ -83,6 +94,7 @@ func (f *follower) complain(format string, args ...any) {
 // run continues until ctx ends. It reads nothing before the watches have delivered everything.
 func (f *follower) run(ctx context.Context, read func() ([]byte, error)) error {
 	changed, complained := (<-chan bool)(nil), time.Time{}
+	look := (<-chan time.Time)(nil)
 	for {
 		due := false
 		select {
@@ -96,22 +108,54 @@ func (f *follower) run(ctx context.Context, read func() ([]byte, error)) error {
 			continue
 		case <-f.watched.Synced:
 			changed = f.watched.Changed
+			look = f.dead.ticks()
 		case <-changed:
+		case <-look:
+			if !f.lookAtNodes(ctx) {
+				continue
+			}
 		case <-f.retry:
 			due = true
 		}
-		now, err := read()
-		write := err == nil && (due || !bytes.Equal(now, f.last))
-		if write {
-			if err = f.to.put(ctx, now); ctx.Err() == nil {
-				err = f.delivered(now, err)
-			}
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := f.write(ctx, read, due); err != nil && ctx.Err() == nil {
 			return err
 		}
-		if write {
-			_ = clusterread.Sleep(ctx, f.every) // an interrupt ends the loop
+	}
+}
+
+// write writes the output if it has changed, or is due again. Then it waits, so that an interrupt ends
+// the caller's loop.
+func (f *follower) write(ctx context.Context, read func() ([]byte, error), due bool) error {
+	now, err := read()
+	if err != nil || !due && bytes.Equal(now, f.last) {
+		return err
+	}
+	if err = f.to.put(ctx, now); ctx.Err() == nil {
+		err = f.delivered(now, err)
+	}
+	_ = clusterread.Sleep(ctx, f.every)
+	return err
+}
+
+// lookAtNodes reports whether prefixes of a node are to be withdrawn, or announced again.
+func (f *follower) lookAtNodes(ctx context.Context) bool {
+	deaf := f.dead.deaf
+	changed, err := f.dead.read(ctx, f.watched)
+	if err != nil {
+		return false // ctx has ended
+	}
+	switch now := f.dead.deaf; {
+	case now && !deaf:
+		f.complain("fewer than half of the nodes renew their Leases: the API server, or the way to it, has failed. Withdrawing no more")
+	case !now && deaf:
+		f.complain("half of the nodes renew their Leases again")
+	}
+	for _, node := range changed {
+		if f.dead.is(node) {
+			f.complain("node %s does not renew its Lease: withdrawing its prefixes", node)
+		} else {
+			f.complain("node %s renews its Lease again: announcing its prefixes", node)
 		}
 	}
+	return len(changed) > 0
 }
