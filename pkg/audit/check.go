@@ -26,6 +26,9 @@ func Check(s *Snapshot, set Settings) []Finding {
 			found.add(PinNotReady, Finding{Object: Object{Kind: "PodIPPin", Name: pin.Name}}, "%s: %s", ready.Reason, ready.Message)
 		}
 	}
+	for _, key := range s.RoutesLeft {
+		found.add(FRRConfigurationLeft, Finding{Object: Object{Kind: "FRRConfiguration", Namespace: key.Namespace, Name: key.Name}}, "the operator wrote it, and maintains it no more")
+	}
 	checkCilium(x, found)
 	checkBlocks(x, found)
 	owners := map[netip.Addr]Object{}

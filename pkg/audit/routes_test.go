@@ -41,6 +41,7 @@ func checksRoutes() map[string]checkTest {
 			func(w world) { w.announce(map[string]string{"a": "10.0.0.8/29", "b": "10.0.0.8/29"}) },
 			"AnnouncedByOtherNode Node/a 10.0.0.8/29, BlockNotAnnounced PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29",
 		},
+		"left after the setting": {func(w world) { w.RoutesLeft = []types.NamespacedName{{Namespace: "frr", Name: "x"}} }, "FRRConfigurationLeft FRRConfiguration/frr/x"},
 		"without frr-k8s": {
 			func(w world) { w.Routes = state.NewFRRConfigurations() },
 			"BlockNotAnnounced PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29, BlockNotAnnounced PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29",

@@ -8,6 +8,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
@@ -51,6 +52,8 @@ type Snapshot struct {
 	// Routes are the FRRConfigurations from which frr-k8s announces blocks; nil: they were not
 	// requested, or may not be read.
 	Routes *state.FRRConfigurations
+	// RoutesLeft are FRRConfigurations of the operator that it does not maintain.
+	RoutesLeft []types.NamespacedName
 }
 
 // CiliumNode is a CiliumNode, or a Node in its place, and when it changed, as far as known.

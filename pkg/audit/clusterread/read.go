@@ -49,7 +49,7 @@ type Reader struct {
 	// Observe: describe what another IPAM assigns, in this mode. Live then reads ConfigMaps; nil: Client does.
 	Observe bool
 	Live    client.Reader
-	// FRRNamespace has the FRRConfigurations to read; "": none.
+	// FRRNamespace has the FRRConfigurations that announce blocks; "": none do.
 	FRRNamespace string
 	// PageSize is the number of objects in one request. Zero: 500.
 	PageSize int64
@@ -76,7 +76,7 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v, ReleaseSince: since, Changed: changed})
 		}
 	})
-	routes := l.readRoutes()
+	s.Routes = l.readRoutes(s)
 	eachOwn(l, "PodIPBlocks", &v1alpha1.PodIPBlockList{}, func(b *v1alpha1.PodIPBlock) { s.Blocks = append(s.Blocks, *b) })
 	eachServed(l, "PodIPPins", &v1alpha1.PodIPPinList{}, func(p *v1alpha1.PodIPPin) { s.Pins = append(s.Pins, *p) })
 	eachOwn(l, "PodIPPools", &v1alpha1.PodIPPoolList{}, func(p *v1alpha1.PodIPPool) { s.Pools = append(s.Pools, *p) })
@@ -86,9 +86,9 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v})
 		}
 	})
-	if s.Routes = routes; routes != nil {
+	if s.Routes != nil {
 		for i := range s.Nodes {
-			routes.SetNode(s.Nodes[i].Name, &s.Nodes[i])
+			s.Routes.SetNode(s.Nodes[i].Name, &s.Nodes[i])
 		}
 	}
 	l.readServices(s)
@@ -149,15 +149,22 @@ func (l *lists) source(version, kind, name, field string, content map[string]any
 	})...)
 }
 
-// readRoutes reads FRRConfigurations. A cluster may not serve them, and few users may read them: then
-// it returns nil.
-func (l *lists) readRoutes() *state.FRRConfigurations {
-	if l.FRRNamespace == "" || l.err != nil {
+// readRoutes reads FRRConfigurations: also those that the operator left in other namespaces. A cluster
+// may not serve them, and few users may read them: then it returns nil.
+func (l *lists) readRoutes(s *audit.Snapshot) *state.FRRConfigurations {
+	if l.err != nil || l.Observe {
 		return nil
 	}
 	routes, list := state.NewFRRConfigurations(), &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(frrconfig.Kind)
-	each(l, "FRRConfigurations", list, func(o *unstructured.Unstructured) { routes.Set(frrconfig.Read(o)) }, client.InNamespace(l.FRRNamespace))
+	each(l, "FRRConfigurations", list, func(o *unstructured.Unstructured) {
+		switch v := frrconfig.Read(o); {
+		case o.GetNamespace() == l.FRRNamespace:
+			routes.Set(v)
+		case v.Ours:
+			s.RoutesLeft = append(s.RoutesLeft, client.ObjectKeyFromObject(o))
+		}
+	})
 	switch {
 	case meta.IsNoMatchError(l.err), apierrors.IsNotFound(l.err):
 		l.err = nil
@@ -166,6 +173,9 @@ func (l *lists) readRoutes() *state.FRRConfigurations {
 		return nil
 	default:
 		routes.SetKnown()
+	}
+	if l.FRRNamespace == "" {
+		return nil
 	}
 	return routes
 }
