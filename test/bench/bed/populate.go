@@ -3,15 +3,19 @@ package bed
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
 )
 
@@ -38,10 +42,39 @@ func (w World) populate(ctx context.Context, st *Stage) error {
 			return fmt.Errorf("create pool: %w", err)
 		}
 	}
+	if w.Routes {
+		if err := addTemplate(ctx, st); err != nil {
+			return err
+		}
+	}
 	if err := w.addOfMode(ctx, st.Client, 0); err != nil {
 		return err
 	}
 	return w.replicate(ctx, st, gateway.CiliumNodes, gateway.Blocks)
+}
+
+// addTemplate installs the kind FRRConfiguration, and a template for all nodes.
+func addTemplate(ctx context.Context, st *Stage) error {
+	body, err := os.ReadFile("test/integration/testdata/frrconfigurations.yaml")
+	if err != nil {
+		return err
+	}
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(body, definition); err != nil {
+		return err
+	}
+	if err := st.cluster.InstallCRDs(ctx, definition); err != nil {
+		return err
+	}
+	obj := frrconfig.Carrier("default", "template")
+	const spec = `{nodeSelector: {matchLabels: {cilium-pool.io/template: ""}},
+bgp: {routers: [{asn: 65001, neighbors: [{address: 192.0.2.1, asn: 65000, toAdvertise: {allowed: {mode: all}}}]}]}}`
+	fields := map[string]any{}
+	if err := yaml.Unmarshal([]byte(spec), &fields); err != nil {
+		return err
+	}
+	obj.Object["spec"] = fields
+	return st.Client.Create(ctx, obj)
 }
 
 // addNode creates node i and its pods.

@@ -65,6 +65,8 @@ type World struct {
 	// Settled runs the operator on the world once, so that its first writes are not part of the
 	// measurement.
 	Settled bool
+	// Routes adds the kind FRRConfiguration and a template for all nodes, in namespace default.
+	Routes bool
 }
 
 // cluster returns the part of the world that is the same in all modes: Nodes and pods. It
@@ -83,7 +85,7 @@ func (w World) Key() string {
 	for _, option := range []struct {
 		word string
 		has  bool
-	}{{"-agents", w.Agents}, {"-bare", w.NoCiliumNodes}, {"-settled", w.Settled}} {
+	}{{"-agents", w.Agents}, {"-bare", w.NoCiliumNodes}, {"-settled", w.Settled}, {"-routes", w.Routes}} {
 		if option.has {
 			key += option.word
 		}
