@@ -63,9 +63,14 @@ chaos: demo-binaries ## Kill, cut off and edit all there is under 200 nodes, the
 SPEAKER ?= bird
 
 .PHONY: bgp-try
-bgp-try: demo-binaries # Let BIRD or FRR announce a real control plane's prefixes to a router, and withdraw them. Needs root, bird2, iproute2. SPEAKER=frr
+ifeq ($(SPEAKER),frr-k8s)
+bgp-try: demo-binaries $(frr-k8s)
+	hack/frr-k8s-try.sh $(BIN)/chaos $(BIN)/kubectl $(frr-k8s) "$$(go list -C hack/tools/frr-k8s -m -f '{{.Dir}}' github.com/metallb/frr-k8s)" .run/bgp
+else
+bgp-try: demo-binaries # Let BIRD, FRR or frr-k8s announce a real control plane's prefixes to a router, and withdraw them. Needs root, bird2, iproute2, frr. SPEAKER=frr, frr-k8s
 	@go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
 	hack/bgp-try.sh $(BIN)/chaos $(BIN)/kubectl-cilium_pool $(BIN)/kubectl .run/bgp $(SPEAKER)
+endif
 
 .PHONY: map-test
 map-test: # Test the address map in Chromium, which it installs on Debian as root; fails where it cannot. RUN=regexp
