@@ -51,17 +51,23 @@ bgp:
     - {address: 192.0.2.1, asn: 65000, bfdProfile: fast, dualStackAddressFamily: true, toAdvertise: {allowed: {mode: all}}}`))
 }
 
-// The API server accepts the example.
-func acceptsExample(e *env) {
+// The API server accepts the examples.
+func acceptsExamples(e *env) {
 	e.TB.Helper()
-	body, err := os.ReadFile("../../examples/bgp/frr-k8s.yaml")
-	e.Must(err)
-	obj := &unstructured.Unstructured{}
-	e.Must(yaml.UnmarshalStrict(body, &obj.Object))
-	obj.SetNamespace(frrNamespace)
-	e.Must(client.NewDryRunClient(e.Client).Create(e.Ctx, obj, client.FieldValidation(metav1.FieldValidationStrict)))
-	if !frrconfig.Read(obj).IsTemplate() {
-		e.TB.Error("the example is no template")
+	for _, file := range []string{"frr-k8s", "route-server"} {
+		body, err := os.ReadFile("../../examples/bgp/" + file + ".yaml")
+		e.Must(err)
+		for _, doc := range strings.Split(string(body), "\n---\n") {
+			obj := &unstructured.Unstructured{}
+			e.Must(yaml.UnmarshalStrict([]byte(doc), &obj.Object))
+			if obj.GetNamespace() != "" {
+				obj.SetNamespace(frrNamespace)
+			}
+			e.Must(client.NewDryRunClient(e.Client).Create(e.Ctx, obj, client.FieldValidation(metav1.FieldValidationStrict)))
+			if obj.GetKind() == frrconfig.Kind.Kind && !frrconfig.Read(obj).IsTemplate() {
+				e.TB.Error("the example is no template")
+			}
+		}
 	}
 }
 
@@ -187,7 +193,8 @@ func (j *routeJudge) wrap(c client.WithWatch) client.Client {
 			if err := j.mayWrite(); err != nil {
 				return err
 			}
-			if _, is := o.(*ciliumv2.CiliumNode); is {
+			switch o.(type) {
+			case *ciliumv2.CiliumNode, *corev1.Node:
 				body, err := patch.Data(o)
 				j.Must(err)
 				j.mustAnnounce(o.GetName(), listedIn(body))
@@ -216,9 +223,12 @@ func (j *routeJudge) wrap(c client.WithWatch) client.Client {
 	})
 }
 
-// listedIn returns the CIDRs that a patch of a CiliumNode lists.
+// listedIn returns the CIDRs that a patch of a CiliumNode, or in kubernetes mode of a Node, lists.
 func listedIn(patch []byte) []string {
 	var p struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
 		Spec struct {
 			IPAM struct {
 				PodCIDRs []string `json:"podCIDRs"`
@@ -232,6 +242,9 @@ func listedIn(patch []byte) []string {
 	}
 	_ = json.Unmarshal(patch, &p)
 	out := p.Spec.IPAM.PodCIDRs
+	if cidr := p.Metadata.Annotations["network.cilium.io/ipv4-pod-cidr"]; cidr != "" {
+		out = append(out, cidr)
+	}
 	for _, a := range p.Spec.IPAM.Pools.Allocated {
 		out = append(out, a.CIDRs...)
 	}
@@ -253,7 +266,7 @@ func hostname(of string) map[string]string {
 func TestBlocksAreAnnounced(t *testing.T) {
 	e := newEnv(t)
 	withFRR(e)
-	acceptsExample(e)
+	acceptsExamples(e)
 	theirs := frrObject("cilium-pool-template-n2", "nodeSelector: {matchLabels: {a: b}}")
 	e.Create(theirs)
 	j := &routeJudge{env: e, left: -1, except: "n2"}
@@ -336,19 +349,36 @@ func TestRoutesOutliveOperators(t *testing.T) {
 	lives(1, 1, blocks(1))
 }
 
-// In multi-pool mode the same order holds for whole blocks.
-func TestBlocksOfMultiPoolAreAnnounced(t *testing.T) {
-	e := newEnv(t)
-	withFRR(e)
-	s := quickMultiPool()
-	s.FRRNamespace = frrNamespace
-	j := &routeJudge{env: e, left: -1}
-	e.startWith(s, j.wrap)
-	e.pool("all", nil, "10.1.0.0/24")
-	e.bareNode("n1", hostname("n1"))
-	e.isAssigned("n1", 1)
-	announces(e, "n1", 1)
-	e.AgentRequests("n1", 40, 1)
-	e.isAssigned("n1", 2)
-	announces(e, "n1", 2)
+// In other modes the same order holds for whole blocks.
+func TestBlocksOfOtherModesAreAnnounced(t *testing.T) {
+	for mode, then := range map[ciliumnode.Mode]func(e *env){
+		ciliumnode.MultiPool: func(e *env) {
+			e.isAssigned("n1", 1)
+			announces(e, "n1", 1)
+			e.AgentRequests("n1", 40, 1)
+			e.isAssigned("n1", 2)
+			announces(e, "n1", 2)
+		},
+		ciliumnode.Kubernetes: func(e *env) {
+			announces(e, "n1", 1)
+			e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+			e.awaitBlocks("its block has cooled down", "", 0, 0, nil)
+			e.Gone(frrconfig.Carrier(frrNamespace, "cilium-pool-template-n1"))
+		},
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			e := newEnv(t)
+			withFRR(e)
+			s := quickMultiPool()
+			if mode == ciliumnode.Kubernetes {
+				s = quick()
+			}
+			s.Mode, s.FRRNamespace = mode, frrNamespace
+			j := &routeJudge{env: e, left: -1}
+			e.startWith(s, j.wrap)
+			e.pool("all", nil, "10.1.0.0/24")
+			e.bareNode("n1", hostname("n1"))
+			then(e)
+		})
+	}
 }
