@@ -53,6 +53,19 @@ func (c *FRRConfigurations) Known() bool {
 func (c *FRRConfigurations) Set(v *frrconfig.View) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.set(v)
+}
+
+// Patched stores the result of a patch before a watch delivers it, unless the object is gone by then.
+func (c *FRRConfigurations) Patched(v *frrconfig.View) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was := c.byName[v.Name]; was != nil && was.UID == v.UID {
+		c.set(v)
+	}
+}
+
+func (c *FRRConfigurations) set(v *frrconfig.View) bool {
 	was := c.byName[v.Name]
 	if was != nil && !reached(v.ResourceVersion, was.ResourceVersion) {
 		return false

@@ -217,8 +217,11 @@ func (r *Reconciler) write(ctx context.Context, want frrconfig.Want, node string
 		default:
 			var patch []byte
 			if patch, err = want.Patch(is); err == nil {
-				raw := client.RawPatch(types.JSONPatchType, patch)
-				err = r.Shared.Wrote("FRRConfiguration", want.Name, "patch", r.Client.Patch(ctx, frrconfig.Carrier(r.Namespace, want.Name), raw))
+				obj := frrconfig.Carrier(r.Namespace, want.Name)
+				err = r.Shared.Wrote("FRRConfiguration", want.Name, "patch", r.Client.Patch(ctx, obj, client.RawPatch(types.JSONPatchType, patch)))
+				if err == nil { // or the next look would write it again
+					r.Routes.Patched(frrconfig.Read(obj))
+				}
 			}
 		}
 		if !lost(err) {

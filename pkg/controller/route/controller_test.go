@@ -179,6 +179,13 @@ func TestAnnounceDespiteALaggingWatch(t *testing.T) {
 	if got := announced(b); !slices.Equal(got, []string{cidr, "10.0.0.4/30"}) {
 		t.Errorf("announced is %v", got)
 	}
+	b.Ledger.Upsert(fixtures.Block("10.0.0.8/30", "p", "n", 3))
+	r = reconciler(b)
+	r.Announce(t.Context(), "n")
+	b.Calls = nil
+	if r.Announce(t.Context(), "n"); len(b.Calls) > 0 {
+		t.Errorf("announced again: %v", b.Calls)
+	}
 }
 
 // While writes fail, addresses wait for one of them from time to time.
