@@ -66,11 +66,13 @@ more() { [[ $(number) -gt $1 ]]; }
 fewer() { [[ $(number) -lt $1 ]]; }
 without() { ! exported | grep -qw "$1"; }
 
-# renew has every kubelet renew its Lease twice a second, but that of the node in $run/dead; "all": none.
+# renew has every kubelet renew its Lease twice a second, except that of the node in $run/dead; "all": none.
 renew() {
+	local dead
 	while sleep 0.4; do
-		[[ $(cat "$run/dead") == all ]] || for node in "${nodes[@]}"; do
-			[[ $node == "$(cat "$run/dead")" ]] || printf -- '---\napiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: %s, namespace: kube-node-lease}\nspec: {leaseDurationSeconds: 8, renewTime: "%s"}\n' \
+		dead=$(cat "$run/dead")
+		[[ $dead == all ]] || for node in "${nodes[@]}"; do
+			[[ $node == "$dead" ]] || printf -- '---\napiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: %s, namespace: kube-node-lease}\nspec: {leaseDurationSeconds: 8, renewTime: "%s"}\n' \
 				"$node" "$(date -u +%FT%T.%6NZ)"
 		done | kube apply -f - >/dev/null 2>&1 || true
 	done
