@@ -211,8 +211,8 @@ func warningReasons() []Entry {
 			"Enable the family in Cilium. Or serve NAME by a pool without it, then drain and delete the Node: it joins again without the block."},
 		{LeftFromCRDMode, Warning, "A CiliumNode has fields of crd mode left: no node owns their addresses, and podCIDRs are routed.",
 			"Once the agent of NAME runs in multi-pool mode and no pod has an address of theirs: `kubectl patch ciliumnode NAME --type=merge -p '{\"spec\":{\"ipam\":{\"pool\":null,\"podCIDRs\":null}}}'`."},
-		{FRRConfigurationLeft, Warning, "The operator does not maintain an FRRConfiguration that it wrote, as bgp.frrK8s is disabled or names another namespace: the blocks it announces may go to other nodes.",
-			"`kubectl delete frrconfigurations -l app.kubernetes.io/managed-by=cilium-pool-operator -n` its namespace. To keep routes, enable bgp.frrK8s again."},
+		{FRRConfigurationLeft, Warning, "bgp.frrK8s no longer covers an FRRConfiguration of the operator: its blocks may go to other nodes.",
+			"`kubectl delete frrconfigurations -l app.kubernetes.io/managed-by=cilium-pool-operator -n` its namespace, or enable bgp.frrK8s there again."},
 		{NoAgentsFound, Warning, "Nodes hold blocks, and no pod of a Cilium agent was found: no block is ever returned.",
 			"See which labels the agents' pods have, and set `--agent-selector` and `--cilium-namespace`, here and for the operator."},
 	}

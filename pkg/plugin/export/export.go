@@ -39,10 +39,9 @@ than --every. While the API server cannot be reached, the last output stands. Wi
 --output-file it replaces that file in one step, and then runs --exec: under --watch it
 tries again if either fails.
 
-With --withdraw-after it leaves out the prefixes of a node that is dead: whose kubelet has
-not renewed its Lease in kube-node-lease for so long, and no less than half of the
-Lease's leaseDurationSeconds. While fewer than half of the nodes renew theirs, it
-withdraws no more: then the API server failed, or the way to it.
+With --withdraw-after it leaves out prefixes of dead nodes: the kubelet has not renewed its
+Lease for so long, and for half of its leaseDurationSeconds. While fewer than half of
+the Leases are renewed, it withdraws no more.
 
 Shapes: json; csv; bird (a static protocol per family, to include in bird.conf);
 frr (ip route lines); netbox (JSON for POST /api/ipam/prefixes/).`
@@ -73,7 +72,7 @@ func New(e *cli.Env) *cobra.Command {
 	cmd.Flags().StringVar(&f.format, "format", f.format, "json, csv, bird, frr or netbox")
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", f.watch, "go on, and write everything again once anything has changed")
 	cmd.Flags().DurationVar(&f.every, "every", f.every, "with --watch: the least time between two writes")
-	cmd.Flags().DurationVar(&f.withdraw, "withdraw-after", f.withdraw, "with --watch: leave out prefixes of a node whose Lease has not been renewed for so long; 0s: never")
+	cmd.Flags().DurationVar(&f.withdraw, "withdraw-after", f.withdraw, "with --watch: leave out prefixes of nodes with a Lease that old; 0s: never")
 	cmd.Flags().StringVar(&f.file, "output-file", f.file, "file to replace each time; empty: standard output")
 	cmd.Flags().StringVar(&f.exec, "exec", f.exec, "with --output-file: program to run after each write, with arguments; split at spaces, no shell")
 	cli.CompleteFlag(cmd, "format", "json", "csv", "bird", "frr", "netbox")
