@@ -57,6 +57,7 @@ type PodIPPoolList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.ciliumPoolName) ? (has(oldSelf.ciliumPoolName) ? self.ciliumPoolName == oldSelf.ciliumPoolName : self.ciliumPoolName == 'default') : (!has(oldSelf.ciliumPoolName) || oldSelf.ciliumPoolName == 'default')",fieldPath=".ciliumPoolName",message="ciliumPoolName is immutable, as agents have the blocks under that name: make a new pool for the other one and set allocationPolicy: Drain on the CIDRs of this one"
 // +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a pool without addresses serves no node: set spec.ipv4, spec.ipv6 or both"
 // +kubebuilder:validation:XValidation:rule="!has(self.expand) || !has(self.expand.thresholdPercent) || !has(self.reclaim) || !has(self.reclaim.thresholdPercent) || self.reclaim.thresholdPercent < self.expand.thresholdPercent",fieldPath=".reclaim.thresholdPercent",message="reclaim.thresholdPercent must be below expand.thresholdPercent, or a node would give back what it has just got: lower the one or raise the other"
+// +kubebuilder:validation:XValidation:rule="!has(self.podAddresses) || (!has(self.ipv4) || self.ipv4.blockSize == 32) && (!has(self.ipv6) || self.ipv6.blockSize == 128)",fieldPath=".podAddresses",message="podAddresses needs blocks of single addresses: make a pool with blockSize 32 in ipv4 and 128 in ipv6"
 // +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, !isCIDR(r.cidr) || (has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))))",fieldPath=".reserved",message="each reserved CIDR must lie inside one CIDR of the pool: remove the others, and split one that spans several",messageExpression="'%s does not lie inside one CIDR of the pool: remove it from reserved, or split it if it spans several'.format([self.reserved.filter(r, isCIDR(r.cidr) && !((has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr)))))[0].cidr])"
 type PodIPPoolSpec struct {
 	// nodeSelector picks the nodes this pool serves, by their labels. Empty or absent: all nodes, as a
@@ -145,6 +146,34 @@ type PodIPPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) <= duration('24h')",message="cooldown must be a duration between 0s and 24h in whole h, m, s or ms, as in 90s, 1m or 1h30m"
 	// +optional
 	Cooldown *Duration `json:"cooldown,omitempty"`
+
+	// podAddresses keeps an address of this pool for each pod that it selects, by the pod's name: the
+	// operator makes a PodIPPin once the first pod of a name is bound, and the pods of that name have
+	// the address on any node that nodeSelector picks. In multi-pool mode, with blocks of single
+	// addresses.
+	// +optional
+	PodAddresses *PodAddresses `json:"podAddresses,omitempty"`
+}
+
+// PodAddresses selects the pods that keep their addresses, and says for how long. It leaves out pods
+// with a generated name, such as those of a Deployment, pods that an annotation gives another
+// Cilium pool, and pods that have a PodIPPin.
+type PodAddresses struct {
+	// podSelector picks pods by their labels. Absent: all.
+	// +optional
+	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
+
+	// namespaceSelector picks the namespaces of pods by their labels. Absent: all.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// releaseAfter is the time after which an address is released that no node holds, if there is no
+	// pod of its name. Or Never. Deleting the PodIPPin releases it at once.
+	// +kubebuilder:default="168h"
+	// +kubebuilder:validation:MaxLength=28
+	// +kubebuilder:validation:XValidation:rule="self == 'Never' || self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) <= duration('8760h')",message="releaseAfter must be a duration between 0s and 8760h in whole h, m, s or ms, as in 168h or 30m, or Never"
+	// +optional
+	ReleaseAfter Duration `json:"releaseAfter,omitempty"`
 }
 
 // IPv4Ranges are the IPv4 CIDRs of a pool and how they are cut.

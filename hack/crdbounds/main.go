@@ -1,5 +1,5 @@
 // Command crdbounds writes upper bounds into the generated CRD of PodIPPool,
-// where spec.nodeSelector is a metav1.LabelSelector. That type carries none, and
+// where three fields are metav1.LabelSelectors. That type carries none, and
 // the API server refuses CEL rules over lists and strings without bounds.
 //
 //	crdbounds pkg/crd/crds/cilium-pool.io_podippools.yaml
@@ -7,13 +7,14 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 )
 
-// bounds of the selector, by path in its schema. A label key is a DNS name of
+// bounds of a selector, by path in its schema. A label key is a DNS name of
 // 253 characters, '/', and a name of 63.
 var bounds = map[string]map[string]any{
 	"properties.matchLabels":                                    {"maxProperties": 32},
@@ -25,7 +26,9 @@ var bounds = map[string]map[string]any{
 	"properties.matchExpressions.items.properties.values.items": {"maxLength": 63},
 }
 
-const selectorPath = "schema.openAPIV3Schema.properties.spec.properties.nodeSelector"
+const specPath = "schema.openAPIV3Schema.properties.spec.properties."
+
+var selectors = []string{"nodeSelector", "podAddresses.properties.podSelector", "podAddresses.properties.namespaceSelector"}
 
 func main() {
 	if len(os.Args) != 2 {
@@ -64,13 +67,13 @@ func bound(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	for _, version := range crd.Spec.Versions {
-		for path, limits := range bounds {
-			schema, err := at(version, selectorPath+"."+path)
-			if err != nil {
-				return nil, err
-			}
-			for name, limit := range limits {
-				schema[name] = limit
+		for _, selector := range selectors {
+			for path, limits := range bounds {
+				schema, err := at(version, specPath+selector+"."+path)
+				if err != nil {
+					return nil, err
+				}
+				maps.Copy(schema, limits)
 			}
 		}
 	}

@@ -40,6 +40,7 @@ type Operator struct {
 	Pool       *pool.Reconciler
 	Block      *block.Reconciler
 	Pin        *pin.Reconciler
+	Keeper     *pin.Keeper // of multi-pool mode
 	Publisher  *block.Publisher
 	CiliumPool *ciliumpool.Reconciler // of multi-pool mode
 	// Unscheduled is for Nodes that offer addresses to the scheduler.
@@ -107,6 +108,10 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 		Pin: &pin.Reconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Events: recorder, Shared: all.shared, Clock: c.Clock,
 			Paused: s.Paused || s.Shadow,
+		},
+		Keeper: &pin.Keeper{
+			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Pods: cluster.Pods, CiliumPools: cluster.CiliumPools,
+			Events: recorder, Shared: all.shared, Clock: c.Clock, Off: s.Paused || s.Shadow,
 		},
 		Publisher: &block.Publisher{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Shared: all.shared, Clock: c.Clock, Paused: s.Paused || s.Shadow,

@@ -129,7 +129,9 @@ func controllersOf(o *Operator, s config.Settings) []worker {
 		{name: "published", source: o.Feed.Source(informer.PublishedQueue), reconciler: o.Publisher, workers: 1},
 	}
 	if s.Mode.ManyPools() {
-		all = append(all, worker{name: "ciliumpool", source: o.Feed.Source(informer.CiliumPoolQueue), reconciler: o.CiliumPool, workers: 1})
+		all = append(all,
+			worker{name: "ciliumpool", source: o.Feed.Source(informer.CiliumPoolQueue), reconciler: o.CiliumPool, workers: 1},
+			worker{name: "keeper", source: o.Feed.Source(informer.KeeperQueue), reconciler: o.Keeper, workers: 1})
 	}
 	if len(s.OfferFamilies) > 0 {
 		all = append(all, worker{name: "unscheduled", source: o.Feed.Source(informer.UnscheduledQueue), reconciler: o.Unscheduled, workers: 1})

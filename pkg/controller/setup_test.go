@@ -43,7 +43,7 @@ func TestShutdownIsNoError(t *testing.T) {
 	}
 	o.Feed.Ledger.SetReady()
 	workers := controllersOf(o, config.Settings{Mode: ciliumnode.MultiPool, NodeWorkers: 1})
-	if len(workers) != 6 {
+	if len(workers) != 7 {
 		t.Fatalf("%d controllers", len(workers))
 	}
 	for range 20 { // a wait for two things at once picks one at random

@@ -88,6 +88,8 @@ func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	p.Cooldown = d.Cooldown
 	problems = append(problems, setCooldown(&p.Cooldown, spec.Cooldown, d, path.Child("cooldown"))...)
 	p.NodeGoneCooldown = max(d.NodeGoneCooldown, p.Cooldown)
+	pods, errs := parsePodAddresses(spec, d, path.Child("podAddresses"))
+	p.PodAddresses, problems = pods, append(problems, errs...)
 	if len(problems) > 0 {
 		p.PolicyProblem = problems.ToAggregate()
 	}

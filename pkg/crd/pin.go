@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -39,6 +41,45 @@ func PodOfPool(ciliumPool string) string {
 		return ""
 	}
 	return rest[i+1:] + "/" + rest[:i]
+}
+
+// PodAddresses are the pods that keep an address of a pool by their names.
+type PodAddresses struct {
+	pods, namespaces labels.Selector
+	// ReleaseAfter is how long an address is kept while there is no pod, unless Never is set.
+	ReleaseAfter time.Duration
+	Never        bool
+}
+
+// Picks reports whether pods with these labels, in a namespace with these, keep an address of the pool.
+func (p *Pool) Picks(pod, namespace labels.Set) bool {
+	is := p.PodAddresses
+	return is != nil && is.pods.Matches(pod) && is.namespaces.Matches(namespace)
+}
+
+// parsePodAddresses reads the pods that keep an address of a pool: none beside an error, as the pool can
+// serve all others.
+func parsePodAddresses(spec *v1alpha1.PodIPPoolSpec, d Defaults, path *field.Path) (*PodAddresses, field.ErrorList) {
+	from := spec.PodAddresses
+	if from == nil {
+		return nil, nil
+	}
+	single := (spec.IPv4 == nil || spec.IPv4.BlockSize == 32) && (spec.IPv6 == nil || spec.IPv6.BlockSize == 128)
+	if !single || !d.CiliumPools {
+		return nil, field.ErrorList{field.Forbidden(path, "needs multi-pool mode, and blocks of single addresses (blockSize 32, 128 in ipv6). Until then no pod keeps an address")}
+	}
+	is := &PodAddresses{ReleaseAfter: releaseAfter, Never: from.ReleaseAfter == v1alpha1.Never}
+	var problems field.ErrorList
+	if from.ReleaseAfter != "" && !is.Never {
+		problems = setDuration(&is.ReleaseAfter, &from.ReleaseAfter, maxReleaseAfter, path.Child("releaseAfter"))
+	}
+	pods, errs := parseSelector(from.PodSelector, path.Child("podSelector"))
+	namespaces, more := parseSelector(from.NamespaceSelector, path.Child("namespaceSelector"))
+	if errs = append(errs, more...); len(errs) > 0 {
+		return nil, append(problems, errs...)
+	}
+	is.pods, is.namespaces = pods, namespaces
+	return is, problems
 }
 
 // PinFrom reads a pin. The API server refuses a malformed one, except where it was stored before

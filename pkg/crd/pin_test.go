@@ -1,8 +1,13 @@
 package crd_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -50,5 +55,57 @@ func TestPodPool(t *testing.T) {
 		if pod := crd.PodOfPool(pool); pod != "" {
 			t.Errorf("pool %q is of pod %s", pool, pod)
 		}
+	}
+}
+
+// A pool keeps addresses for the pods that both selectors pick. A fault of the field keeps no other pod from
+// the pool.
+func TestPodAddresses(t *testing.T) {
+	const app = "app"
+	in := func(value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{app: value}}
+	}
+	for name, test := range map[string]struct {
+		is       v1alpha1.PodAddresses
+		size     int32
+		inCRD    bool
+		pod      string // picked in namespace shop
+		after    time.Duration
+		problems []string
+	}{
+		"empty":          {pod: "web", after: 168 * time.Hour},
+		"both selectors": {is: v1alpha1.PodAddresses{PodSelector: in("web"), NamespaceSelector: in("shop"), ReleaseAfter: "30m"}, pod: "web", after: 30 * time.Minute},
+		"another pod":    {is: v1alpha1.PodAddresses{PodSelector: in("db")}, after: 168 * time.Hour},
+		"elsewhere":      {is: v1alpha1.PodAddresses{NamespaceSelector: in("db")}, after: 168 * time.Hour},
+		"no duration": {
+			is: v1alpha1.PodAddresses{ReleaseAfter: "1d"}, pod: "web", after: 168 * time.Hour,
+			problems: []string{`spec.podAddresses.releaseAfter: Invalid value: "1d": is not a duration`},
+		},
+		"wrong selector": {
+			is:       v1alpha1.PodAddresses{PodSelector: in("-"), NamespaceSelector: in("_")},
+			problems: []string{"spec.podAddresses.podSelector.matchLabels", "spec.podAddresses.namespaceSelector.matchLabels"},
+		},
+		"blocks":  {size: 31, problems: []string{"spec.podAddresses: Forbidden: needs multi-pool mode, and blocks of single addresses"}},
+		"in crd":  {size: 28, inCRD: true, problems: []string{"spec.podAddresses: Forbidden: needs multi-pool mode"}},
+		"no more": {is: v1alpha1.PodAddresses{ReleaseAfter: "8761h"}, pod: "web", after: 168 * time.Hour, problems: []string{"spec.podAddresses.releaseAfter"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := defaults()
+			d.CiliumPools, d.WholeBlocks = !test.inCRD, !test.inCRD
+			p, err := crd.PoolFrom(object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(cmp.Or(test.size, 32), "10.0.0.0/24"), PodAddresses: &test.is}), d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkProblems(t, p.PolicyProblem, test.problems)
+			for _, pod := range []string{"web", "other"} {
+				want := test.pod == pod || test.pod != "" && test.is.PodSelector == nil
+				if picks := p.Picks(labels.Set{app: pod}, labels.Set{app: "shop"}); picks != want {
+					t.Errorf("it picks %s: %t", pod, picks)
+				}
+			}
+			if p.PodAddresses != nil && p.PodAddresses.ReleaseAfter != test.after {
+				t.Errorf("release after %s", p.PodAddresses.ReleaseAfter)
+			}
+		})
 	}
 }

@@ -16,6 +16,10 @@ const (
 	maxCooldown = 24 * time.Hour
 	maxIdleFor  = 7 * 24 * time.Hour
 
+	// releaseAfter, the default, is longer than a weekend.
+	releaseAfter    = 7 * 24 * time.Hour
+	maxReleaseAfter = 365 * 24 * time.Hour
+
 	maxUnselected = 100_000
 )
 

@@ -74,6 +74,8 @@ type Pool struct {
 	// nodes at a time.
 	DrainUnselected bool
 	MaxUnselected   int
+	// PodAddresses are the pods that keep an address of the pool; nil: none.
+	PodAddresses *PodAddresses
 	// Cooldown is the time that a returned block cools down.
 	Cooldown time.Duration
 	// NodeGoneCooldown is the cooldown of a block without a node: never shorter than Cooldown.

@@ -140,7 +140,7 @@ const (
 	poolAnnotation    = "ipam.cilium.io/ip-pool"
 	v4PoolAnnotation  = "ipam.cilium.io/ipv4-pool"
 	v6PoolAnnotation  = "ipam.cilium.io/ipv6-pool"
-	requireAnnotation = "ipam.cilium.io/require-pool-match"
+	RequireAnnotation = "ipam.cilium.io/require-pool-match"
 )
 
 // noPool stands for the pool of a pod that agents assign no address to. No pool name contains a
@@ -167,7 +167,7 @@ func PoolRequestOf(meta *metav1.ObjectMeta) PoolRequest {
 			ipalloc.IPv4: cmp.Or(meta.Annotations[v4PoolAnnotation], all),
 			ipalloc.IPv6: cmp.Or(meta.Annotations[v6PoolAnnotation], all),
 		},
-		strict: meta.Annotations[requireAnnotation] == "true", labels: labels.Set(meta.Labels).String(),
+		strict: meta.Annotations[RequireAnnotation] == "true", labels: labels.Set(meta.Labels).String(),
 	}
 }
 
@@ -185,7 +185,7 @@ func (w PoolRequest) labelSet() labels.Set {
 // KeepPoolRequests returns the annotations that request a Cilium pool.
 func KeepPoolRequests(annotations map[string]string) map[string]string {
 	var kept map[string]string
-	for _, key := range []string{poolAnnotation, v4PoolAnnotation, v6PoolAnnotation, requireAnnotation} {
+	for _, key := range []string{poolAnnotation, v4PoolAnnotation, v6PoolAnnotation, RequireAnnotation} {
 		if value, asks := annotations[key]; asks {
 			if kept == nil {
 				kept = map[string]string{}
@@ -319,7 +319,7 @@ func (s *poolSource) says(pod string, f ipalloc.Family) string {
 	case s.none && s.by == podSelector:
 		return fmt.Sprintf("agents give no %s address to pod %s, as several CiliumPodIPPools select it: %s", f, pod, suggest.Few(s.picked))
 	case s.none:
-		return fmt.Sprintf("agents give no %s address to pod %s, as no CiliumPodIPPool selects it, and the annotation %s of %s requires one", f, pod, requireAnnotation, of)
+		return fmt.Sprintf("agents give no %s address to pod %s, as no CiliumPodIPPool selects it, and the annotation %s of %s requires one", f, pod, RequireAnnotation, of)
 	case s.by == podSelector:
 		return "CiliumPodIPPool " + s.picked[0] + " selects pod " + pod
 	case s.by == nobody:

@@ -26,7 +26,7 @@ func TestPoolRequests(t *testing.T) {
 	web, prod := labelled{"app": "web"}, labelled{"env": "prod"}
 	six := fixtures.Picking("six", web, nil)
 	six.MaskSize = [2]int{ipalloc.IPv6: six.MaskSize[ipalloc.IPv4]}
-	strict, names := labelled{requireAnnotation: "true"}, labelled{poolAnnotation: "red"}
+	strict, names := labelled{RequireAnnotation: "true"}, labelled{poolAnnotation: "red"}
 	picks := func(name string, pods, namespaces labelled) []*ciliumpool.View {
 		return []*ciliumpool.View{fixtures.Picking(name, pods, namespaces)}
 	}
@@ -232,8 +232,8 @@ func TestUnservedPods(t *testing.T) {
 		"by two selectors":           {picks: []string{"red", "blue"}, want: "agents give no ipv4 address to pod default/web, as several CiliumPodIPPools select it: blue, red"},
 		"it has an address":          {value: "red", ips: []string{"10.6.0.1"}},
 		"a family not run":           {annotation: v6PoolAnnotation, value: "bleu"},
-		"a selector is required":     {annotation: requireAnnotation, value: "true", want: "agents give no ipv4 address to pod default/web, as no CiliumPodIPPool selects it, and the annotation ipam.cilium.io/require-pool-match of pod default/web requires one"},
-		"by the namespace":           {namespace: map[string]string{requireAnnotation: "true"}, want: "agents give no ipv4 address to pod default/web, as no CiliumPodIPPool selects it, and the annotation ipam.cilium.io/require-pool-match of namespace default requires one"},
+		"a selector is required":     {annotation: RequireAnnotation, value: "true", want: "agents give no ipv4 address to pod default/web, as no CiliumPodIPPool selects it, and the annotation ipam.cilium.io/require-pool-match of pod default/web requires one"},
+		"by the namespace":           {namespace: map[string]string{RequireAnnotation: "true"}, want: "agents give no ipv4 address to pod default/web, as no CiliumPodIPPool selects it, and the annotation ipam.cilium.io/require-pool-match of namespace default requires one"},
 		"the agent asks as well":     {value: "green", cn: requests("default", "green"), want: green + asks, requested: 3},
 		"the agent alone":            {cn: requests("default", "green"), node: green + "its agent asks for it", requested: 3},
 		"its reserve":                {cn: requests("default", "green"), settings: map[string]string{reserveSetting: "default=8,green=8"}, node: green + "Cilium's setting ipam-multi-pool-pre-allocation asks for it", requested: 3},

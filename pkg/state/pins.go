@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -84,6 +86,28 @@ func (p *pins) isOfPool(cidr netip.Prefix) bool {
 		}
 	}
 	return false
+}
+
+// Reserve picks the lowest free block of a pool, and keeps it from all claims until Unreserve, while
+// its pin is being created. It returns ipalloc.ErrExhausted if there is none.
+func (p *pins) Reserve(f ipalloc.Family, pool *crd.Pool) (netip.Prefix, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cut, _ := pool.Cut(f)
+	cidr, err := p.space.Claim(cut, ipalloc.Owner{Pool: pool.Name}, nil)
+	if err == nil {
+		p.space.Release(cidr)
+		p.reserve(cidr)
+	}
+	return cidr, err
+}
+
+// Unreserve undoes a Reserve: the watch has shown the pin, or it was not created.
+func (p *pins) Unreserve(cidr netip.Prefix) {
+	p.mu.Lock()
+	defer p.unlock()
+	p.unreserve(cidr)
+	p.freed = append(p.freed, cidr)
 }
 
 // PinsIn returns the pins that share addresses with a CIDR, with their nodes or pods as owners.
@@ -180,4 +204,41 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 		}
 	}
 	return netip.Prefix{}, none
+}
+
+// NamedPod is a bound pod with a name that no generator chose, so that another pod may have it later.
+type NamedPod struct {
+	PodKey
+	Name string // namespace/name
+	IPs  []netip.Addr
+	// Labels and Namespace are what the selectors of PodIPPools match.
+	Labels, Namespace labels.Set
+	// Asks: an annotation names its Cilium pool. Strict: otherwise agents give it only an address of a
+	// pool that selects it.
+	Asks, Strict bool
+	// Selecting are the CiliumPodIPPools that select it, beside the one of its own name.
+	Selecting []string
+}
+
+// Named returns the named pods, sorted by name.
+func (p *Pods) Named(picking *Picking) []NamedPod {
+	var out []NamedPod
+	p.eachNode(func(_ string, pods []BoundPod) {
+		for i := range pods {
+			pod := &pods[i]
+			if !pod.Named {
+				continue
+			}
+			in, _, _ := strings.Cut(pod.Name, "/")
+			request, namespace := pod.request.Value(), p.namespaces[in]
+			picked, none := pickedFor(pod.Name, request, namespace, picking), [2]string{}
+			out = append(out, NamedPod{
+				PodKey: pod.PodKey, Name: pod.Name, IPs: pod.IPs, Labels: request.labelSet(), Namespace: namespace.labelSet(),
+				Asks: request.pools != none || namespace.pools != none, Strict: request.strict || namespace.strict,
+				Selecting: slices.DeleteFunc(slices.Concat(picked[0], picked[1]), func(pool string) bool { return crd.PodOfPool(pool) == pod.Name }),
+			})
+		}
+	})
+	slices.SortFunc(out, func(a, b NamedPod) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -189,6 +190,56 @@ func TestAddressPinnedToPod(t *testing.T) {
 	}
 	if pools := share().Pools; len(pools) > 0 {
 		t.Errorf("without the pin %v serves it", pools)
+	}
+}
+
+// A pod is named unless the API server has generated its name. A StatefulSet has its own generateName.
+func TestNamed(t *testing.T) {
+	c := singles()
+	for name, generate := range map[string]string{"db": "", "web-0": "web-", "web-9999": "web-", "api-x7k2p": "api-", "api-22222": "api-"} {
+		pod := fixtures.Pod(name, name, "n")
+		pod.GenerateName, pod.Labels = generate, map[string]string{"app": strings.TrimSuffix(generate, "-")}
+		if name == "web-0" {
+			pod.Annotations = map[string]string{poolAnnotation: "blue", RequireAnnotation: "true"}
+		}
+		c.Pods.Set(ReadPodWithRequest(pod), fixtures.Noon())
+	}
+	c.Pods.SetNamespace("default", PoolRequestOf(&metav1.ObjectMeta{Labels: map[string]string{"team": "a"}}))
+	var got []string
+	for _, pod := range c.Pods.Named(PickingOf(fixtures.Picking("blue", map[string]string{"app": "web"}, map[string]string{"team": "a"}), fixtures.Picking(crd.PodPool("default/web-0"), map[string]string{"app": "web"}, nil))) {
+		got = append(got, fmt.Sprintf("%s of %s: %v %v, %v", pod.Name, pod.Namespace, pod.Asks, pod.Strict, pod.Selecting))
+	}
+	want := []string{
+		"default/db of team=a: false false, []", "default/web-0 of team=a: true true, [blue]",
+		"default/web-9999 of team=a: false false, [blue web-0.default.pod.cilium-pool.io]",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("GOT %v", got)
+	}
+}
+
+// A reserved address is nobody's until it is pinned, or free again.
+func TestReserve(t *testing.T) {
+	c := singles()
+	pool := c.Pools.Get("p")
+	cidr, err := c.Ledger.Reserve(ipalloc.IPv4, pool)
+	if err != nil || cidr != fixtures.Prefix("10.0.0.0/32") {
+		t.Fatalf("%s, %v", cidr, err)
+	}
+	if got := claimsNext(t, c, "n"); got != "10.0.0.1/32" {
+		t.Errorf("a claim takes %s", got)
+	}
+	c.Ledger.SetPin(crd.Pin{CIDR: cidr, Pod: "default/web-0"})
+	c.Ledger.Unreserve(cidr)
+	if got := claimsNext(t, c, "n"); got != "10.0.0.1/32" {
+		t.Errorf("pinned: a claim takes %s", got)
+	}
+	c.Ledger.RemovePin(cidr)
+	if got := claimsNext(t, c, "n"); got != "10.0.0.0/32" {
+		t.Errorf("unpinned: a claim takes %s", got)
+	}
+	if _, err := c.Ledger.Reserve(ipalloc.IPv6, pool); !errors.Is(err, ipalloc.ErrExhausted) {
+		t.Errorf("of a family that it lacks: %v", err)
 	}
 }
 

@@ -65,6 +65,8 @@ func (k PodKey) UID() types.UID { return k.uid }
 type BoundPod struct {
 	PodKey
 	expand.Pod // Created only in modes with several pools per agent
+	// Named: no generator chose its name, so another pod may have it later.
+	Named bool
 
 	// needs: the pod needs an address.
 	needs bool
@@ -77,9 +79,17 @@ var noRequest = unique.Make(PoolRequest{})
 // ReadPodWithRequest reads a pod of a mode with several pools per agent.
 func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 	p := ReadPod(pod)
-	p.Created = pod.CreationTimestamp.Time
+	p.Created, p.Named = pod.CreationTimestamp.Time, isNamed(pod)
 	p.request = unique.Make(PoolRequestOf(&pod.ObjectMeta))
 	return p
+}
+
+// generated is the least number of characters that the API server adds to metadata.generateName
+// (k8s.io/apiserver v0.36.3, pkg/storage/names, randomLength). A StatefulSet adds an ordinal to it by itself.
+const generated = 5
+
+func isNamed(pod *corev1.Pod) bool {
+	return pod.GenerateName == "" || len(pod.Name) < len(pod.GenerateName)+generated
 }
 
 // ReadPod extracts from a pod the fields that decisions need.

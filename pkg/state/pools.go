@@ -126,6 +126,18 @@ func (p *Pools) CiliumPools() []string {
 	return out
 }
 
+// WithPodAddresses returns the pools that keep addresses for pods, best first.
+func (p *Pools) WithPodAddresses() []*crd.Pool {
+	var out []*crd.Pool
+	for _, pool := range p.all() {
+		if pool.PodAddresses != nil && !pool.Frozen() && !pool.Deleting {
+			out = append(out, pool)
+		}
+	}
+	slices.SortFunc(out, crd.ComparePools)
+	return out
+}
+
 // Touching returns the pools with a CIDR that shares addresses with one of the
 // prefixes, sorted.
 func (p *Pools) Touching(prefixes []netip.Prefix) []string {

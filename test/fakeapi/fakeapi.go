@@ -93,6 +93,7 @@ func New(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *Cluster 
 	}
 	b.API = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(b.hooks()).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(obj client.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.Pod{}, "metadata.name", func(obj client.Object) []string { return []string{obj.GetName()} }).
 		WithIndex(&v1alpha1.PodIPBlock{}, "spec.poolName", func(obj client.Object) []string { return []string{obj.(*v1alpha1.PodIPBlock).Spec.PoolName} }).
 		WithStatusSubresource(&ciliumv2.CiliumNode{}, &corev1.Node{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPPin{}).Build()
 	b.Restart()

@@ -114,6 +114,24 @@ func podAddress(cn *ciliumv2.CiliumNode) string {
 	return ""
 }
 
+// bindWeb creates pod web-0 on a node.
+func bindWeb(e *env, node string) *corev1.Pod {
+	pod := harness.BoundPod(node, "web-0", nil)
+	pod.Labels, pod.Annotations = map[string]string{"app": "web"}, map[string]string{"ipam.cilium.io/require-pool-match": "true"}
+	e.Create(pod)
+	return pod
+}
+
+// returnsWeb is the agent's write once web-0 is gone.
+func returnsWeb(e *env, node string) {
+	e.TB.Helper()
+	e.eventuallyOn("the agent returns the address", node, func(cn *ciliumv2.CiliumNode) error {
+		pools := &cn.Spec.IPAM.Pools
+		pools.Allocated = slices.DeleteFunc(pools.Allocated, func(a ipamtypes.IPAMPoolAllocation) bool { return a.Pool == podPool })
+		return e.Client.Update(e.Ctx, cn)
+	})
+}
+
 // The address of a pod's name follows its pods from node to node, never in two nodes' lists, and
 // over restarts of the operator. Pods of its pool get the others.
 func TestAddressPinnedToPod(t *testing.T) {
@@ -132,34 +150,19 @@ func TestAddressPinnedToPod(t *testing.T) {
 	}
 	olderThan(e, "n1", time.Second)
 
-	bind := func(node string) *corev1.Pod {
-		pod := harness.BoundPod(node, "web-0", nil)
-		pod.Annotations = map[string]string{"ipam.cilium.io/require-pool-match": "true"}
-		e.Create(pod)
-		return pod
-	}
-	// agentReturns is the agent's write once the pod is gone.
-	agentReturns := func(node string) {
-		t.Helper()
-		e.eventuallyOn("the agent returns the address", node, func(cn *ciliumv2.CiliumNode) error {
-			pools := &cn.Spec.IPAM.Pools
-			pools.Allocated = slices.DeleteFunc(pools.Allocated, func(a ipamtypes.IPAMPoolAllocation) bool { return a.Pool == podPool })
-			return e.Client.Update(e.Ctx, cn)
-		})
-	}
-	pod := bind("n1")
+	pod := bindWeb(e, "n1")
 	lists(e, "n1", "[10.2.0.0/32]")
 	e.pinIs("10.2.0.0/32", metav1.ConditionTrue, v1alpha1.PinHeld)
 
 	// The pod is bound elsewhere before the first agent has returned the address.
 	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
-	pod = bind("n2")
+	pod = bindWeb(e, "n2")
 	e.never("the address is in two lists", func() bool {
 		return podAddress(e.theCiliumNode("n2")) != ""
 	})
 	op.stop()
 	op = e.start(quickMultiPool())
-	agentReturns("n1")
+	returnsWeb(e, "n1")
 	lists(e, "n2", "[10.2.0.0/32]")
 	lists(e, "n1", "")
 
@@ -188,7 +191,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 	})
 	lists(e, "n2", "[10.2.0.0/32]")
 	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
-	agentReturns("n2")
+	returnsWeb(e, "n2")
 	e.ciliumPool(podPool, "")
 	e.eventuallyOn("the last pod gets it", "n1", func(cn *ciliumv2.CiliumNode) error {
 		for _, entry := range cn.Spec.IPAM.Pools.Allocated {
@@ -198,4 +201,46 @@ func TestAddressPinnedToPod(t *testing.T) {
 		}
 		return fmt.Errorf("assigned %+v", cn.Spec.IPAM.Pools.Allocated)
 	})
+}
+
+// A pool makes the pins of its pods by itself, and deletes them once their pods are gone.
+func TestPodAddresses(t *testing.T) {
+	const cidr = "10.2.0.0/32"
+	e := newEnv(t)
+	op := e.start(quickMultiPool())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.pool("singles", func(p *v1alpha1.PodIPPool) {
+		p.Spec.CiliumPoolName, p.Spec.IPv4.BlockSize = "singles", 32
+		p.Spec.PodAddresses = &v1alpha1.PodAddresses{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, ReleaseAfter: v1alpha1.Never}
+	}, "10.2.0.0/30")
+	for _, node := range []string{"n1", "n2"} {
+		e.bareNode(node, nil)
+		e.isAssigned(node, 1)
+		e.AgentRequests(node, 16, 1)
+	}
+	olderThan(e, "n1", time.Second)
+
+	pod := bindWeb(e, "n1")
+	lists(e, "n1", "["+cidr+"]")
+	e.pinIs(cidr, metav1.ConditionTrue, v1alpha1.PinHeld)
+	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
+	op.stop()
+	op = e.start(quickMultiPool())
+	returnsWeb(e, "n1")
+	e.pinIs(cidr, metav1.ConditionFalse, v1alpha1.PinNotClaimed)
+	pod = bindWeb(e, "n2")
+	lists(e, "n2", "["+cidr+"]")
+
+	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
+	returnsWeb(e, "n2")
+	e.pinIs(cidr, metav1.ConditionFalse, v1alpha1.PinNotClaimed)
+	e.change("singles", func(p *v1alpha1.PodIPPool) { p.Spec.PodAddresses.ReleaseAfter = "1ms" })
+	e.Eventually("the pin is gone", func() error {
+		pins := &v1alpha1.PodIPPinList{}
+		if err := e.Client.List(e.Ctx, pins); err != nil || len(pins.Items) == 0 {
+			return err
+		}
+		return fmt.Errorf("%s is left", pins.Items[0].Name)
+	})
+	e.ciliumPool(podPool, "")
 }

@@ -48,6 +48,7 @@ const (
 	ReasonPoolMasqueraded            = "PoolMasqueraded"
 	ReasonCiliumModeDiffers          = "CiliumModeDiffers"
 	ReasonBlocksNotAnnounced         = "BlocksNotAnnounced"
+	ReasonAddressNotKept             = "AddressNotKept"
 )
 
 // Recorder sends Kubernetes events.
@@ -93,7 +94,7 @@ func Type(reason string) string {
 	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade, ReasonCiliumNodeUnreadable,
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses,
-		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed, ReasonBlocksNotAnnounced,
+		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed, ReasonBlocksNotAnnounced, ReasonAddressNotKept,
 		config.ReasonWriteRefused:
 		return corev1.EventTypeWarning
 	}

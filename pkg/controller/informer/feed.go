@@ -46,8 +46,8 @@ const (
 	reassignDelay = 500 * time.Millisecond
 )
 
-// unscheduledPods is the request that stands for all unscheduled pods.
-const unscheduledPods = "pods"
+// allPods is the request that stands for all pods.
+const allPods = "pods"
 
 // Feed first updates the ledger and the other stores from the watches, and only then queues the
 // affected objects, so that no decision is made on less than the event that queued it.
@@ -234,7 +234,7 @@ func (f *Feed) QueueNode(name string) {
 	}
 	f.add(NodeQueue, name, 0)
 	if f.Unscheduled != nil && f.Unscheduled.Any() {
-		f.add(UnscheduledQueue, unscheduledPods, reassignDelay)
+		f.add(UnscheduledQueue, allPods, reassignDelay)
 	}
 }
 
@@ -294,6 +294,9 @@ func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
 	}
 	for _, name := range changed {
 		f.queuePoolStatus(name)
+	}
+	if len(freed) > 0 {
+		queueKeeper(f)
 	}
 	for _, name := range used {
 		f.add(PoolQueue, name, usedDelay)
@@ -371,6 +374,7 @@ func (f *Feed) allCiliumPools() {
 	for _, pod := range f.Ledger.PinnedPods() {
 		f.add(CiliumPoolQueue, crd.PodPool(pod), 0)
 	}
+	queueKeeper(f)
 }
 
 // AllPools queues every pool, as something changed that concerns all of them.
@@ -422,5 +426,6 @@ func (f *Feed) nodeMoved(n *corev1.Node, addresses []netip.Prefix, news bool) {
 func (f *Feed) namespaceWants(name string, w state.PoolRequest) {
 	for _, node := range f.Pods.SetNamespace(name, w) {
 		f.QueueNode(node)
+		queueKeeper(f)
 	}
 }

@@ -34,6 +34,13 @@ func queuePodPool(f *Feed, pin crd.Pin) {
 	}
 }
 
+// queueKeeper has pins made and deleted for all pods, if a pool keeps addresses for any.
+func queueKeeper(f *Feed) {
+	if f.Mode.ManyPools() && len(f.Pools.WithPodAddresses()) > 0 {
+		f.add(KeeperQueue, allPods, assignDelay)
+	}
+}
+
 func pinHandler(f *Feed, logger logr.Logger) toolscache.ResourceEventHandler {
 	read := func(obj *v1alpha1.PodIPPin) (crd.Pin, bool) {
 		pin, err := crd.PinFrom(obj)
@@ -51,6 +58,7 @@ func pinHandler(f *Feed, logger logr.Logger) toolscache.ResourceEventHandler {
 					queuePodPool(f, pin)
 				}
 				f.add(PinQueue, obj.Name, 0)
+				queueKeeper(f)
 			}
 		},
 		func(obj *v1alpha1.PodIPPin) {
@@ -58,6 +66,7 @@ func pinHandler(f *Feed, logger logr.Logger) toolscache.ResourceEventHandler {
 				f.Ledger.RemovePin(pin.CIDR)
 				queueOwner(f, pin.For())
 				queuePodPool(f, pin)
+				queueKeeper(f)
 			}
 		})
 }

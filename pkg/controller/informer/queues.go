@@ -15,7 +15,8 @@ import (
 // Queue selects the work queue of a controller.
 type Queue int
 
-// The work queues of the controllers. UnscheduledQueue has one request for all unscheduled pods.
+// The work queues of the controllers. UnscheduledQueue and KeeperQueue have one request for all
+// pods.
 const (
 	NodeQueue Queue = iota
 	PoolQueue
@@ -25,6 +26,7 @@ const (
 	CiliumPoolQueue
 	UnscheduledQueue
 	RouteQueue
+	KeeperQueue
 	queueCount
 )
 

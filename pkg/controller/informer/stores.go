@@ -42,6 +42,9 @@ func (f *Feed) podStore() Store {
 			f.scheduled(p.UID())
 			if f.Pods.Set(p, f.Now()) {
 				f.QueueNode(p.Node)
+				if p.Named {
+					queueKeeper(f)
+				}
 			}
 		},
 		gone: func(p state.BoundPod) {
@@ -58,7 +61,7 @@ func (f *Feed) unscheduledStore() Store {
 		read: scheduling.ReadUnscheduled,
 		there: func(p scheduling.UnscheduledPod) {
 			if f.Unscheduled.Set(p, f.Now()) {
-				f.add(UnscheduledQueue, unscheduledPods, assignDelay)
+				f.add(UnscheduledQueue, allPods, assignDelay)
 			}
 		},
 		gone:    func(p scheduling.UnscheduledPod) { f.scheduled(p.UID()) },
@@ -70,14 +73,14 @@ func (f *Feed) unscheduledStore() Store {
 // step: a bound pod must not count twice.
 func (f *Feed) scheduled(pod types.UID) {
 	if f.Unscheduled != nil && f.Unscheduled.Delete(pod) {
-		f.add(UnscheduledQueue, unscheduledPods, reassignDelay)
+		f.add(UnscheduledQueue, allPods, reassignDelay)
 	}
 }
 
 // Reassign has all unscheduled pods assigned anew, and blocks found for nodes without any.
 func (f *Feed) Reassign() {
 	if f.Unscheduled != nil {
-		f.add(UnscheduledQueue, unscheduledPods, reassignDelay)
+		f.add(UnscheduledQueue, allPods, reassignDelay)
 	}
 }
 

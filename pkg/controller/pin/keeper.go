@@ -1,0 +1,295 @@
+package pin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// Keeper makes a pin for each pod that a pool keeps an address for (spec.podAddresses), and deletes it once
+// there are no pods of that name. Pins are all that it writes and all that a restart needs. Their names
+// follow from their addresses, so two leaders pin no address for two pods; of two pins for one pod, one goes.
+type Keeper struct {
+	Cache, Live client.Reader
+	Client      client.Client
+	Ledger      *state.Ledger
+	Pools       *state.Pools
+	Pods        *state.Pods
+	CiliumPools *state.CiliumPools
+	Events      *event.Recorder
+	Shared      *common.Shared
+	Clock       clock.PassiveClock
+	// Off stops all writes.
+	Off bool
+
+	pools  []*crd.Pool           // those that keep addresses, best first
+	made   map[podFamily]madePin // until the watch shows them
+	looked map[string]time.Time  // when there was no bound pod of a name, but another
+	told   map[types.UID]string  // why pods have no address
+}
+
+type podFamily struct {
+	pod    string // namespace/name
+	family ipalloc.Family
+}
+
+type madePin struct {
+	cidr     netip.Prefix
+	reserved bool
+	at       time.Time
+}
+
+// nodeAgain is when to ask again for a pod on a node that no pool with an address for it serves, as far
+// as the watch shows the node.
+const nodeAgain = 10 * time.Second
+
+// maxSelected is the longest value of a label, which selectors compare names with.
+const maxSelected = 63
+
+// Reconcile makes and deletes pins for all pods, for any request.
+func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	if err := k.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	if k.pools = k.Pools.WithPodAddresses(); k.Off || !k.CiliumPools.Known() || len(k.pools) == 0 {
+		return reconcile.Result{}, nil
+	}
+	all := &v1alpha1.PodIPPinList{}
+	if err := k.Cache.List(ctx, all); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing pins: %w", err)
+	}
+	k.forget()
+	var errs []error
+	pods, bound, told, wait := k.Pods.Named(k.CiliumPools.Picking()), map[string]bool{}, map[types.UID]string{}, time.Duration(0)
+	for i := range pods {
+		pod := &pods[i]
+		why, again, err := k.keep(ctx, pod)
+		if why != "" && (k.told[pod.UID()] == why || k.tell(pod, why)) {
+			told[pod.UID()] = why
+		}
+		if err != nil && common.RefusalIn(err) == nil { // the API server does not answer
+			return reconcile.Result{}, err
+		}
+		bound[pod.Name], wait, errs = true, common.Sooner(wait, again), append(errs, err)
+	}
+	if k.told = told; len(k.made) > 0 {
+		wait = common.Sooner(wait, common.LongestWait)
+	}
+	for _, pins := range byPod(all.Items) {
+		again, err := k.release(ctx, pins, bound)
+		wait, errs = common.Sooner(wait, again), append(errs, err)
+	}
+	err := errors.Join(errs...)
+	k.Events.Writes("podAddresses", err, func(is *common.Refusal) runtime.Object {
+		return &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: is.Name}}
+	})
+	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// forget forgets the new pins that the watch has shown, or that were deleted before it could.
+func (k *Keeper) forget() {
+	if k.made == nil {
+		k.made, k.looked = map[podFamily]madePin{}, map[string]time.Time{}
+	}
+	maps.DeleteFunc(k.looked, func(_ string, at time.Time) bool { return k.Clock.Since(at) >= common.LongestWait })
+	maps.DeleteFunc(k.made, func(_ podFamily, made madePin) bool {
+		gone := len(k.Ledger.PinsIn(made.cidr)) > 0 || k.Clock.Since(made.at) >= common.LongestWait
+		if gone && made.reserved {
+			k.Ledger.Unreserve(made.cidr)
+		}
+		return gone
+	})
+}
+
+// keep makes the pins that a pod lacks, or returns why it cannot, and when to ask again.
+func (k *Keeper) keep(ctx context.Context, pod *state.NamedPod) (why string, again time.Duration, err error) {
+	pools, node := k.pools, &corev1.Node{}
+	of := func(want func(*crd.Pool) bool) bool {
+		pools = slices.DeleteFunc(slices.Clone(pools), func(pool *crd.Pool) bool { return !want(pool) })
+		return len(pools) > 0
+	}
+	switch _, name, _ := strings.Cut(pod.Name, "/"); {
+	case pod.Asks || !of(func(pool *crd.Pool) bool { return pool.Picks(pod.Labels, pod.Namespace) }):
+		return "", 0, nil
+	case k.Cache.Get(ctx, types.NamespacedName{Name: pod.Node}, node) != nil,
+		!of(func(pool *crd.Pool) bool { return pool.Matches(labels.Set(node.Labels)) }):
+		return "", nodeAgain, nil
+	case pools[0].Paused:
+		return "", 0, nil
+	case len(name) > maxSelected:
+		return fmt.Sprintf("no address is kept for its name: CiliumPodIPPools select no pod with a name of more than %d characters", maxSelected), 0, nil
+	case len(pod.Selecting) > 0:
+		return "no address is kept for its name: CiliumPodIPPool " + pod.Selecting[0] + " selects it, too, and agents accept only one", 0, nil
+	}
+	for _, f := range ipalloc.Families() {
+		cidr, err := k.pin(ctx, podFamily{pod.Name, f}, pod.IPs, pools)
+		switch {
+		case errors.Is(err, ipalloc.ErrExhausted):
+			why = fmt.Sprintf("no %s address is free for its name in PodIPPool %s: add a CIDR, or delete PodIPPins of pods that are gone", f, pools[0].Name)
+		case apierrors.IsAlreadyExists(err): // the watch is about to show it
+			again = common.WatchRetry
+		case err != nil:
+			return why, again, err
+		case cidr.IsValid() && !pod.Strict:
+			k.tell(pod, fmt.Sprintf("from now on %s is kept for its name; this pod may have another address, as neither it nor its namespace has the annotation %s: \"true\"", cidr.Addr(), state.RequireAnnotation))
+		}
+	}
+	return why, again, nil
+}
+
+// pin makes a pin, unless there is one: of the address that the pod has had by an earlier pin, or of the lowest
+// free one.
+func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix, err error) {
+	if _, made := k.made[of]; made || slices.ContainsFunc(k.Ledger.PinsOf(of.pod), of.is) {
+		return cidr, nil
+	}
+	for _, addr := range has {
+		if block, held := k.Ledger.Block(netip.PrefixFrom(addr, addr.BitLen())); held && of.is(block.CIDR) && block.CiliumPool == crd.PodPool(of.pod) && len(k.Ledger.PinsIn(block.CIDR)) == 0 {
+			cidr = block.CIDR
+		}
+	}
+	reserved := !cidr.IsValid()
+	for i := 0; i < len(pools) && !cidr.IsValid(); i++ {
+		if _, has := pools[i].Ranges(of.family); has && !pools[i].Paused {
+			cidr, err = k.Ledger.Reserve(of.family, pools[i])
+		}
+	}
+	if !cidr.IsValid() {
+		return cidr, err
+	}
+	obj := &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{
+		Name: crd.BlockName(cidr), Labels: map[string]string{ciliumpool.ManagedByLabel: ciliumpool.ManagedBy},
+	}}
+	obj.Spec.CIDR = cidr.String()
+	obj.Spec.PodNamespace, obj.Spec.PodName, _ = strings.Cut(of.pod, "/")
+	if err := k.Shared.Wrote("PodIPPin", obj.Name, "create", k.Client.Create(ctx, obj)); err != nil {
+		if reserved { // if it was created all the same, the watch shows it
+			k.Ledger.Unreserve(cidr)
+		}
+		return cidr, err
+	}
+	log.FromContext(ctx).Info("keeping an address for a pod's name", "address", cidr.Addr(), "pod", of.pod)
+	k.made[of] = madePin{cidr, reserved, k.Clock.Now()}
+	return cidr, nil
+}
+
+// is reports whether an address is of the family.
+func (of podFamily) is(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == of.family }
+
+func (k *Keeper) tell(pod *state.NamedPod, why string) bool {
+	namespace, name, _ := strings.Cut(pod.Name, "/")
+	about := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: pod.UID()}}
+	return k.Events.SendOften(about, nil, event.ReasonAddressNotKept, why)
+}
+
+// byPod groups pins by pod and family. The first of each counts: one that a person made, else the oldest.
+func byPod(pins []v1alpha1.PodIPPin) map[podFamily][]*v1alpha1.PodIPPin {
+	out := map[podFamily][]*v1alpha1.PodIPPin{}
+	for i := range pins {
+		if pin, err := crd.PinFrom(&pins[i]); err == nil && pin.Pod != "" {
+			key := podFamily{pin.Pod, ipalloc.FamilyOf(pin.CIDR.Addr())}
+			out[key] = append(out[key], &pins[i])
+		}
+	}
+	ours := map[bool]int{true: 1}
+	for _, of := range out {
+		slices.SortFunc(of, func(a, b *v1alpha1.PodIPPin) int {
+			return cmp.Or(ours[isOurs(a)]-ours[isOurs(b)], a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+		})
+	}
+	return out
+}
+
+func isOurs(pin *v1alpha1.PodIPPin) bool {
+	return pin.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy
+}
+
+// release deletes the pins of one pod and family that the operator made and that count no more. It returns when
+// to ask again, if no event will tell.
+func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin, bound map[string]bool) (again time.Duration, err error) {
+	for i, obj := range pins {
+		pin, _ := crd.PinFrom(obj) // byPod has read it
+		due := i > 0
+		if isOurs(obj) && !due {
+			due, again, err = k.isDue(ctx, obj, pin, bound[pin.Pod])
+		}
+		if err != nil || !due || !isOurs(obj) {
+			continue
+		}
+		log.FromContext(ctx).Info("releasing the address of a pod's name", "address", pin.CIDR.Addr(), "pod", pin.Pod)
+		gone := k.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
+		if gone = k.Shared.Wrote("PodIPPin", obj.Name, "delete", gone); !apierrors.IsConflict(gone) {
+			err = client.IgnoreNotFound(gone)
+		}
+	}
+	return again, err
+}
+
+// isDue reports whether a pin has no use any more: no node holds its address, and it lies in a draining range,
+// or there has been no pod for releaseAfter, since the condition of the pin says so.
+func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin, bound bool) (due bool, again time.Duration, err error) {
+	is := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PinReady)
+	i := slices.IndexFunc(k.pools, func(pool *crd.Pool) bool { return pool.OnGrid(pin.CIDR) && !pool.ClosedTo(pin.CIDR) })
+	if i < 0 || k.pools[i].Paused || is == nil || is.Status != metav1.ConditionFalse {
+		return false, 0, nil
+	}
+	pool := k.pools[i]
+	left := pool.PodAddresses.ReleaseAfter - k.Clock.Since(is.LastTransitionTime.Time)
+	switch {
+	case pool.Drains(pin.CIDR):
+		return true, 0, nil
+	case pool.PodAddresses.Never:
+		return false, 0, nil
+	case left > 0:
+		return false, left, nil
+	case !bound:
+		due, err = k.isGone(ctx, pin.Pod)
+	}
+	if !due {
+		again = common.LongestWait
+	}
+	return due, again, err
+}
+
+// isGone reports whether there is no pod of a name, bound or not. The watch shows bound ones only.
+func (k *Keeper) isGone(ctx context.Context, pod string) (bool, error) {
+	if _, recently := k.looked[pod]; recently {
+		return false, nil
+	}
+	k.looked[pod] = k.Clock.Now()
+	namespace, name, _ := strings.Cut(pod, "/")
+	left := &corev1.PodList{}
+	if err := k.Live.List(ctx, left, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name}, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("looking for pod %s: %w", pod, err)
+	}
+	if len(left.Items) == 0 {
+		delete(k.looked, pod)
+	}
+	return len(left.Items) == 0, nil
+}

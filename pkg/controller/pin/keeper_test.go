@@ -1,0 +1,230 @@
+package pin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// keeping is a pool of four addresses for pods with the label app: web.
+func keeping(change ...func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
+	pool.Spec.IPv4.BlockSize, pool.Spec.CiliumPoolName = 32, "singles"
+	pool.Spec.PodAddresses = &v1alpha1.PodAddresses{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, ReleaseAfter: "1h"}
+	for _, do := range change {
+		do(&pool.Spec)
+	}
+	return pool
+}
+
+// web is a bound pod of a StatefulSet.
+func web(name string, ips ...string) *corev1.Pod {
+	pod := fixtures.Pod(name, name, "n", ips...)
+	pod.GenerateName, pod.Labels = "web-", map[string]string{"app": "web"}
+	pod.Annotations = map[string]string{state.RequireAnnotation: "true"}
+	return pod
+}
+
+// kept is a pin that the operator made at an hour of the day, with an address that no node has held since; nil: one does.
+func kept(cidr, pod string, made int, since *time.Time) *v1alpha1.PodIPPin {
+	pin := byHand(cidr, pod)
+	pin.Labels = map[string]string{ciliumpool.ManagedByLabel: ciliumpool.ManagedBy}
+	pin.CreationTimestamp = metav1.NewTime(fixtures.Noon().Add(time.Duration(made-12) * time.Hour))
+	ready := metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionTrue}
+	if since != nil {
+		ready.Status, ready.LastTransitionTime = metav1.ConditionFalse, metav1.NewTime(*since)
+	}
+	pin.Status.Conditions = []metav1.Condition{ready}
+	return pin
+}
+
+func byHand(cidr, pod string) *v1alpha1.PodIPPin {
+	pin := fixtures.Pin(cidr, "")
+	pin.Spec.PodNamespace, pin.Spec.PodName = "default", pod
+	return pin
+}
+
+func ago(d time.Duration) *time.Time { return new(fixtures.Noon().Add(-d)) }
+
+// Pods that a pool selects have one pin each, and pins of pods that are gone go.
+func TestKeeper(t *testing.T) {
+	long := web(strings.Repeat("w", 64))
+	long.GenerateName = ""
+	unlabeled := web("web-0")
+	unlabeled.Labels = nil
+	asking, generated, lax := web("web-0"), web("web-abcde"), web("web-0")
+	asking.Annotations["ipam.cilium.io/ip-pool"] = "blue"
+	lax.Annotations = nil
+	moved := fixtures.BlockObject("10.0.0.2/32", ipalloc.InService)
+	moved.Spec.CiliumPoolName = crd.PodPool("default/web-0")
+	elsewhere := keeping(func(s *v1alpha1.PodIPPoolSpec) { s.NodeSelector = fixtures.ZonedPool().Spec.NodeSelector })
+	dual := keeping(func(s *v1alpha1.PodIPPoolSpec) {
+		s.IPv6 = &v1alpha1.IPv6Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/126"}}, BlockSize: 128}
+	})
+	pending := web("web-0")
+	pending.Spec.NodeName = ""
+	for name, test := range map[string]struct {
+		pool    *v1alpha1.PodIPPool
+		objects []client.Object
+		pods    []*corev1.Pod
+		others  *ciliumpool.View
+		want    string // pins
+		told    string
+		again   time.Duration
+	}{
+		"two pods":            {pods: []*corev1.Pod{web("web-1"), web("web-0")}, want: "10.0.0.0 web-0, 10.0.0.1 web-1", again: time.Minute},
+		"both families":       {pool: dual, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-0, fd00:: web-0", again: time.Minute},
+		"not selected":        {pods: []*corev1.Pod{unlabeled}},
+		"a generated name":    {pods: []*corev1.Pod{generated}},
+		"it names a pool":     {pods: []*corev1.Pod{asking}},
+		"on another's node":   {pool: elsewhere, pods: []*corev1.Pod{web("web-0")}, again: nodeAgain},
+		"not deployed strict": {pods: []*corev1.Pod{lax}, want: "10.0.0.0 web-0", told: "from now on 10.0.0.0 is kept for its name; this pod may have another address", again: time.Minute},
+		"a long name":         {pods: []*corev1.Pod{long}, told: "select no pod with a name of more than 63 characters"},
+		"another selects it":  {pods: []*corev1.Pod{web("web-0")}, others: fixtures.Picking("blue", map[string]string{"app": "web"}, nil), told: "CiliumPodIPPool blue selects it, too"},
+		"it has a pin":        {objects: []client.Object{byHand("10.0.0.3/32", "web-0")}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.3 web-0"},
+		"its pin was deleted": {objects: []client.Object{moved}, pods: []*corev1.Pod{web("web-0", "10.0.0.2")}, want: "10.0.0.2 web-0", again: time.Minute},
+		"full": {
+			pods: []*corev1.Pod{web("web-0"), web("web-1"), web("web-2"), web("web-3"), web("web-4")},
+			want: "10.0.0.0 web-0, 10.0.0.1 web-1, 10.0.0.2 web-2, 10.0.0.3 web-3", again: time.Minute,
+			told: "no ipv4 address is free for its name in PodIPPool p: add a CIDR, or delete PodIPPins of pods that are gone",
+		},
+		"paused":               {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true }), objects: []client.Object{kept("10.0.0.0/32", "web-1", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-1"},
+		"gone for an hour":     {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}},
+		"gone for less":        {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(59*time.Minute))}, want: "10.0.0.0 web-0", again: time.Minute},
+		"its node holds it":    {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil)}, want: "10.0.0.0 web-0"},
+		"bound":                {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-0", again: time.Minute},
+		"pending":              {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour)), pending}, want: "10.0.0.0 web-0", again: time.Minute},
+		"by hand":              {objects: []client.Object{byHand("10.0.0.0/32", "web-0")}, want: "10.0.0.0 web-0"},
+		"never":                {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.PodAddresses.ReleaseAfter = v1alpha1.Never }), objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}, want: "10.0.0.0 web-0"},
+		"of no such pool":      {objects: []client.Object{kept("10.9.0.0/32", "web-0", 1, ago(time.Hour))}, want: "10.9.0.0 web-0"},
+		"the range drains":     {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain }), objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(0))}},
+		"two, the older stays": {objects: []client.Object{kept("10.0.0.0/32", "web-0", 2, ago(0)), kept("10.0.0.1/32", "web-0", 1, ago(0))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.1 web-0", again: time.Hour},
+		"two, by hand stays":   {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil), byHand("10.0.0.1/32", "web-0")}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.1 web-0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, b := newKeeper(t, test.pool, test.others, test.pods, test.objects...)
+			for _, off := range []bool{true, false} {
+				k.Off = off
+				before := len(b.Calls)
+				result, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if off && len(b.Calls) > before {
+					t.Errorf("off, it writes %v", b.Calls)
+				}
+				if !off && result.RequeueAfter != test.again {
+					t.Errorf("again after %s, want %s", result.RequeueAfter, test.again)
+				}
+			}
+			pinsAre(t, b, test.want)
+			told := strings.Join(b.EventsOf(event.ReasonAddressNotKept), "\n")
+			if !strings.Contains(told, test.told) || test.told == "" && told != "" {
+				t.Errorf("told %q, want %q", told, test.told)
+			}
+			if _, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err != nil {
+				t.Fatal(err)
+			}
+			pinsAre(t, b, test.want)
+			if again := b.EventsOf(event.ReasonAddressNotKept); len(again) > 0 {
+				t.Errorf("told again %v", again)
+			}
+		})
+	}
+}
+
+func newKeeper(t *testing.T, pool *v1alpha1.PodIPPool, others *ciliumpool.View, pods []*corev1.Pod, objects ...client.Object) (*Keeper, *fakeapi.Cluster) {
+	t.Helper()
+	if pool == nil {
+		pool = keeping()
+	}
+	all := []client.Object{fixtures.Node(), pool.DeepCopy()}
+	for _, o := range objects {
+		all = append(all, o.DeepCopyObject().(client.Object))
+	}
+	b := fakeapi.New(t, ciliumnode.MultiPool, all...)
+	k := &Keeper{
+		Cache: b.Cached(), Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Pods: state.NewPods(),
+		CiliumPools: b.CiliumPools(), Events: b.Events, Shared: b.Shared, Clock: b.Clock,
+	}
+	for _, pod := range pods {
+		k.Pods.Set(state.ReadPodWithRequest(pod), b.Clock.Now())
+	}
+	if others != nil {
+		k.CiliumPools.Set(others)
+	}
+	return k, b
+}
+
+// pinsAre compares the API server's pins, each written as address and pod.
+func pinsAre(t *testing.T, b *fakeapi.Cluster, want string) {
+	t.Helper()
+	list, got := &v1alpha1.PodIPPinList{}, []string{}
+	if err := b.API.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for _, pin := range list.Items {
+		got = append(got, fmt.Sprintf("%s %s", fixtures.Prefix(pin.Spec.CIDR).Addr(), pin.Spec.PodName))
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
+		t.Errorf("pins (-want +got):\n%s", diff)
+	}
+}
+
+// A write whose answer is lost, or that another leader was faster with, leaves no pod with two pins, and no
+// address that is reserved for nothing.
+func TestKeeperCreates(t *testing.T) {
+	for name, fate := range map[string]fakeapi.Fate{"refused": fakeapi.Refused, "unheard": fakeapi.Unheard} {
+		t.Run(name, func(t *testing.T) {
+			k, b := newKeeper(t, nil, nil, []*corev1.Pod{web("web-0"), web("web-1")})
+			free := func(want uint64) {
+				t.Helper()
+				cut, _ := b.Pools.Get("p").Cut(ipalloc.IPv4)
+				if n := b.Ledger.Free(cut); n != want {
+					t.Errorf("%d addresses are free, want %d", n, want)
+				}
+			}
+			b.Fate = func(string) fakeapi.Fate { return fate }
+			if _, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err == nil {
+				t.Error("no error")
+			}
+			free(4)
+			b.Fate = func(string) fakeapi.Fate { return fakeapi.Done }
+			if fate == fakeapi.Unheard { // the watch is late: the pin exists already
+				if result, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err != nil || result.RequeueAfter != time.Second {
+					t.Errorf("%v, %v", result, err)
+				}
+				b.Ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix("10.0.0.0/32"), Pod: "default/web-0"})
+			}
+			if _, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err != nil {
+				t.Error(err)
+			}
+			pinsAre(t, b, "10.0.0.0 web-0, 10.0.0.1 web-1")
+			free(2)
+			b.Clock.SetTime(b.Clock.Now().Add(time.Minute)) // the watch has never shown them: somebody deleted them
+			k.Pods = state.NewPods()
+			if _, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err != nil {
+				t.Error(err)
+			}
+			free(4 - uint64(len(b.Ledger.Pins())))
+		})
+	}
+}
