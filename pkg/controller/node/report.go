@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
@@ -23,6 +24,7 @@ import (
 const (
 	reasonLimitReached  = "LimitReached"
 	reasonBlockFull     = "BlockFull"
+	reasonMoves         = "AddressMoves"
 	reasonRunsWithOther = "AgentRunsWithAnother"
 	reasonWriteFails    = "WriteFails"
 	reasonPaused        = "Paused"
@@ -36,7 +38,8 @@ type shortage struct {
 	// unmet means that pods wait for an address; otherwise only the reserve that the
 	// pool requires is missing.
 	unmet bool
-	// someOnly: only pods that ask for an unserved Cilium pool wait. Others can start.
+	// someOnly: only pods that ask for an unserved Cilium pool, or for the address of their name, wait.
+	// Others can start.
 	someOnly bool
 	reason   string
 	message  string
@@ -158,21 +161,26 @@ func (p *familyPlan) unmet() int {
 }
 
 // lacksFirstBlock reports whether the node waits for the first block of a family.
-func (p familyPlan) lacksFirstBlock() bool { return p.short > 0 && len(p.State.Blocks) == 0 }
+func (p familyPlan) lacksFirstBlock() bool {
+	return p.short > 0 && len(p.State.Blocks) == 0 && !p.isOfPod()
+}
+
+// isOfPod reports whether the plan is for the address of one pod's name.
+func (p *familyPlan) isOfPod() bool { return crd.PodOfPool(p.CiliumPool) != "" }
 
 func lacking(plans []familyPlan) *shortage {
 	var parts []string
-	s := &shortage{}
+	s := &shortage{someOnly: true}
 	for _, p := range plans {
 		if p.lacks() == 0 {
 			continue
 		}
 		reason, message := p.lack()
 		parts = append(parts, message)
-		if s.reason == "" || reason == v1alpha1.NodePoolsExhausted || reason == reasonWriteFails {
+		if s.reason == "" || s.reason == reasonMoves || reason == v1alpha1.NodePoolsExhausted || reason == reasonWriteFails {
 			s.reason = reason
 		}
-		s.unmet = s.unmet || p.unmet() > 0
+		s.unmet, s.someOnly = s.unmet || p.unmet() > 0, s.someOnly && (p.unmet() == 0 || p.isOfPod())
 	}
 	if len(parts) == 0 {
 		return nil
@@ -192,8 +200,8 @@ func (p *familyPlan) lack() (reason, message string) {
 		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.Paused)
 	case p.failed != nil:
 		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, p.lacks(), termsafe.Line(p.failed.Error()))
-	case p.short > 0 && len(p.Pools) > 0 && p.Pools[0].Pod != "":
-		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: the address that is pinned to pod %s has yet to leave another node: kubectl get podippins", what, p.Pools[0].Pod)
+	case p.short > 0 && len(p.Pools) > 0 && p.isOfPod():
+		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to pod %s has yet to leave another node: kubectl get podippins", what, p.Pools[0].Pod)
 	case p.short > 0:
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			what, p.short, poolNames(p))
@@ -299,6 +307,7 @@ func cooldowns(ledger *state.Ledger, plans []familyPlan) string {
 // advice is the advice about a shortage, by its reason.
 var advice = map[string]string{
 	v1alpha1.NodePoolsExhausted: "Add a CIDR to a pool of this node or another pool for it, or move pods away",
+	reasonMoves:                 "Wait; if the other node is off, delete its Node. A pin that is not Ready says who has the address",
 	reasonPaused:                "End the pause, or move pods away",
 	reasonLimitReached:          "Raise that limit, or move pods away",
 	reasonBlockFull:             "Move pods away; Nodes that need more addresses must join with a pool of larger blocks",

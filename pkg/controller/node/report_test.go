@@ -32,6 +32,8 @@ func TestLacking(t *testing.T) {
 	limited := expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}
 	fixed := familyPlan{Share: &state.Share{State: expand.State{BlockAssignment: &expand.BlockAssignment{SingleBlock: true}}}, plan: limited}
 	blue := familyPlan{Share: &state.Share{CiliumPool: "blue"}, plan: expand.Plan{Demand: 8, Claim: claim(8)}}
+	const pod = "shop/web-0"
+	web := familyPlan{Share: &state.Share{CiliumPool: crd.PodPool(pod), Pools: []*crd.Pool{west.ForPod(pod)}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
 	const exhausted = v1alpha1.NodePoolsExhausted
 	tests := map[string]struct {
 		plans   []familyPlan
@@ -39,20 +41,24 @@ func TestLacking(t *testing.T) {
 		unmet   bool
 		reason  string // "": no shortage
 		message string // text that it must contain
+		some    bool   // others can start
 	}{
 		"nothing decided":                        {},
 		"enough":                                 {plans: []familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6})}},
 		"a claim that was met":                   {plans: []familyPlan{v4(expand.Plan{Demand: 5, Capacity: 2, Claim: claim(7)})}},
-		"only the reserve is lacking":            {[]familyPlan{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: claim(3)}, east, west)}, [2]int{3, 0}, false, exhausted, "no pool that serves this node (east, west)"},
-		"pods wait":                              {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{6, 0}, true, exhausted, "ipv4: 6 more addresses wanted"},
-		"what was claimed suffices for the pods": {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{4, 0}, false, exhausted, "ipv4: 4 more addresses wanted"},
-		"pods run on in blocks that must leave":  {[]familyPlan{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted"},
-		"a limit":                                {[]familyPlan{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than"},
-		"the one block of a Node":                {[]familyPlan{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has"},
-		"no pool at all":                         {[]familyPlan{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)"},
-		"a pool of Cilium's":                     {[]familyPlan{blue}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted"},
-		"full pools before a limit":              {[]familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: 2 more addresses needed"},
-		"each family for itself":                 {[]familyPlan{v4(limited), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow; ipv6: 1 more addresses wanted"},
+		"only the reserve is lacking":            {[]familyPlan{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: claim(3)}, east, west)}, [2]int{3, 0}, false, exhausted, "no pool that serves this node (east, west)", false},
+		"pods wait":                              {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{6, 0}, true, exhausted, "ipv4: 6 more addresses wanted", false},
+		"what was claimed suffices for the pods": {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{4, 0}, false, exhausted, "ipv4: 4 more addresses wanted", false},
+		"pods run on in blocks that must leave":  {[]familyPlan{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted", false},
+		"a limit":                                {[]familyPlan{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than", false},
+		"the one block of a Node":                {[]familyPlan{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has", false},
+		"no pool at all":                         {[]familyPlan{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)", false},
+		"a pool of Cilium's":                     {[]familyPlan{blue}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", false},
+		"an address that moves":                  {[]familyPlan{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 has yet to leave another node", true},
+		"and other pods wait":                    {[]familyPlan{web, v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(1)}, east)}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", false},
+		"and a reserve is lacking":               {[]familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}, east), web}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", true},
+		"full pools before a limit":              {[]familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: 2 more addresses needed", false},
+		"each family for itself":                 {[]familyPlan{v4(limited), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow; ipv6: 1 more addresses wanted", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +73,7 @@ func TestLacking(t *testing.T) {
 			if test.unmet != (waiting > 0) || (got != nil) != (test.reason != "") {
 				t.Errorf("%d addresses are lacking, shortage %v", waiting, got)
 			}
-			if got != nil && (got.unmet != test.unmet || got.reason != test.reason || !strings.Contains(got.message, test.message)) {
+			if got != nil && (got.unmet != test.unmet || got.reason != test.reason || got.unmet && got.someOnly != test.some || !strings.Contains(got.message, test.message)) {
 				t.Errorf("shortage %+v, want %+v", got, test)
 			}
 		})
