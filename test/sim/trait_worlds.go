@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -89,7 +91,14 @@ func askForPools(seed uint64, c *world.Config, both bool) {
 		served("either", "blue", 30, "10.0.8.0/29"), served("either", "green", 30, "10.0.8.0/29"),
 	}}
 	if rand.New(rand.NewPCG(seed, 21)).IntN(3) == 0 { // a fixed set of addresses, one by one
-		c.Asking.Served[1].Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 32, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.6.0/30"}}}
+		green := &c.Asking.Served[1].Spec
+		green.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 32, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.6.0/30"}}}
+		if !both { // and for pods by their names
+			c.Asking.Stays = 2
+			green.PodAddresses = &v1alpha1.PodAddresses{
+				PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"wants": "stay"}}, ReleaseAfter: "5m",
+			}
+		}
 	}
 	if both {
 		haveBoth(c, "fd00::/122")

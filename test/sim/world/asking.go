@@ -24,7 +24,14 @@ type Asking struct {
 	// Served are PodIPPools that users create and delete. Of those with the same name, which
 	// serve different Cilium pools, at most one exists at a time.
 	Served []*v1alpha1.PodIPPool
+	// Stays is the number of pods, on any node, that one of them keeps addresses for.
+	Stays int
 }
+
+// staying begins the names of these pods.
+const staying = "web-"
+
+func (wl *workload) stays(slot string) bool { return strings.HasPrefix(slot, staying) }
 
 // Annotations that request a Cilium pool (pkg/annotation/k8s.go, v1.20.1), besides labels.
 const (
@@ -76,6 +83,9 @@ func ask(obj client.Object, what string) {
 	v6, byV6 := strings.CutPrefix(what, "v6-")
 	switch {
 	case what == "":
+	case what == "stay":
+		put(&labels, asksLabel, what)
+		put(&annotations, asksStrict, "true")
 	case what == "strict":
 		put(&annotations, asksStrict, "true")
 	case byLabel:
@@ -154,7 +164,8 @@ func hasFamily(s *ciliumv2alpha1.IPPoolSpec, f ipalloc.Family) bool {
 func matches(s *slimmetav1.LabelSelector, obj client.Object) bool {
 	if s != nil {
 		for key, value := range s.MatchLabels {
-			if obj.GetLabels()[key] != value {
+			is := map[string]string{"io.kubernetes.pod.namespace": obj.GetNamespace(), "io.kubernetes.pod.name": obj.GetName()}
+			if cmp.Or(is[key], obj.GetLabels()[key]) != value {
 				return false
 			}
 		}
@@ -184,7 +195,7 @@ func (wl *workload) roomFor(m *machine, pod *corev1.Pod) int {
 const asking = "asking"
 
 func (wl *workload) namespaceOf(slot string) string {
-	if wl.cfg.Asking != nil && slices.Index(wl.slots, slot)%2 == 1 {
+	if wl.cfg.Asking != nil && !wl.stays(slot) && slices.Index(wl.slots, slot)%2 == 1 {
 		return asking
 	}
 	return "default"

@@ -203,6 +203,9 @@ func lists(o *client.ListOptions, obj client.Object) bool {
 		return !some || b.Spec.PoolName == pool
 	}
 	pod := obj.(*corev1.Pod)
+	if name, some := exactly("metadata.name"); some {
+		return pod.Name == name && pod.Namespace == o.Namespace
+	}
 	if node, some := exactly("spec.nodeName"); some {
 		return pod.Spec.NodeName == node
 	}

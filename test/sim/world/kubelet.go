@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +18,7 @@ import (
 const addRetry = 10 * time.Second
 
 func (m *kubelet) podKey(slot string) string {
-	if m.w.sched.binds(slot) {
+	if m.w.sched.binds(slot) || m.w.workload.stays(slot) {
 		return "default/" + slot
 	}
 	return m.w.workload.namespaceOf(slot) + "/" + m.name + "-" + slot
@@ -34,10 +35,10 @@ func (m *kubelet) podObject(slot string) *corev1.Pod {
 // newPod binds a new pod to the node. It has a request unless asks is "".
 func (m *kubelet) newPod(slot, asks string) {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: m.w.workload.namespaceOf(slot), Name: m.name + "-" + slot},
-		Spec:       corev1.PodSpec{NodeName: m.name},
-		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+		Spec:   corev1.PodSpec{NodeName: m.name},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
 	}
+	pod.Namespace, pod.Name, _ = strings.Cut(m.podKey(slot), "/")
 	ask(pod, asks)
 	m.w.must(m.w.api.Create(pod))
 }

@@ -51,6 +51,12 @@ func (r *modeRules) checkServed(node string, l whole.Entry) {
 	if !ok {
 		return
 	}
+	if pod := crd.PodOfPool(b.Spec.CiliumPoolName); pod != "" {
+		if b.Spec.CiliumPoolName != l.Pool || !r.rules.stays.of[l.CIDR.Addr()][pod] {
+			r.violate(10, "%s was listed on node %s, and is for pod %s", l, node, pod)
+		}
+		return
+	}
 	if pool, ok := r.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok && crd.CiliumPoolOf(pool) != l.Pool && r.rules.writer.current.serves[pool.Name] != l.Pool {
 		r.violate(10, "%s was listed on node %s, and PodIPPool %s serves another pool", l, node, pool.Name)
 	}

@@ -31,13 +31,14 @@ const (
 	blocks
 	pins
 	published
-	ciliumPools // of multi-pool mode
+	ciliumPools // of multi-pool mode, as is
+	keeper
 	unscheduled // with a scheduler
 	controllers
 )
 
 func controllerName(c int) string {
-	return [...]string{"node", "pool", "block", "pin", "published", "ciliumpool", "unscheduled"}[c]
+	return [...]string{"node", "pool", "block", "pin", "published", "ciliumpool", "keeper", "unscheduled"}[c]
 }
 
 // Operator is one process of the operator, or none while it is down.
@@ -154,6 +155,9 @@ func (o *Operator) start(versionsAgo int) {
 	if o.w.cfg.Asking != nil {
 		parts.Feed.From.CiliumPools = &toolscache.ListWatch{} // the world itself lists and watches
 		sources[ciliumPools] = parts.Feed.Source(informer.CiliumPoolQueue)
+		if o.w.whole() {
+			sources[keeper] = parts.Feed.Source(informer.KeeperQueue)
+		}
 	}
 	if o.w.sched != nil {
 		parts.Node.OfferFamilies = s.OfferFamilies
@@ -315,6 +319,8 @@ func (o *Operator) reconciler(c int) reconcile.Reconciler {
 		return o.parts.Publisher
 	case ciliumPools:
 		return o.parts.CiliumPool
+	case keeper:
+		return o.parts.Keeper
 	case unscheduled:
 		return o.parts.Unscheduled
 	}

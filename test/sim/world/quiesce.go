@@ -227,6 +227,9 @@ func (qu *quiescence) reconcileAll() {
 			for _, name := range qu.ciliumPools() {
 				o.queues[ciliumPools].Add(request(name))
 			}
+			if qu.whole() {
+				o.queues[keeper].Add(request("pods"))
+			}
 		}
 	}
 	qu.goOn()

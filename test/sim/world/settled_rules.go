@@ -67,12 +67,14 @@ func (r *settledRules) checkPublished(when string) {
 // node that could claim its block has done so. Agents that have whole blocks return those that they
 // do not need.
 func (r *settledRules) checkPins(when string) {
+	r.rules.stays.checkRest(when)
 	for _, pin := range list[v1alpha1.PodIPPin](r.api, KindPin) {
 		b, ready := r.Block(pin.Name), meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
-		held := b != nil && b.Spec.NodeName == pin.Spec.NodeName && phaseOf(b) == ""
+		held := b != nil && phaseOf(b) == "" && (b.Spec.NodeName == pin.Spec.NodeName || pin.Spec.PodName != "" && b.Spec.CiliumPoolName == crd.PodPool(podOf(pin)))
 		switch {
 		case ready == nil || (ready.Status == metav1.ConditionTrue) != held:
 			r.violate(9, "%s: pin %s of node %s says %+v, and is held: %t", when, pin.Name, pin.Spec.NodeName, ready, held)
+		case pin.Spec.PodName != "":
 		case ready.Reason == v1alpha1.PinNotClaimed && r.mayClaimPins(pin.Spec.NodeName):
 			r.violate(9, "%s: node %s has not claimed its pin %s", when, pin.Spec.NodeName, pin.Name)
 		}

@@ -9,6 +9,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 )
 
@@ -227,8 +228,15 @@ func (c caches) Get(_ context.Context, key client.ObjectKey, obj client.Object, 
 	panic("no such cache here: " + k.String())
 }
 
-// List serves the Nodes.
+// List serves the Nodes and the pins.
 func (c caches) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if pins, ok := list.(*v1alpha1.PodIPPinList); ok {
+		cache := c.stream(KindPin.String()).cache
+		for _, name := range sortedKeys(cache) {
+			pins.Items = append(pins.Items, *cache[name].(*v1alpha1.PodIPPin))
+		}
+		return nil
+	}
 	all := list.(*corev1.NodeList)
 	cache := c.stream(KindNode.String()).cache
 	for _, name := range sortedKeys(cache) {

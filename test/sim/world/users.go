@@ -67,6 +67,9 @@ func (u *users) enablePeople() {
 			u.canIf(BlockEdits, BlockMake, m.name, name)
 		}
 		u.canIf(BlockEdits, PinMake, m.name, "")
+		if u.cfg.stays() > 0 {
+			u.canIf(BlockEdits, PinMake, m.name, staying+"0")
+		}
 	}
 	if !u.sparesForeign() || u.processes.shownToAll(u.carrier()) { // else an operator could not know of it
 		u.canIf(PoolEdits, PoolEdit, people, "add")

@@ -60,7 +60,23 @@ func (u *users) editPin(m *machine, a Action) {
 		u.mustNot(u.api.Delete(KindPin, a.What, nil, nil))
 		return
 	}
+	if u.workload.stays(a.What) {
+		u.makePodPin(a.What)
+		return
+	}
 	u.makePin(m)
+}
+
+// makePodPin pins the highest address of the pool that keeps addresses, which nobody has, to a pod.
+func (u *users) makePodPin(pod string) {
+	open := func(cidr netip.Prefix) bool {
+		return u.api.Get(KindPin, crd.BlockName(cidr)) == nil && u.api.Get(KindBlock, crd.BlockName(cidr)) == nil
+	}
+	if cidr := u.highest(u.cfg.Asking.keeps().Name, open); cidr.IsValid() {
+		u.must(u.api.Create(&v1alpha1.PodIPPin{
+			ObjectMeta: metav1.ObjectMeta{Name: crd.BlockName(cidr)}, Spec: v1alpha1.PodIPPinSpec{CIDR: cidr.String(), PodNamespace: "default", PodName: pod},
+		}))
+	}
 }
 
 // makePin pins the highest block of the first pool's first range that is not pinned to a node, held

@@ -144,6 +144,12 @@ func (wl *workload) enableNewPod(m *machine, slot string) {
 	if wl.api.Get(KindNode, m.name) == nil || wl.sched.binds(slot) {
 		return
 	}
+	if wl.stays(slot) { // one at a time, anywhere
+		if wl.api.Get(KindPod, m.kubelet.podKey(slot)) == nil {
+			wl.can(PodNew, m.name, slot+"=stay")
+		}
+		return
+	}
 	wl.can(PodNew, m.name, slot)
 	for _, asks := range wl.asks() {
 		wl.can(PodNew, m.name, slot+"="+asks)

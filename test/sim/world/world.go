@@ -160,6 +160,9 @@ func New(cfg Config) *World {
 	for i := range cfg.PodsPerNode {
 		w.workload.slots = append(w.workload.slots, fmt.Sprintf("p%d", i+1))
 	}
+	for i := range cfg.stays() {
+		w.workload.slots = append(w.workload.slots, fmt.Sprint(staying, i))
+	}
 	if w.sched != nil {
 		w.workload.slots = append(w.workload.slots, w.sched.slots...)
 	}

@@ -33,13 +33,14 @@ type writeRules struct {
 	torn  map[string]tornBlock
 	first map[types.UID]firstClaim // by block, while no agent has read its CiliumNode
 	hours map[hourKey]hour         // the operators' writes for the hour alone
+	stays *stays
 }
 
 func newWriteRules(w *World) *writeRules {
 	return &writeRules{
 		World: w, wholeJudge: newWholeJudge(w.cfg.Settings.Mode), judge: invariant.NewJudge(w.cfg.Settings.Defaults.Cooldown - 2*w.cfg.Skew),
 		excused: map[netip.Addr]excuse{}, left: map[netip.Addr]string{},
-		torn: map[string]tornBlock{}, first: map[types.UID]firstClaim{}, hours: map[hourKey]hour{},
+		torn: map[string]tornBlock{}, first: map[types.UID]firstClaim{}, hours: map[hourKey]hour{}, stays: newStays(w),
 	}
 }
 
@@ -59,6 +60,9 @@ func (r *writeRules) stored(v Version) {
 	}
 	if r.trace != nil {
 		r.tracef("  stored %s", brief(v))
+	}
+	if pin, ok := v.New.(*v1alpha1.PodIPPin); ok && v.Old == nil {
+		r.stays.pinned(pin)
 	}
 	switch v.Kind {
 	case KindNamespace, KindCiliumPool, KindServiceCIDR, KindPin:

@@ -144,6 +144,7 @@ func (r *writeRules) allocated(m *machine, e *endpoint) {
 	if e.forfeited {
 		return
 	}
+	r.stays.allocated(e)
 	for _, other := range r.machines {
 		for slot, o := range other.endpoints {
 			for _, addr := range e.addrs() {
