@@ -147,17 +147,14 @@ type PodIPPoolSpec struct {
 	// +optional
 	Cooldown *Duration `json:"cooldown,omitempty"`
 
-	// podAddresses keeps an address of this pool for each pod that it selects, by the pod's name: the
-	// operator makes a PodIPPin once the first pod of a name is bound, and the pods of that name have
-	// the address on any node that nodeSelector picks. In multi-pool mode, with blocks of single
-	// addresses.
+	// podAddresses keeps an address of this pool for each pod that it selects, by the pod's name and on
+	// any node: the operator makes the PodIPPin. In multi-pool mode, with blocks of single addresses.
 	// +optional
 	PodAddresses *PodAddresses `json:"podAddresses,omitempty"`
 }
 
-// PodAddresses selects the pods that keep their addresses, and says for how long. It leaves out pods
-// with a generated name, such as those of a Deployment, pods that an annotation gives another
-// Cilium pool, and pods that have a PodIPPin.
+// PodAddresses selects the pods that keep an address: none with a generated name, as of a Deployment,
+// or with an annotation that names a Cilium pool.
 type PodAddresses struct {
 	// podSelector picks pods by their labels. Absent: all.
 	// +optional
@@ -167,8 +164,8 @@ type PodAddresses struct {
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// releaseAfter is the time after which an address is released that no node holds, if there is no
-	// pod of its name. Or Never. Deleting the PodIPPin releases it at once.
+	// releaseAfter is how long an address stays that no node holds while there is no pod of its name.
+	// Or Never.
 	// +kubebuilder:default="168h"
 	// +kubebuilder:validation:MaxLength=28
 	// +kubebuilder:validation:XValidation:rule="self == 'Never' || self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) <= duration('8760h')",message="releaseAfter must be a duration between 0s and 8760h in whole h, m, s or ms, as in 168h or 30m, or Never"
