@@ -139,7 +139,7 @@ func (k *Keeper) keep(ctx context.Context, pod *state.NamedPod) (why string, aga
 		return "", 0, nil
 	case k.Cache.Get(ctx, types.NamespacedName{Name: pod.Node}, node) != nil,
 		!of(func(pool *crd.Pool) bool { return pool.Matches(labels.Set(node.Labels)) }):
-		return "", nodeAgain, nil
+		return "", nodeAgain, nil //nolint:nilerr // the watch will show the Node
 	case pools[0].Paused:
 		return "", 0, nil
 	case len(name) > maxSelected:
