@@ -121,8 +121,8 @@ func isFor(b crd.Block, pin crd.Pin) bool {
 	return b.Node == pin.Node
 }
 
-// poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it prefers one that
-// assigns them.
+// poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it prefers the assigning
+// one.
 func (r *Reconciler) poolOf(pin crd.Pin) (found *crd.Pool) {
 	for _, name := range r.Pools.Names() {
 		if pool := r.Pools.Get(name); pool != nil && pool.Touches(pin.CIDR) && (found == nil || found.ClosedTo(pin.CIDR)) {

@@ -33,7 +33,7 @@ import (
 )
 
 // Keeper makes a pin for each pod that a pool keeps an address for (spec.podAddresses), and deletes it once
-// there are no pods of that name. Pins are all that it writes and all that a restart needs. Their names
+// there are no pods of that name. It writes and remembers nothing but pins. Their names
 // follow from their addresses, so two leaders pin no address for two pods; of two pins for one pod, one goes.
 type Keeper struct {
 	Cache, Live client.Reader
@@ -48,7 +48,7 @@ type Keeper struct {
 	// Off stops all writes.
 	Off bool
 
-	pools  []*crd.Pool           // those that keep addresses, best first
+	pools  []*crd.Pool           // with podAddresses, best first
 	made   map[podFamily]madePin // until the watch shows them
 	looked map[string]time.Time  // when there was no bound pod of a name, but another
 	told   map[types.UID]string  // why pods have no address
@@ -208,7 +208,7 @@ func (k *Keeper) tell(pod *state.NamedPod, why string) bool {
 	return k.Events.SendOften(about, nil, event.ReasonAddressNotKept, why)
 }
 
-// byPod groups pins by pod and family. The first of each counts: one that a person made, else the oldest.
+// byPod groups pins by pod and family. The first of each counts: a person's, else the oldest.
 func byPod(pins []v1alpha1.PodIPPin) map[podFamily][]*v1alpha1.PodIPPin {
 	out := map[podFamily][]*v1alpha1.PodIPPin{}
 	for i := range pins {
@@ -230,8 +230,8 @@ func isOurs(pin *v1alpha1.PodIPPin) bool {
 	return pin.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy
 }
 
-// release deletes the pins of one pod and family that the operator made and that count no more. It returns when
-// to ask again, if no event will tell.
+// release deletes the pins of one pod and family that the operator made and that count no more. It returns the
+// time until the next look, unless an event brings it.
 func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin, bound map[string]bool) (again time.Duration, err error) {
 	for i, obj := range pins {
 		pin, _ := crd.PinFrom(obj) // byPod has read it

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// lookEvery is the interval at which a silence looks at the Leases of nodes.
+// lookEvery is the interval of looks at the Leases of nodes.
 const lookEvery = time.Second
 
 // silence decides which nodes are dead, by the Leases that their kubelets renew. It compares no clock
@@ -26,7 +26,7 @@ type silence struct {
 	deaf  bool
 }
 
-// heard is what is known of one node.
+// heard are the known facts of one node.
 type heard struct {
 	renewed time.Time // as its Lease says
 	at      time.Time // when that was seen
@@ -45,7 +45,7 @@ func (s *silence) ticks() <-chan time.Time {
 // is reports whether a node is silent.
 func (s *silence) is(node string) bool { return s.nodes[node] != nil && s.nodes[node].silent }
 
-// read looks at the Nodes and their Leases, and returns the names of those that became silent, or
+// read looks at the Nodes and their Leases, and returns the names of nodes that became silent, or
 // are heard again.
 func (s *silence) read(ctx context.Context, from client.Reader) ([]string, error) {
 	if s.after == 0 {

@@ -14,7 +14,7 @@ import (
 
 var start = time.Unix(1_000_000_000, 0)
 
-// leases are ten nodes whose kubelets renew every 10 seconds, one after the other. The clocks of
+// leases are the Leases of ten nodes. Their kubelets renew every 10 seconds, one after the other. The clocks of
 // some are wrong by hours.
 type leases struct{ renewed [10]int }
 
@@ -45,7 +45,7 @@ func TestSilence(t *testing.T) {
 		"half die": {30 * time.Second, func(node, second int) bool { return node%2 == 0 || second < 60 },
 			[]string{"81 n1 silent", "83 n3 silent", "85 n5 silent", "87 n7 silent", "89 n9 silent"}},
 		"most die": {30 * time.Second, func(node, second int) bool { return node < 4 || second < 60 }, nil},
-		// It stays withdrawn while nobody is heard.
+		// It stays withdrawn while no node is heard.
 		"one dies, then the API server": {30 * time.Second, func(node, second int) bool { return second < 100 && (node != 3 || second < 60) }, []string{"83 n3 silent"}},
 	}
 	for name, test := range tests {
@@ -96,7 +96,7 @@ func TestSilenceOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// A server that starts takes a dead node from the node controller, unless that has heard of nobody.
+// A server that starts takes a dead node from the node controller, unless that has heard of no node.
 func TestSilenceAtTheStart(t *testing.T) {
 	for status, want := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: false, corev1.ConditionFalse: false, corev1.ConditionUnknown: true} {
 		nodes := []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "dead"}}, {ObjectMeta: metav1.ObjectMeta{Name: "live"}}}

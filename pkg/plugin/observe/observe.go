@@ -14,7 +14,7 @@ func New(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "observe report",
 		Short:   "Look at the addresses that any Cilium assigns, before you install anything",
-		Long:    "Counts the addresses that Cilium assigns by itself, in cluster-pool, multi-pool,\nkubernetes or crd mode, with nothing installed.",
+		Long:    "Counts the addresses that Cilium assigns by itself, in cluster-pool, multi-pool,\nkubernetes or crd mode, before anything is installed.",
 		Example: cli.Examples("observe report", "observe report --what-if pools.yaml", "observe report -o html > report.html"),
 		RunE: func(*cobra.Command, []string) error {
 			return cli.Usagef("say what to do: report")
@@ -28,13 +28,13 @@ func newReport(e *cli.Env) *cobra.Command {
 	file, format := "", "text"
 	cmd := &cobra.Command{
 		Use:   "report",
-		Short: "One page: addresses held, used and idle, and what this operator would free",
-		Long: `Shows on one page which ranges nodes have, how many of their addresses are used, which
-nodes are nearly full, and what this operator would free with blocks of 32 addresses,
-or with the PodIPPools of --what-if.
+		Short: "One page: addresses held, used and idle, and the savings with this operator",
+		Long: `Shows on one page the ranges of nodes, the use of their addresses, nodes that are nearly
+full, and the savings with this operator and blocks of 32 addresses, or with the
+PodIPPools of --what-if.
 
-It needs nothing installed, and only reads. It finds out from Cilium's own objects what
-assigns addresses; if these contradict each other it says so, and shows nothing.
+It works without any installation, and only reads. Cilium's own objects show the IPAM
+mode; if they contradict each other it says so, and shows no numbers.
 
 Exit codes: 0 shown, 1 the cluster could not be read, or not understood, 2 wrong command
 line.`,
