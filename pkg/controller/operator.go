@@ -61,14 +61,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	all.own.build.WithLabelValues(s.Version, s.Commit, runtime.Version()).Set(1)
 	s.Defaults.WholeBlocks, s.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	ledger, pressure, feed := state.NewLedger(), state.NewPressure(), informer.NewFeed()
-	cluster := state.Cluster{
-		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
-		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
-		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode, AnyMode: s.SkipModeCheck || s.Shadow,
-		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, ParkBlocks: s.ParkBlocks,
-		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
-		ShortageTaint: s.ShortageTaint,
-	}
+	cluster := clusterOf(s, ledger, pressure)
 	if len(s.OfferFamilies) > 0 {
 		feed.Unscheduled = scheduling.NewUnscheduled()
 		cluster.Pods.RememberEnded, cluster.Unscheduled, feed.Unscheduled.Changed = true, feed.Unscheduled, feed.Reassign
@@ -128,6 +121,18 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	}
 	o.announce(c, s)
 	return o, nil
+}
+
+// clusterOf returns the state of a cluster of which nothing has been read.
+func clusterOf(s config.Settings, ledger *state.Ledger, pressure *state.Pressure) state.Cluster {
+	return state.Cluster{
+		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
+		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
+		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode, AnyMode: s.SkipModeCheck || s.Shadow,
+		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, ParkBlocks: s.ParkBlocks,
+		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
+		ShortageTaint: s.ShortageTaint,
+	}
 }
 
 // announce adds the controller that announces blocks, if the settings ask for it.

@@ -161,7 +161,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 		return podAddress(e.theCiliumNode("n2")) != ""
 	})
 	op.stop()
-	op = e.start(quickMultiPool())
+	e.start(quickMultiPool())
 	returnsWeb(e, "n1")
 	lists(e, "n2", "[10.2.0.0/32]")
 	lists(e, "n1", "")

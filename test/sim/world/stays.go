@@ -127,12 +127,18 @@ func (s *stays) checkRest(when string) {
 			if made[key] > 1 {
 				s.violate(9, "%s: operators keep %d %s addresses for pod %s", when, made[key], f, key.pod)
 			}
-			serves := pool.DeletionTimestamp == nil && !pool.Spec.Paused && s.api.Get(KindNode, pod.Spec.NodeName) != nil && s.space.selects(pool, pod.Spec.NodeName)
-			if serves && !has[key] && !finished(pod) && !s.asksElsewhere(pod) && s.space.freeOf(pool, f == ipalloc.IPv4) > 0 {
+			if !has[key] && s.keeps(pool, pod) && s.space.freeOf(pool, f == ipalloc.IPv4) > 0 {
 				s.violate(9, "%s: no %s address is kept for pod %s", when, f, key.pod)
 			}
 		}
 	}
+}
+
+// keeps reports whether a pool keeps addresses for a pod, if it has any.
+func (s *stays) keeps(pool *v1alpha1.PodIPPool, pod *corev1.Pod) bool {
+	node := pod.Spec.NodeName
+	serves := pool.DeletionTimestamp == nil && !pool.Spec.Paused && s.api.Get(KindNode, node) != nil && s.space.selects(pool, node)
+	return serves && !finished(pod) && !s.asksElsewhere(pod)
 }
 
 // asksElsewhere reports whether the namespace of a pod, or a CiliumPodIPPool, gives it another pool.
