@@ -66,6 +66,7 @@ var (
 	pod = kept{
 		1: { // metadata
 			1:  nil, // name
+			2:  nil, // generateName
 			3:  nil, // namespace
 			5:  nil, // uid
 			6:  nil, // resourceVersion

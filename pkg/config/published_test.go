@@ -61,7 +61,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 // unpublished are fields that follow from others, or that concern only the process.
 var unpublished = map[string]bool{
 	"NodeWorkers": true, "Registry": true, "CiliumConfigEvery": true, "WholeBlocks": true, "CiliumPools": true,
-	"Webhook": true, "WebhookAddress": true,
+	"Webhook": true, "WebhookAddress": true, "Observe": true,
 }
 
 func TestReadPublished(t *testing.T) {
