@@ -103,7 +103,7 @@ func TestMeasures(t *testing.T) {
 	for args, want := range map[string]string{
 		"run":                        "cold restart storm steady",
 		"run -measures=storm,cold":   "cold storm",
-		"quick":                      "cold restart storm steady join reclaim react",
+		"quick":                      "cold restart storm steady join reclaim react routes",
 		"run -measures=join":         "-measures=join: choose from cold,restart,storm,steady",
 		"run -nodes=1":               "-nodes=1 -rounds=3: choose 2 to 40000 nodes, and a round or more",
 		"quick -measures=join,react": "join react",

@@ -161,7 +161,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 		return podAddress(e.theCiliumNode("n2")) != ""
 	})
 	op.stop()
-	e.start(quickMultiPool())
+	op = e.start(quickMultiPool())
 	returnsWeb(e, "n1")
 	lists(e, "n2", "[10.2.0.0/32]")
 	lists(e, "n1", "")
@@ -225,7 +225,7 @@ func TestPodAddresses(t *testing.T) {
 	e.pinIs(cidr, metav1.ConditionTrue, v1alpha1.PinHeld)
 	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
 	op.stop()
-	op = e.start(quickMultiPool())
+	e.start(quickMultiPool())
 	returnsWeb(e, "n1")
 	e.pinIs(cidr, metav1.ConditionFalse, v1alpha1.PinNotClaimed)
 	pod = bindWeb(e, "n2")
