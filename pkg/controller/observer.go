@@ -105,7 +105,7 @@ func (o *Observer) observe(ctx context.Context) error {
 	}
 }
 
-// show sets the series of a cluster, and drops those of pools and nodes that it lacks; nil: it has none.
+// show sets the series of a cluster, and drops the series of pools and nodes that are gone; nil drops all.
 func (o *Observer) show(c *cluster.Cluster) {
 	pools, nodes := map[string]bool{}, map[string]bool{}
 	if c != nil {
@@ -134,7 +134,7 @@ func (o *Observer) show(c *cluster.Cluster) {
 	o.pools, o.nodes = pools, nodes
 }
 
-// showNode adds the addresses that a node uses to those of their pools.
+// showNode sets the series of a node, and adds its used addresses to used, by pool.
 func (o *Observer) showNode(c *cluster.Cluster, name string, used map[string]*[2]int64) {
 	var capacity [2]int
 	users := c.Users(name)

@@ -114,7 +114,7 @@ func convertIPPool(r *Result, p namedPool, config calicoConfig) {
 	bits := d.blockBits(p.field+"blockSize", family, p.blockSize(family))
 	d.add(family, cidrs, bits, v1alpha1.EdgeIPs{AllowFirstIP: true, AllowLastIP: true})
 	if s.Disabled {
-		for _, ranges := range rangesOf(&d.pool.Spec) {
+		for _, ranges := range RangesOf(&d.pool.Spec) {
 			ranges[0].AllocationPolicy = v1alpha1.AllocationCordon
 		}
 		d.note(strings.TrimSuffix(p.field, "."), "the pool is disabled, so its CIDR is cordoned: nodes keep the blocks they have and get no new ones", "")

@@ -60,7 +60,7 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 func defaulted(spec v1alpha1.PodIPPoolSpec) v1alpha1.PodIPPoolSpec {
 	s := *spec.DeepCopy()
 	s.ReservedBlockPolicy = cmp.Or(s.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
-	for _, ranges := range rangesOf(&s) {
+	for _, ranges := range RangesOf(&s) {
 		for i := range ranges {
 			ranges[i].AllocationPolicy = cmp.Or(ranges[i].AllocationPolicy, v1alpha1.AllocationAllocate)
 		}
@@ -73,7 +73,7 @@ func tooMany(s *v1alpha1.PodIPPoolSpec) error {
 	if n := len(s.Reserved); n > maxReserved {
 		return fmt.Errorf("it reserves %d separate ranges, and a PodIPPool takes %d", n, maxReserved)
 	}
-	for _, ranges := range rangesOf(s) {
+	for _, ranges := range RangesOf(s) {
 		if n := len(ranges); n > maxCIDRs {
 			return fmt.Errorf("it has %d CIDRs of a family, and a PodIPPool takes %d", n, maxCIDRs)
 		}

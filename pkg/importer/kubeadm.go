@@ -156,7 +156,7 @@ func (c nodeCIDRs) convert(r *Result) {
 // sameCIDRs reports whether p has exactly these.
 func sameCIDRs(p Pool, cidrs []netip.Prefix) bool {
 	var own, others []string
-	for _, c := range slices.Concat(rangesOf(&p.Object.Spec)...) {
+	for _, c := range slices.Concat(RangesOf(&p.Object.Spec)...) {
 		own = append(own, c.CIDR)
 	}
 	for _, c := range cidrs {

@@ -69,8 +69,8 @@ func list(s string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(", \t\n", c) })
 }
 
-// rangesOf returns the CIDRs of a pool, by family.
-func rangesOf(s *v1alpha1.PodIPPoolSpec) [][]v1alpha1.PoolCIDR {
+// RangesOf returns the CIDRs of a pool, by family.
+func RangesOf(s *v1alpha1.PodIPPoolSpec) [][]v1alpha1.PoolCIDR {
 	var all [][]v1alpha1.PoolCIDR
 	if s.IPv4 != nil {
 		all = append(all, s.IPv4.CIDRs)

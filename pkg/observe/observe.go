@@ -139,18 +139,10 @@ func (d *describer) addBlock(v *ciliumnode.View, cidr netip.Prefix, ciliumPool s
 
 func ranges(p *v1alpha1.PodIPPool) []netip.Prefix {
 	var out []netip.Prefix
-	add := func(cidrs []v1alpha1.PoolCIDR) {
-		for _, c := range cidrs {
-			if cidr, err := netip.ParsePrefix(c.CIDR); err == nil {
-				out = append(out, cidr)
-			}
+	for _, c := range slices.Concat(importer.RangesOf(&p.Spec)...) {
+		if cidr, err := netip.ParsePrefix(c.CIDR); err == nil {
+			out = append(out, cidr)
 		}
-	}
-	if p.Spec.IPv4 != nil {
-		add(p.Spec.IPv4.CIDRs)
-	}
-	if p.Spec.IPv6 != nil {
-		add(p.Spec.IPv6.CIDRs)
 	}
 	return out
 }

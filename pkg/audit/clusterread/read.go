@@ -149,7 +149,7 @@ func (l *lists) source(version, kind, name, field string, content map[string]any
 	})...)
 }
 
-// readRoutes reads FRRConfigurations: also those that the operator left in other namespaces. A cluster
+// readRoutes reads FRRConfigurations, also old ones of the operator in other namespaces. A cluster
 // may not serve them, and few users may read them: then it returns nil.
 func (l *lists) readRoutes(s *audit.Snapshot) *state.FRRConfigurations {
 	if l.err != nil || l.Observe {
@@ -221,7 +221,7 @@ type lists struct {
 	*Reader
 	ctx context.Context
 	err error
-	// sources are those of the ranges of another IPAM.
+	// sources name the ranges of another IPAM.
 	sources []importer.Object
 }
 

@@ -63,8 +63,8 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 	return nil
 }
 
-// changeOffers returns the resources that differ from what the Node should offer, with their new
-// values; nil: no offer.
+// changeOffers returns the resources of the Node's offer that must change, with their new values; nil:
+// no offer.
 func (r *Reconciler) changeOffers(o *observation, plans []familyPlan, is offered) map[string]any {
 	pools := map[string]bool{"": true}
 	for _, offers := range []scheduling.Offers{is.capacity, is.allocatable} {

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/plan"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -173,12 +174,8 @@ func with(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*cluster.Cluster, err
 	operator := c.Operator
 	operator.Mode, operator.Settings.Mode = ciliumnode.CRD, ciliumnode.CRD
 	for i := range pools {
-		pool, err := crd.PoolFrom(&pools[i], operator.Settings.Defaults)
-		if err == nil {
-			err = pool.Problem()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("pool %s would be invalid: %w", pools[i].Name, err)
+		if err := plan.CheckPool(&pools[i], operator.Settings.Defaults); err != nil {
+			return nil, err
 		}
 	}
 	return cluster.New(&s, operator), nil

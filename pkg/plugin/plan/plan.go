@@ -104,6 +104,18 @@ func ReadPools(e *cli.Env, file string) ([]*v1alpha1.PodIPPool, error) {
 	}
 }
 
+// CheckPool fails for a pool that would be invalid.
+func CheckPool(p *v1alpha1.PodIPPool, d crd.Defaults) error {
+	pool, err := crd.PoolFrom(p, d)
+	if err == nil {
+		err = pool.Problem()
+	}
+	if err != nil {
+		return fmt.Errorf("pool %s would be invalid: %w", p.Name, err)
+	}
+	return nil
+}
+
 // edited returns the cluster as it would be with these pools applied and those deleted.
 func edited(c *cluster.Cluster, edits []*v1alpha1.PodIPPool, remove []string) (*cluster.Cluster, error) {
 	s := *c.Objects
@@ -113,12 +125,8 @@ func edited(c *cluster.Cluster, edits []*v1alpha1.PodIPPool, remove []string) (*
 	}
 	for _, e := range edits {
 		p := *e.DeepCopy()
-		pool, err := crd.PoolFrom(&p, c.Defaults)
-		if err == nil {
-			err = pool.Problem()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("pool %s would be invalid: %w", p.Name, err)
+		if err := CheckPool(&p, c.Defaults); err != nil {
+			return nil, err
 		}
 		if i := find(p.Name); i >= 0 {
 			p.ObjectMeta, p.Status = *s.Pools[i].ObjectMeta.DeepCopy(), s.Pools[i].Status
