@@ -18,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
@@ -313,6 +315,11 @@ func (e *env) addressUse(ctx context.Context, pool string) (u addressUse, err er
 			if !strings.Contains(use.Owner, "/") {
 				u.addresses--
 			}
+		}
+		v := ciliumnode.NewView(&n)
+		for _, a := range v.Allocated { // in multi-pool mode, without a report of use
+			own := slices.DeleteFunc(slices.Clone(v.Own), func(addr netip.Addr) bool { return !a.CIDR.Contains(addr) })
+			u.addresses += ipalloc.CountWhole(a.CIDR) - 2 - len(own) // pods get neither edge
 		}
 	}
 	pods, err := e.pods(ctx, "--all-namespaces")

@@ -18,9 +18,6 @@ import (
 //go:embed testdata/*.txtar
 var scripts embed.FS
 
-// scenarioTimeout limits one scenario.
-const scenarioTimeout = 20 * time.Minute
-
 // scenarios returns all of them. The first seven take over the cluster of the one before.
 func scenarios() []script.Scenario {
 	return []script.Scenario{
@@ -35,6 +32,8 @@ func scenarios() []script.Scenario {
 		{Name: "cilium"},
 		{Name: "kubelet"},
 		{Name: "schedule"},
+		{Name: "schedule-multi-pool", File: "schedule"},
+		{Name: "stays"},
 		{Name: "compare-cluster-pool", File: "compare"},
 		{Name: "compare-multi-pool", File: "compare"},
 		{Name: "compare-crd", File: "compare"},
@@ -114,7 +113,7 @@ func runScenarios(ctx context.Context, b *bed) int {
 
 // run runs a scenario's script.
 func (e *env) run(ctx context.Context, s script.Scenario) error {
-	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.options.timeout)
 	defer cancel()
 	e.say("--- %s", s.Name)
 	text, err := scripts.ReadFile("testdata/" + s.Script())
