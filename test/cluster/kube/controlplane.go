@@ -44,7 +44,8 @@ func (c *Cluster) StartControlPlane(ctx context.Context) error {
 	if err := c.writePKI("https://" + listener.Addr().String()); err != nil {
 		return err
 	}
-	if err := os.WriteFile(c.auditPolicy(), []byte(auditPolicy), 0o644); err != nil {
+	// The log is of this cluster alone.
+	if err := errors.Join(os.RemoveAll(c.log("audit")), os.WriteFile(c.auditPolicy(), []byte(auditPolicy), 0o644)); err != nil {
 		return err
 	}
 	spec := box.Spec{
