@@ -208,8 +208,8 @@ func cmdPings(ctx context.Context, e *env, a *script.Arguments) error {
 		return err
 	}
 	var since, sum losses
-	// A probe without CPU reads replies late: a datagram is lost if it still has none then.
-	err = kube.Await(ctx, 20*time.Second, "no ping is lost", func(ctx context.Context) (err error) {
+	// A probe without CPU reads replies late: a datagram is lost if it still has none in the end.
+	err = kube.Await(ctx, time.Minute, "no ping is lost", func(ctx context.Context) (err error) {
 		if sum, err = e.pings(ctx, probes); err != nil {
 			return err
 		}
