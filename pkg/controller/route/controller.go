@@ -54,6 +54,9 @@ type Reconciler struct {
 	// Off stops all writes.
 	Off bool
 
+	// writing has a channel for each node whose routes are being written. It closes when they are.
+	writing sync.Map
+
 	mu sync.Mutex
 	// again is when addresses wait for the next write of a route. Zero: the last one succeeded.
 	again time.Time
@@ -147,6 +150,11 @@ func (r *Reconciler) Announces(node string, cidr netip.Prefix) bool {
 // keep writes the differences from the FRRConfigurations that a node should have. It returns the Node,
 // or nil if it is gone, and the reason that a block is not announced.
 func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, string, error) {
+	done, err := r.alone(ctx, name)
+	if err != nil {
+		return nil, "", err
+	}
+	defer done()
 	node := &corev1.Node{}
 	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {
 	case apierrors.IsNotFound(err):
@@ -186,6 +194,23 @@ func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, strin
 		}
 	}
 	return node, problem, nil
+}
+
+// alone waits until nobody else writes the routes of a node: the queue and Announce would write the same, and
+// one of them would lose.
+func (r *Reconciler) alone(ctx context.Context, node string) (done func(), err error) {
+	own := make(chan struct{})
+	for {
+		other, busy := r.writing.LoadOrStore(node, own)
+		if !busy {
+			return func() { r.writing.Delete(node); close(own) }, nil
+		}
+		select {
+		case <-other.(chan struct{}):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for another write of the routes of %s: %w", node, ctx.Err())
+		}
+	}
 }
 
 // blocks returns the blocks of a node that a pod may have an address of, now or once the next addresses

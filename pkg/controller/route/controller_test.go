@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -185,6 +186,35 @@ func TestAnnounceDespiteALaggingWatch(t *testing.T) {
 	b.Calls = nil
 	if r.Announce(t.Context(), "n"); len(b.Calls) > 0 {
 		t.Errorf("announced again: %v", b.Calls)
+	}
+}
+
+// Of the queue and a node's reconcile, which meet in a burst, one writes the routes. Addresses do not wait
+// for a write that hangs.
+func TestOneWriterOfANode(t *testing.T) {
+	for what, while := range map[string]func(announce func()){
+		"it writes for both": func(announce func()) { go announce(); synctest.Wait() },
+		"it hangs":           func(announce func()) { announce() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fakeapi.New(t, ciliumnode.CRD, fixtures.BlockObject(cidr, ipalloc.InService), template(), node("n"))
+				look(b, func(*Reconciler) {})
+				b.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "n", 2))
+				r := reconciler(b)
+				b.Calls, b.Before = nil, func(string) {
+					b.Before = func(string) {}
+					while(func() { r.Announce(t.Context(), "n") })
+				}
+				if _, err := r.Reconcile(t.Context(), fakeapi.RequestOf("n")); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if len(b.Calls) != 1 || len(announced(b)) != 2 {
+					t.Errorf("writes %v; announced is %v", b.Calls, announced(b))
+				}
+			})
+		})
 	}
 }
 
