@@ -37,8 +37,11 @@ func settle(ctx context.Context, st *bed.Stage, w bed.World) error {
 		return err
 	}
 	c := operator() // with the flags of the measures, as the pool's status shows them
-	if w.Mode == bed.OwnMultiPool {
+	switch {
+	case w.Mode == bed.OwnMultiPool:
 		c = inMultiPool()
+	case w.Routes:
+		c = routing()
 	}
 	if err := runOnce(ctx, st, w, c); err != nil {
 		return err
@@ -63,6 +66,9 @@ func runOnce(ctx context.Context, st *bed.Stage, w bed.World, c contender) error
 	}
 	if err := st.Until(ctx, p, c.says...); err != nil {
 		return fmt.Errorf("%w; its log ends:\n%s", err, p.LogTail())
+	}
+	if err := st.HasRoutes(ctx, w); err != nil {
+		return err
 	}
 	if err := st.IdleFor(ctx, p, bed.Calm); err != nil {
 		return err

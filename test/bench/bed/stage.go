@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -130,6 +131,23 @@ func (s *Stage) Until(ctx context.Context, p *Process, texts ...string) error {
 			cancel(fmt.Errorf("%s has ended; its log ends:\n%s", p.Name(), p.LogTail()))
 		}
 		return fmt.Errorf("%s did not say %q", p.Name(), texts)
+	})
+}
+
+// HasRoutes waits until each node of a world with routes has an FRRConfiguration: an operator that waits for the
+// API server seems idle.
+func (s *Stage) HasRoutes(ctx context.Context, w World) error {
+	if !w.Routes {
+		return nil
+	}
+	return harness.Until(ctx, time.Second, func(ctx context.Context) error {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(frrconfig.Kind)
+		err := s.Client.List(ctx, list, client.InNamespace(FRRNamespace))
+		if n := len(list.Items) - 1; err == nil && n < w.Nodes { // without the template
+			err = fmt.Errorf("%d of %d nodes have an FRRConfiguration", n, w.Nodes)
+		}
+		return err
 	})
 }
 

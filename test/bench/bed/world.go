@@ -39,6 +39,8 @@ const (
 	BlockBits = 27
 	// PoolName is the name of the only PodIPPool.
 	PoolName = "bench"
+	// FRRNamespace has the FRRConfigurations.
+	FRRNamespace = "default"
 	// PoolCIDR is the range that blocks are cut from.
 	PoolCIDR = "10.0.0.0/10"
 
@@ -65,7 +67,7 @@ type World struct {
 	// Settled runs the operator on the world once, so that its first writes are not part of the
 	// measurement.
 	Settled bool
-	// Routes adds the kind FRRConfiguration and a template for all nodes, in namespace default.
+	// Routes adds the kind FRRConfiguration and a template for all nodes, in namespace FRRNamespace.
 	Routes bool
 }
 
