@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
 // Options configure an Agent.
@@ -23,11 +25,11 @@ type Options struct {
 	NodeName string
 	// IPAM is the mode it runs in. Empty: CRD.
 	IPAM IPAM
-	// PreAllocate is the number of addresses it keeps free in multi-pool mode
-	// (ipam-multi-pool-pre-allocation). Zero: 8.
-	PreAllocate int
+	// PreAllocate is the number of addresses of each family that it keeps free in multi-pool mode,
+	// by Cilium pool (ipam-multi-pool-pre-allocation). Nil: 8 of pool default.
+	PreAllocate map[string]int
 	// Families the agent allocates for (enable-ipv4, enable-ipv6). Empty: IPv4; modes other than
-	// CRD allow no others.
+	// CRD allow IPv6 only in addition.
 	Families []Family
 	// UpdateRate is the minimum time between two writes of its report
 	// (ipam-cilium-node-update-rate). Zero: 15 s.
@@ -88,8 +90,11 @@ type Agent struct {
 	kill  context.CancelFunc
 }
 
-// endpoint holds the addresses of a pod on the node.
-type endpoint struct{ v4, v6 netip.Addr }
+// endpoint holds the addresses of a pod on the node, and the Cilium pools that they come from.
+type endpoint struct {
+	v4, v6 netip.Addr
+	from   ciliumPools
+}
 
 // New returns an agent that is down, on a node with an empty disk. The client
 // must know corev1 and Cilium's v2 types.
@@ -106,8 +111,8 @@ func New(c client.Client, hub *Hub, opts Options) *Agent {
 			*d = value
 		}
 	}
-	if opts.PreAllocate == 0 {
-		opts.PreAllocate = 8
+	if opts.PreAllocate == nil {
+		opts.PreAllocate = map[string]int{crd.DefaultCiliumPool: 8}
 	}
 	if opts.OnEvent == nil {
 		opts.OnEvent = func(Event) {}

@@ -138,9 +138,13 @@ func (b *bed) waitReady() {
 	harness.Must(b.t, b.agent.WaitReady(b.ctx))
 }
 
+func podNamed(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+}
+
 func (b *bed) add(name string) netip.Addr {
 	b.t.Helper()
-	v4, _, err := b.agent.Add(b.ctx, "default", name)
+	v4, _, err := b.agent.Add(b.ctx, podNamed(name))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -162,7 +166,7 @@ func TestFirstStart(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"network.cilium.io/x": "y"}, cn.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
-	if _, _, err := b.agent.Add(b.ctx, "default", "early"); !errors.Is(err, ErrNotReady) {
+	if _, _, err := b.agent.Add(b.ctx, podNamed("early")); !errors.Is(err, ErrNotReady) {
 		t.Errorf("ADD before there is a pool: %v", err)
 	}
 
@@ -246,7 +250,7 @@ func TestCiliumNodeDeleted(t *testing.T) {
 	b.waitReady()
 	harness.Must(t, b.c.Delete(b.ctx, b.get()))
 	b.eventually("no more addresses", func() bool {
-		_, _, err := b.agent.Add(b.ctx, "default", "a")
+		_, _, err := b.agent.Add(b.ctx, podNamed("a"))
 		harness.Must(t, b.agent.Del(b.ctx, "default", "a"))
 		return errors.Is(err, ErrNoCiliumNode)
 	})

@@ -3,7 +3,7 @@
 //
 // [Store] makes the decisions in crd IPAM mode, without goroutines: it follows
 // cilium/pkg/ipam/crd.go line by line, with the lines cited. In the modes with whole blocks,
-// package multipool takes its place. [Agent] is a thin shell around it: start, restore, report,
+// packages multipool and hostscope take its place. [Agent] is a thin shell around it: start, restore, report,
 // restart. [Hub] is the one watch all agents share. [Kubelet] runs pods on them.
 //
 // Left out: the ingress address, unreachable routes, the end of an ADD that was not completed

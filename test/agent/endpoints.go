@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/cilium/pkg/node/addressing"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Owners of the agent's own addresses, as in status.ipam.used.
@@ -26,8 +28,8 @@ const (
 var ErrHasEndpoint = errors.New("pod has an endpoint already")
 
 // Add is a CNI ADD: an address of each of the agent's families for the pod.
-func (a *Agent) Add(_ context.Context, namespace, name string) (v4, v6 netip.Addr, err error) {
-	pod := types.NamespacedName{Namespace: namespace, Name: name}
+func (a *Agent) Add(_ context.Context, obj *corev1.Pod) (v4, v6 netip.Addr, err error) {
+	pod, from := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}, poolsOf(obj)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.store == nil {
@@ -36,10 +38,10 @@ func (a *Agent) Add(_ context.Context, namespace, name string) (v4, v6 netip.Add
 	if _, ok := a.endpoints[pod]; ok {
 		return v4, v6, ErrHasEndpoint
 	}
-	if v4, v6, err = a.store.AllocateNext(pod.String()); err != nil {
+	if v4, v6, err = a.store.AllocateNext(pod.String(), from); err != nil {
 		return v4, v6, fmt.Errorf("allocate for %s: %w", pod, a.exhausted(err))
 	}
-	a.endpoints[pod] = endpoint{v4: v4, v6: v6}
+	a.endpoints[pod] = endpoint{v4: v4, v6: v6, from: from}
 	return v4, v6, nil
 }
 
@@ -63,7 +65,7 @@ func (e *Exhausted) Error() string {
 
 // exhausted adds the agent's numbers to ErrExhausted. a.mu is held.
 func (a *Agent) exhausted(err error) error {
-	s, ok := a.store.(*Store)
+	s, ok := a.store.(crdStore)
 	if !ok || !errors.Is(err, ErrExhausted) {
 		return err
 	}
@@ -140,7 +142,7 @@ func (a *Agent) restoreAll(store allocator, random *rand.Rand) (dropped []Event)
 			delete(a.endpoints, pod)
 			continue
 		}
-		if err := restoreEndpoint(store, pod, a.endpoints[pod]); err != nil {
+		if err := a.restoreEndpoint(store, pod); err != nil {
 			delete(a.endpoints, pod)
 			dropped = append(dropped, Event{Kind: EndpointDropped, Pod: pod, Err: err})
 		}
@@ -148,15 +150,20 @@ func (a *Agent) restoreAll(store allocator, random *rand.Rand) (dropped []Event)
 	return dropped
 }
 
-// restoreEndpoint is allocateIPsLocked (daemon/cmd/endpoint_restore.go:688).
-func restoreEndpoint(store allocator, pod types.NamespacedName, ep endpoint) error {
+// restoreEndpoint is allocateIPsLocked (daemon/cmd/endpoint_restore.go:688). Addresses of a family
+// that the agent does not run are skipped.
+func (a *Agent) restoreEndpoint(store allocator, pod types.NamespacedName) error {
+	ep := a.endpoints[pod]
+	if !slices.Contains(a.opts.Families, IPv6) {
+		ep.v6 = netip.Addr{}
+	}
 	if ep.v6.IsValid() {
-		if err := store.Restore(ep.v6, pod.String()+restoredOwner); err != nil {
+		if err := store.Restore(ep.v6, pod.String()+restoredOwner, ep.from[ipalloc.IPv6]); err != nil {
 			return fmt.Errorf("unable to reallocate %s IPv6 address: %w", ep.v6, err)
 		}
 	}
 	if ep.v4.IsValid() {
-		if err := store.Restore(ep.v4, pod.String()+restoredOwner); err != nil {
+		if err := store.Restore(ep.v4, pod.String()+restoredOwner, ep.from[ipalloc.IPv4]); err != nil {
 			if ep.v6.IsValid() {
 				store.Release(ep.v6)
 			}
@@ -201,7 +208,7 @@ func (a *Agent) allocateOwn(store allocator, node *corev1.Node, router, health a
 // allocateOld allocates the first of old that is available, or else any address.
 func allocateOld(store allocator, family Family, owner string, old ...netip.Addr) (netip.Addr, error) {
 	for _, addr := range old {
-		if addr.IsValid() && store.Restore(addr, owner) == nil {
+		if addr.IsValid() && store.Restore(addr, owner, "") == nil {
 			return addr, nil
 		}
 	}

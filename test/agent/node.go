@@ -100,8 +100,11 @@ func (a *Agent) mutate(cn *ciliumv2.CiliumNode, node *corev1.Node, router, healt
 				ciliumv2.NodeAddress{Type: addressing.NodeCiliumInternalIP, IP: addr.String()})
 		}
 	}
-	if cidr, ok := podCIDROf(node); ok && a.opts.IPAM == Kubernetes { // nodediscovery.go:338
-		cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(cidr)}
+	if a.opts.IPAM == Kubernetes { // nodediscovery.go:338
+		cn.Spec.IPAM.PodCIDRs = nil
+		for _, cidr := range a.podCIDRs(node) {
+			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(cidr))
+		}
 	}
 	cn.Spec.HealthAddressing = ciliumv2.HealthAddressingSpec{IPv4: text(health[IPv4]), IPv6: text(health[IPv6])}
 	cn.Spec.IngressAddressing = ciliumv2.AddressPair{}
@@ -136,12 +139,12 @@ func text(addr netip.Addr) string {
 }
 
 // node waits for the Node (pkg/node/sync/local_node_sync.go:163), in kubernetes
-// mode until that has a podCIDR (pkg/node/sync/local_node_sync_wait.go).
+// mode until that has a podCIDR of each family (pkg/node/sync/local_node_sync_wait.go).
 func (a *Agent) node(ctx context.Context) (*corev1.Node, error) {
 	for {
 		node := &corev1.Node{}
 		err := a.client.Get(ctx, types.NamespacedName{Name: a.opts.NodeName}, node)
-		if _, has := podCIDROf(node); err == nil && (has || a.opts.IPAM != Kubernetes) {
+		if err == nil && (a.opts.IPAM != Kubernetes || len(a.podCIDRs(node)) == len(a.opts.Families)) {
 			return node, nil
 		}
 		if !sleep(ctx, time.Second) {

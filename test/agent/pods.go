@@ -214,7 +214,7 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	box := sandbox{uid: pod.UID, agent: agent, started: metav1.Now()}
 	if !pod.Spec.HostNetwork {
 		var err error
-		box.v4, box.v6, err = agent.Add(ctx, pod.Namespace, pod.Name)
+		box.v4, box.v6, err = agent.Add(ctx, pod)
 		k.opts.OnAdd(pod, err)
 		if err != nil {
 			return err

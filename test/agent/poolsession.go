@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -15,9 +15,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
-
-// defaultPool is the only Cilium pool that these agents know.
-const defaultPool = "default"
 
 // poolSession is a run in multi-pool mode: the watch that feeds the model, and
 // its writes (multiPoolManager).
@@ -47,7 +44,8 @@ func newPoolSession(c client.Client, hub *Hub, opts Options) *poolSession {
 		client: c, hub: hub, name: opts.NodeName,
 		refresh: refreshEvery(opts.UpdateRate), trigger: newTrigger(opts.UpdateRate),
 	}
-	s.store = newWholeStore(opts.PreAllocate, pendingFor(opts.UpdateRate), s.trigger.request)
+	model := &multipool.Pools{Reserve: opts.PreAllocate, IPv6: slices.Contains(opts.Families, IPv6)}
+	s.store = newWholeStore(model, pendingFor(opts.UpdateRate), s.trigger.request)
 	return s
 }
 
@@ -74,7 +72,7 @@ func (s *poolSession) observe(cn *ciliumv2.CiliumNode) {
 	}
 	first := s.seen == nil
 	s.seen = cn
-	s.store.sees(assigned(cn))
+	s.store.sees(cn)
 	if first {
 		s.trigger.request("first CiliumNode")
 	}
@@ -137,26 +135,12 @@ func (s *poolSession) next() *ciliumv2.CiliumNode {
 	if s.seen == nil {
 		return nil
 	}
-	cidrs, requested := s.store.update()
 	cn := s.seen.DeepCopy()
-	cn.Spec.IPAM.Pools = multipool.Spec([]multipool.Share{{Pool: defaultPool, CIDRs: cidrs, Requested: [2]int{requested}}})
+	cn.Spec.IPAM.Pools = multipool.Spec(s.store.update())
 	if cn.Spec.IPAM.Pools.DeepEqual(&s.seen.Spec.IPAM.Pools) {
 		return nil
 	}
 	return cn
-}
-
-// assigned returns the CIDRs that a CiliumNode lists under the default pool.
-func assigned(cn *ciliumv2.CiliumNode) []netip.Prefix {
-	var out []netip.Prefix
-	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		for _, cidr := range entry.CIDRs {
-			if entry.Pool == defaultPool {
-				out = append(out, cidr.Masked())
-			}
-		}
-	}
-	return out
 }
 
 func versionOf(o metav1.Object) uint64 {

@@ -7,6 +7,8 @@ import (
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Family is an address family.
@@ -24,6 +26,13 @@ func familyOf(addr netip.Addr) Family {
 		return IPv6
 	}
 	return IPv4
+}
+
+func (f Family) number() ipalloc.Family {
+	if f == IPv6 {
+		return ipalloc.IPv6
+	}
+	return ipalloc.IPv4
 }
 
 // StoreOptions configure a Store.

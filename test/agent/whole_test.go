@@ -9,11 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // assign lists CIDRs in the CiliumNode, as the operator would.
@@ -22,7 +24,7 @@ func (b *bed) assign(cidrs string) {
 	b.patch(false, `{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":[%s]}]}}}}`, cidrs)
 }
 
-func (b *bed) assigned() []netip.Prefix { return assigned(b.get()) }
+func (b *bed) assigned() []netip.Prefix { return whole.AssignedTo(b.get()) }
 
 func (b *bed) requests() int {
 	requested := b.get().Spec.IPAM.Pools.Requested
@@ -43,13 +45,13 @@ func TestMultiPoolAgent(t *testing.T) {
 	for i := range 12 {
 		last = b.add(fmt.Sprintf("p%d", i))
 	}
-	if _, _, err := b.agent.Add(b.ctx, "default", "more"); !errors.Is(err, multipool.ErrExhausted) {
+	if _, _, err := b.agent.Add(b.ctx, podNamed("more")); !errors.Is(err, multipool.ErrExhausted) {
 		t.Errorf("ADD to a full block: %v", err)
 	}
 	b.eventually("it also requests one for the pod that waits", func() bool { return b.requests() == 24 })
 	b.assign(`"10.0.0.0/28","10.0.0.16/28"`)
 	b.eventually("the pod that waits gets an address", func() bool {
-		_, _, err := b.agent.Add(b.ctx, "default", "more")
+		_, _, err := b.agent.Add(b.ctx, podNamed("more"))
 		return err == nil
 	})
 
@@ -75,18 +77,48 @@ func TestMultiPoolAgent(t *testing.T) {
 	})
 }
 
+// A pod has its addresses of the pools that its annotations name, also after a restart.
+func TestPoolsOfPods(t *testing.T) {
+	b := newBed(t, Options{IPAM: MultiPool, Families: []Family{IPv6, IPv4}, PreAllocate: map[string]int{"default": 1, "blue": 1}})
+	requests := func(pool string, v4, v6 int) ipamtypes.IPAMPoolRequest {
+		return ipamtypes.IPAMPoolRequest{Pool: pool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: v4, IPv6Addrs: v6}}
+	}
+	wants := func(what string, want ...ipamtypes.IPAMPoolRequest) {
+		t.Helper()
+		b.eventually(what, func() bool { return slices.Equal(b.get().Spec.IPAM.Pools.Requested, want) })
+	}
+	wants("it requests its reserve", requests("blue", 1, 1), requests("default", 1, 1))
+	b.patch(false, `{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.0.1.0/28","fd00:1::/124"]},`+
+		`{"pool":"default","cidrs":["10.0.0.0/28","fd00::/124"]}]}}}}`)
+	b.waitReady()
+	pod := podNamed("p")
+	pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "blue", "ipam.cilium.io/ipv6-pool": "default"}
+	v4, v6, err := b.agent.Add(b.ctx, pod)
+	harness.Must(t, err)
+	if got, want := []string{v4.String(), v6.String()}, []string{"10.0.1.1", "fd00::2"}; !slices.Equal(got, want) {
+		t.Errorf("the pod has %v, want %v", got, want)
+	}
+	harness.Must(t, b.agent.Restart(b.ctx))
+	for _, addr := range []netip.Addr{v4, v6} {
+		if owner := b.agent.Addresses()[addr]; owner != "default/p"+restoredOwner {
+			t.Errorf("after the restart %s is of %q", addr, owner)
+		}
+	}
+	wants("it requests for itself and the pod", requests("blue", 2, 1), requests("default", 2, 3))
+}
+
 func TestPodThatStopsRetryingIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newWholeStore(8, time.Millisecond, func(string) {})
-		if _, _, err := s.AllocateNext("a"); err == nil {
+		s := newWholeStore(&multipool.Pools{Reserve: map[string]int{"default": 8}}, time.Millisecond, func(string) {})
+		if _, _, err := s.AllocateNext("a", ciliumPools{}); err == nil {
 			t.Fatal("there was an address")
 		}
-		if _, requested := s.update(); requested != 16 {
-			t.Errorf("%d addresses requested while a pod waits", requested)
+		if got := s.update()[0].Requested[0]; got != 16 {
+			t.Errorf("%d addresses requested while a pod waits", got)
 		}
 		time.Sleep(2 * time.Millisecond)
-		if _, requested := s.update(); requested != 8 {
-			t.Errorf("%d addresses requested while no pod waits", requested)
+		if got := s.update()[0].Requested[0]; got != 8 {
+			t.Errorf("%d addresses requested while no pod waits", got)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -135,7 +136,7 @@ func (c *chaos) build(ctx context.Context) (err error) {
 		return err
 	}
 	c.fleet = fleet.New(agentClient, fleet.Options{Seed: c.seed, Retry: time.Second, Agent: agent.Options{
-		IPAM: agent.IPAM(c.mode), PreAllocate: preAllocate, Health: true,
+		IPAM: agent.IPAM(c.mode), PreAllocate: map[string]int{crd.DefaultCiliumPool: preAllocate}, Health: true,
 		UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second,
 	}})
 	c.load = newLoad(c.client, c.settings)

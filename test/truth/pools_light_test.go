@@ -64,13 +64,7 @@ func (l *lightPools) see(last bool) {
 		return
 	}
 	cn := v.Node.DeepCopy()
-	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		var cidrs []netip.Prefix
-		for _, c := range entry.CIDRs {
-			cidrs = append(cidrs, c.Prefix)
-		}
-		l.model.Sees(entry.Pool, cidrs)
-	}
+	l.model.SeesAll(cn)
 	l.filled = l.filled || l.model.Ready()
 	first := l.seen == nil
 	l.seen = cn

@@ -66,8 +66,7 @@ func (p *Pools) all() []*Agent {
 }
 
 // Sees takes in the assigned CIDRs of one pool as the agent's watch shows them, except CIDRs of a
-// family that it does not run (multiPoolManager.upsertPoolLocked). A pool that is no longer listed
-// stays as it was (multiPoolManager.ciliumNodeUpdated).
+// family that it does not run (multiPoolManager.upsertPoolLocked).
 func (p *Pools) Sees(pool string, assigned []netip.Prefix) {
 	for _, f := range p.families() {
 		var some []netip.Prefix
@@ -154,6 +153,15 @@ func (p *Pools) Live(pool string, f ipalloc.Family) map[netip.Addr]string {
 		return known[f].Live()
 	}
 	return nil
+}
+
+// Owners returns the addresses of all pools that are in use, with their owners.
+func (p *Pools) Owners() map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, a := range p.all() {
+		maps.Copy(out, a.Live())
+	}
+	return out
 }
 
 // Uses reports whether an address of a CIDR is in use, of any pool.

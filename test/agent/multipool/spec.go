@@ -1,11 +1,26 @@
 package multipool
 
 import (
+	"net/netip"
+
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
+
+// SeesAll calls Sees for each pool that a CiliumNode lists. The others stay as they were
+// (multiPoolManager.ciliumNodeUpdated).
+func (p *Pools) SeesAll(cn *ciliumv2.CiliumNode) {
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		var cidrs []netip.Prefix
+		for _, c := range entry.CIDRs {
+			cidrs = append(cidrs, c.Prefix)
+		}
+		p.Sees(entry.Pool, cidrs)
+	}
+}
 
 // Spec is the agent's form of Update's result (multiPoolManager.updateLocalNode).
 func Spec(shares []Share) ipamtypes.IPAMPoolSpec {

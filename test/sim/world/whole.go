@@ -63,20 +63,13 @@ func (m *machine) bootWhole() {
 }
 
 // seesList processes an event of the agent's watch. If the CiliumNode is gone, the agent continues
-// with its last list, and likewise with a pool that the list no longer names
-// (multiPoolManager.ciliumNodeUpdated).
+// with its last list (multiPoolManager.ciliumNodeUpdated).
 func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 	if cn == nil {
 		return
 	}
 	m.seen, m.asked = cn, true
-	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		var cidrs []netip.Prefix
-		for _, p := range entry.CIDRs {
-			cidrs = append(cidrs, p.Prefix)
-		}
-		m.whole.Sees(entry.Pool, cidrs)
-	}
+	m.whole.SeesAll(cn)
 }
 
 // update writes the list and the agent's requests, both in full, conditional on the version it
