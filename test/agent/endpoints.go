@@ -45,38 +45,21 @@ func (a *Agent) Add(_ context.Context, obj *corev1.Pod) (v4, v6 netip.Addr, err 
 	return v4, v6, nil
 }
 
-// Exhausted is ErrExhausted of an agent in crd mode, with the agent's numbers.
-type Exhausted struct {
-	Err error
-	// Seen is the resourceVersion of the CiliumNode that the agent has seen; Pool is the number of
-	// addresses in it, and Leaving the number of these that are being released.
-	Seen          string
-	Pool, Leaving int
-	// Endpoints and Own are the numbers of addresses of pods and of the agent itself.
-	Endpoints, Own int
-}
-
-func (e *Exhausted) Unwrap() error { return e.Err }
-
-func (e *Exhausted) Error() string {
-	return fmt.Sprintf("%v: %d endpoints, %d addresses of the agent's own, %d in the pool, %d of them on their way out, at version %s",
-		e.Err, e.Endpoints, e.Own, e.Pool, e.Leaving, e.Seen)
-}
-
-// exhausted adds the agent's numbers to ErrExhausted. a.mu is held.
+// exhausted adds the numbers of an agent in crd mode to ErrExhausted. a.mu is held.
 func (a *Agent) exhausted(err error) error {
 	s, ok := a.store.(crdStore)
 	if !ok || !errors.Is(err, ErrExhausted) {
 		return err
 	}
-	e := &Exhausted{Err: err, Endpoints: len(a.endpoints)}
+	own := 0
 	for _, owner := range s.Allocated() {
 		if owner == routerOwner || owner == healthOwner {
-			e.Own++
+			own++
 		}
 	}
-	e.Seen, e.Pool, e.Leaving = s.pool()
-	return e
+	seen, pool, leaving := s.pool()
+	return fmt.Errorf("%w: %d endpoints, %d addresses of the agent's own, %d in the pool, %d of them on their way out, at version %s",
+		err, len(a.endpoints), own, pool, leaving, seen)
 }
 
 // Del is a CNI DEL. It succeeds for a pod without an endpoint.
