@@ -62,6 +62,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 			change.Park = append(change.Park, cidr)
 		}
 	}
+	change.Unpark = append(change.Unpark, r.parkedAlone(o)...)
 	if err := r.toList(ctx, o, plans, &change, done); err != nil {
 		return err
 	}

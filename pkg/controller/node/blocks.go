@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -344,4 +345,16 @@ func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 		return fmt.Sprintf("the maintenance window of pool %s that opens at %s", b.Pool, w.Until.UTC().Format(time.RFC3339))
 	}
 	return string(w.For)
+}
+
+// parkedAlone returns the parked CIDRs in use that no block of the node covers: the block was torn
+// away after its pool had lost the range. Left parked, they would prevent every other parking, and
+// their pods would lose their network when the agent restarts.
+func (r *Reconciler) parkedAlone(o *observation) []netip.Prefix {
+	alone := ipalloc.Uncovered(o.CiliumNode.Parked(), crd.CIDRs(r.Ledger.NodeBlocks(o.Name)))
+	return slices.DeleteFunc(alone, func(cidr netip.Prefix) bool {
+		used := slices.ContainsFunc(slices.Collect(maps.Keys(o.CiliumNode.Used)), cidr.Contains) ||
+			slices.ContainsFunc(o.Pods, func(pod expand.Pod) bool { return slices.ContainsFunc(pod.IPs, cidr.Contains) })
+		return !used || o.pausedFor(cidr, o.CiliumNode.ListedFor(cidr))
+	})
 }

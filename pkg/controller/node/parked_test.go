@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -156,4 +157,27 @@ func TestParkSurvivesEveryWrite(t *testing.T) {
 		}
 		b.Check("at the end")
 	})
+}
+
+// A parked CIDR whose block is torn away after its pool lost the range is foreign: it is listed
+// again, or its pods lost their network once the agent restarts, and no other block was parked.
+func TestParkedBlockTornAway(t *testing.T) {
+	b := parkBed(t)
+	for len(b.parked()) == 0 {
+		b.later()
+	}
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
+	pool.Generation++
+	b.r.Pools.Set(pool)
+	gone, object := b.block("10.0.0.4/30"), b.object(crd.BlockName(fixtures.Prefix("10.0.0.4/30")))
+	object.Finalizers = nil
+	b.must(b.API.Update(b.T.Context(), object))
+	b.r.Ledger.Remove(gone)
+	for range 5 {
+		b.later()
+	}
+	b.is("blocks 10.0.0.0/30; lists 10.0.0.0/30 10.0.0.4/30")
+	if parked := b.parked(); len(parked) > 0 {
+		t.Errorf("parked %v", parked)
+	}
 }
