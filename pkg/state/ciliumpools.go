@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -20,9 +19,7 @@ import (
 
 // CiliumPools stores the existing CiliumPodIPPools. It is safe for concurrent use.
 type CiliumPools struct {
-	mu     sync.RWMutex
-	byName map[string]*ciliumpool.View
-	known  bool
+	optional[*ciliumpool.View]
 	// picking is what Picking returns; nil after a change.
 	picking *Picking
 }
@@ -49,21 +46,8 @@ func PickingOf(views ...*ciliumpool.View) *Picking {
 
 // NewCiliumPools returns an empty CiliumPools that does not know whether the API server
 // serves the kind.
-func NewCiliumPools() *CiliumPools { return &CiliumPools{byName: map[string]*ciliumpool.View{}} }
-
-// SetKnown records that the API server serves the kind.
-func (c *CiliumPools) SetKnown() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known = true
-}
-
-// Known reports whether the API server serves the kind: agents in other modes work without
-// it.
-func (c *CiliumPools) Known() bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.known
+func NewCiliumPools() *CiliumPools {
+	return &CiliumPools{optional: optional[*ciliumpool.View]{byName: map[string]*ciliumpool.View{}, uid: func(v *ciliumpool.View) types.UID { return v.UID }}}
 }
 
 // Set stores a CiliumPodIPPool. It reports whether it selects different pods than
@@ -93,20 +77,6 @@ func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 	return was.Selector != nil
 }
 
-// Get returns the CiliumPodIPPool with a name, "" being the default one, or nil.
-func (c *CiliumPools) Get(name string) *ciliumpool.View {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.byName[cmp.Or(name, crd.DefaultCiliumPool)]
-}
-
-// Names returns the names of all CiliumPodIPPools.
-func (c *CiliumPools) Names() []string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return slices.Sorted(maps.Keys(c.byName))
-}
-
 // Picking returns the CiliumPodIPPools that select pods. A nil receiver has none.
 func (c *CiliumPools) Picking() *Picking {
 	if c == nil {
@@ -118,19 +88,6 @@ func (c *CiliumPools) Picking() *Picking {
 		c.picking = PickingOf(slices.Collect(maps.Values(c.byName))...)
 	}
 	return c.picking
-}
-
-// Missing returns the known CiliumPodIPPools with a UID that is not among listed.
-func (c *CiliumPools) Missing(listed map[types.UID]bool) []*ciliumpool.View {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	var out []*ciliumpool.View
-	for _, v := range c.byName {
-		if !listed[v.UID] {
-			out = append(out, v)
-		}
-	}
-	return out
 }
 
 // Annotations of pods and namespaces that request a Cilium pool, or that make the pod

@@ -16,36 +16,21 @@ import (
 // FRRConfigurations stores the FRRConfigurations in the namespace of frr-k8s, and the hostnames by
 // which they select Nodes. It is safe for concurrent use.
 type FRRConfigurations struct {
-	mu        sync.RWMutex
-	byName    map[string]*frrconfig.View
+	optional[*frrconfig.View]
 	templates map[string]*frrconfig.View
 	ofNode    map[string]map[string]*frrconfig.View // the operator's
 	// hostname is the label of each Node, and nodes are the Nodes of each label.
 	hostname map[string]string
 	nodes    map[string]map[string]bool
-	known    bool
 }
 
 // NewFRRConfigurations returns an empty store that has read nothing.
 func NewFRRConfigurations() *FRRConfigurations {
 	return &FRRConfigurations{
-		byName: map[string]*frrconfig.View{}, templates: map[string]*frrconfig.View{}, ofNode: map[string]map[string]*frrconfig.View{},
+		optional:  optional[*frrconfig.View]{byName: map[string]*frrconfig.View{}, uid: func(v *frrconfig.View) types.UID { return v.UID }},
+		templates: map[string]*frrconfig.View{}, ofNode: map[string]map[string]*frrconfig.View{},
 		hostname: map[string]string{}, nodes: map[string]map[string]bool{},
 	}
-}
-
-// SetKnown records that all of them have been read.
-func (c *FRRConfigurations) SetKnown() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known = true
-}
-
-// Known reports whether SetKnown has been called.
-func (c *FRRConfigurations) Known() bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.known
 }
 
 // Set stores an FRRConfiguration, unless a later version is stored. It reports whether the templates
@@ -107,13 +92,6 @@ func (c *FRRConfigurations) remove(v *frrconfig.View) (template bool) {
 		delete(c.ofNode, v.Node)
 	}
 	return template
-}
-
-// Get returns the FRRConfiguration with a name, or nil.
-func (c *FRRConfigurations) Get(name string) *frrconfig.View {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.byName[name]
 }
 
 // Templates returns the templates, by name.
@@ -178,15 +156,38 @@ func (c *FRRConfigurations) SharesHostname(name string) bool {
 	return len(c.nodes[c.hostname[name]]) > 1
 }
 
-// Missing returns the stored FRRConfigurations with a UID that is not among listed.
-func (c *FRRConfigurations) Missing(listed map[types.UID]bool) []*frrconfig.View {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	var out []*frrconfig.View
-	for _, v := range c.byName {
-		if !listed[v.UID] {
-			out = append(out, v)
-		}
-	}
-	return out
+// optional stores the objects, by name, of a kind that not every API server serves.
+type optional[V any] struct {
+	mu     sync.RWMutex
+	byName map[string]V
+	uid    func(V) types.UID
+	known  bool
+}
+
+// SetKnown records that the API server serves the kind.
+func (o *optional[V]) SetKnown() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.known = true
+}
+
+// Known reports whether SetKnown has been called.
+func (o *optional[V]) Known() bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.known
+}
+
+// Get returns the object with a name, or nil.
+func (o *optional[V]) Get(name string) V {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.byName[name]
+}
+
+// Missing returns the stored objects with a UID that is not among listed.
+func (o *optional[V]) Missing(listed map[types.UID]bool) []V {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return slices.DeleteFunc(slices.Collect(maps.Values(o.byName)), func(v V) bool { return listed[o.uid(v)] })
 }

@@ -368,7 +368,10 @@ func (f *Feed) allCiliumPools() {
 	if f.CiliumPools == nil {
 		return
 	}
-	for _, name := range append(f.CiliumPools.Names(), f.Pools.CiliumPools()...) {
+	for _, is := range f.CiliumPools.Missing(nil) {
+		f.add(CiliumPoolQueue, is.Name, 0)
+	}
+	for _, name := range f.Pools.CiliumPools() {
 		f.add(CiliumPoolQueue, name, 0)
 	}
 	for _, pod := range f.Ledger.PinnedPods() {

@@ -26,8 +26,8 @@ func (r *Reconciler) ciliumPoolIs(pool *crd.Pool) *condition {
 	case !pool.ManyCiliumPools():
 		return isTrue(ReasonNotApplicable, "agents have no CiliumPodIPPools in this mode")
 	}
-	is := r.CiliumPools.Get(pool.CiliumPool)
 	name := cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)
+	is := r.CiliumPools.Get(name)
 	if is == nil {
 		return isFalse(ReasonMissing, "there is no CiliumPodIPPool "+name+": agents assign no address of the pool")
 	}
