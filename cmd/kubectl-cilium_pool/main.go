@@ -21,7 +21,6 @@ func main() {
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	cmd := plugin.New(streams, version)
 	cmd.Version = fmt.Sprintf("%s (%s, %s)", version, cmp.Or(commit, "unknown commit"), runtime.Version())
-	cmd.SetArgs(plugin.Present(os.Args[1:]))
 	cmd.SetContext(ctrl.SetupSignalHandler())
 	os.Exit(plugin.Run(cmd, streams))
 }

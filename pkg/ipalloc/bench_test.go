@@ -152,13 +152,3 @@ func BenchmarkFree(b *testing.B) {
 		}
 	})
 }
-
-// BenchmarkCounts counts n blocks of one pool on n/16 nodes.
-func BenchmarkCounts(b *testing.B) {
-	perFamilyAndSize(b, true, func(b *testing.B, _ Family, blocks []Held) {
-		s := restored(blocks)
-		for b.Loop() {
-			s.Counts("pool")
-		}
-	})
-}

@@ -323,33 +323,6 @@ func compare(t *testing.T, script *tape, s *Space, o *oracle) {
 	if !slices.Equal(s.blocks(), o.sorted()) {
 		t.Errorf("blocks %v, want %v", s.blocks(), o.sorted())
 	}
-	for _, pool := range []string{"p", "q"} {
-		if got, want := s.Counts(pool), o.counts(pool); got != want {
-			t.Errorf("Counts(%s) = %+v, want %+v", pool, got, want)
-		}
-	}
-}
-
-func (o *oracle) counts(pool string) Counts {
-	var c Counts
-	nodes := map[string]bool{}
-	for p, owner := range o.blocks {
-		if owner.Pool != pool {
-			continue
-		}
-		nodes[owner.Node] = true
-		b := &c.Blocks[FamilyOf(p.Addr())]
-		switch owner.Phase {
-		case InService:
-			b.InService++
-		case Draining:
-			b.Draining++
-		default:
-			b.CoolingDown++
-		}
-	}
-	c.Nodes = len(nodes)
-	return c
 }
 
 // randomTape returns a run of about n/20 steps.

@@ -273,33 +273,6 @@ func TestTotalAndFree(t *testing.T) {
 	}
 }
 
-func TestCounts(t *testing.T) {
-	s := NewSpace()
-	for _, h := range []Held{
-		{netip.MustParsePrefix("10.0.0.0/27"), Owner{"p", "n1", InService}},
-		{netip.MustParsePrefix("10.0.0.32/27"), Owner{"p", "n1", Draining}},
-		{netip.MustParsePrefix("10.0.0.64/27"), Owner{"p", "n2", CoolingDown}},
-		{netip.MustParsePrefix("10.0.0.96/27"), Owner{"q", "n3", InService}},
-		{netip.MustParsePrefix("2001:db8::/122"), Owner{"p", "n1", InService}},
-		{netip.MustParsePrefix("10.0.0.128/27"), Owner{"p", "gone", InService}},
-	} {
-		if err := s.Restore(h); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.Release(netip.MustParsePrefix("10.0.0.128/27"))
-	for pool, want := range map[string]Counts{
-		"p":    {Blocks: [2]PhaseCounts{{InService: 1, Draining: 1, CoolingDown: 1}, {InService: 1}}, Nodes: 2},
-		"q":    {Blocks: [2]PhaseCounts{{InService: 1}}, Nodes: 1},
-		"":     {},
-		"none": {},
-	} {
-		if diff := cmp.Diff(want, s.Counts(pool)); diff != "" {
-			t.Errorf("pool %q: %s", pool, diff)
-		}
-	}
-}
-
 func TestConflictErrorNamesBoth(t *testing.T) {
 	err := (&ConflictError{New: held("10.0.0.0/27", "m"), Old: held("10.0.0.0/24", "n")}).Error()
 	want := "block 10.0.0.0/27 of node m (pool p) overlaps block 10.0.0.0/24 of node n (pool p)"
