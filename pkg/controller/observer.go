@@ -109,7 +109,7 @@ func (o *Observer) observe(ctx context.Context) error {
 func (o *Observer) show(c *cluster.Cluster) {
 	pools, nodes := map[string]bool{}, map[string]bool{}
 	if c != nil {
-		used := map[string]*[2]int64{}
+		used := map[string][2]int64{}
 		for _, name := range c.NodeNames() {
 			nodes[name] = true
 			o.showNode(c, name, used)
@@ -135,16 +135,15 @@ func (o *Observer) show(c *cluster.Cluster) {
 }
 
 // showNode sets the series of a node, and adds its used addresses to used, by pool.
-func (o *Observer) showNode(c *cluster.Cluster, name string, used map[string]*[2]int64) {
+func (o *Observer) showNode(c *cluster.Cluster, name string, used map[string][2]int64) {
 	var capacity [2]int
 	users := c.Users(name)
 	for _, b := range c.Ledger.NodeBlocks(name) {
 		f := ipalloc.FamilyOf(b.CIDR.Addr())
 		capacity[f] += c.UsableCount(b)
-		if used[b.Pool] == nil {
-			used[b.Pool] = &[2]int64{}
-		}
-		used[b.Pool][f] += int64(cluster.CountIn(b.CIDR, users))
+		n := used[b.Pool]
+		n[f] += int64(cluster.CountIn(b.CIDR, users))
+		used[b.Pool] = n
 	}
 	var demand [2]int
 	for a := range users {
@@ -157,11 +156,8 @@ func (o *Observer) showNode(c *cluster.Cluster, name string, used map[string]*[2
 	}
 }
 
-func (o *Observer) showPool(c *cluster.Cluster, name string, used *[2]int64) {
+func (o *Observer) showPool(c *cluster.Cluster, name string, used [2]int64) {
 	pool := c.Pools.Get(name)
-	if used == nil {
-		used = &[2]int64{}
-	}
 	usage := state.UsageOf(pool, c.Ledger.PoolBlocks(name), c.Ledger.Free)
 	for i := range usage.Families {
 		f := &usage.Families[i]

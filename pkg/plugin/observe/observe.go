@@ -4,7 +4,6 @@ package observe
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/plan"
 )
@@ -55,7 +54,7 @@ line.`,
 			if err != nil {
 				return err
 			}
-			r, err := reportOf(c, valuesOf(pools))
+			r, err := reportOf(c, pools)
 			if err != nil {
 				return err
 			}
@@ -72,12 +71,4 @@ line.`,
 	cmd.Flags().StringVar(&file, "what-if", file, "file with the PodIPPools that you would use; -: standard input. Empty: the same ranges in blocks of 32 addresses")
 	cli.CompleteFlag(cmd, "output", "text", "json", "html")
 	return cmd
-}
-
-func valuesOf(pools []*v1alpha1.PodIPPool) []v1alpha1.PodIPPool {
-	out := make([]v1alpha1.PodIPPool, 0, len(pools))
-	for _, p := range pools {
-		out = append(out, *p)
-	}
-	return out
 }

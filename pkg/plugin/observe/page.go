@@ -84,7 +84,7 @@ func (r *report) then() section {
 // move is the part about a migration.
 func (r *report) move() section {
 	s := section{Title: "A migration"}
-	s.line("%s would restart, no pod. Each node keeps its ranges at first: %s.", suggest.Count(r.Migration.Agents, "agent"), suggest.Count(r.Migration.Blocks, "block"))
+	s.line("%s would restart, no pod. Each node keeps its ranges at first: %s.", suggest.Count(r.Nodes, "agent"), suggest.Count(r.Routes, "block"))
 	if n := len(r.Migration.TooLarge); n > 0 {
 		s.line("Too large for a block in crd mode, so these need multi-pool mode, or nodes with smaller ranges: %s.", suggest.Few(r.Migration.TooLarge))
 	}

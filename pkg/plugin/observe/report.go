@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -78,12 +79,10 @@ type ifPool struct {
 	Blocks string `json:"blocks"`
 }
 
-// migration is the extent of a move to crd mode.
+// migration is the extent of a move to crd mode: the agents of all nodes restart once, and each range becomes
+// a block.
 type migration struct {
-	// Agents restart once; Blocks are made of the ranges of nodes; TooLarge are ranges with more
-	// addresses than a block of crd mode may have.
-	Agents   int      `json:"agents"`
-	Blocks   int      `json:"blocks"`
+	// TooLarge are ranges with more addresses than a block of crd mode may have.
 	TooLarge []string `json:"tooLarge"`
 }
 
@@ -131,8 +130,6 @@ func (r *report) addNode(c, after *cluster.Cluster, name string) {
 	}
 	r.Nodes++
 	r.Routes += len(blocks)
-	r.Migration.Agents++
-	r.Migration.Blocks += len(blocks)
 	for _, f := range ipalloc.Families() {
 		if held[f] == 0 {
 			continue
@@ -212,14 +209,11 @@ func fit(cidrs []v1alpha1.PoolCIDR, bits int) []v1alpha1.PoolCIDR {
 }
 
 func sizesOf(pool *crd.Pool) string {
-	sizes := ""
+	var sizes []string
 	for _, f := range ipalloc.Families() {
 		if r, has := pool.Ranges(f); has {
-			if sizes != "" {
-				sizes += ", "
-			}
-			sizes += fmt.Sprintf("%s /%d", f, r.Bits)
+			sizes = append(sizes, fmt.Sprintf("%s /%d", f, r.Bits))
 		}
 	}
-	return sizes
+	return strings.Join(sizes, ", ")
 }

@@ -67,7 +67,7 @@ are not made; kubectl apply --dry-run=server makes them.`,
 }
 
 // ReadPools reads the PodIPPools of a file, and rejects unknown fields.
-func ReadPools(e *cli.Env, file string) ([]*v1alpha1.PodIPPool, error) {
+func ReadPools(e *cli.Env, file string) ([]v1alpha1.PodIPPool, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -80,7 +80,7 @@ func ReadPools(e *cli.Env, file string) ([]*v1alpha1.PodIPPool, error) {
 		return nil, err
 	}
 	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
-	var pools []*v1alpha1.PodIPPool
+	var pools []v1alpha1.PodIPPool
 	for documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
 		doc, err := documents.Read()
 		if errors.Is(err, io.EOF) {
@@ -100,7 +100,7 @@ func ReadPools(e *cli.Env, file string) ([]*v1alpha1.PodIPPool, error) {
 		if !ok || pool.Name == "" {
 			return nil, fmt.Errorf("reading %s: %T is no PodIPPool with a name", file, obj)
 		}
-		pools = append(pools, pool)
+		pools = append(pools, *pool)
 	}
 }
 
@@ -117,14 +117,13 @@ func CheckPool(p *v1alpha1.PodIPPool, d crd.Defaults) error {
 }
 
 // edited returns the cluster as it would be with these pools applied and those deleted.
-func edited(c *cluster.Cluster, edits []*v1alpha1.PodIPPool, remove []string) (*cluster.Cluster, error) {
+func edited(c *cluster.Cluster, edits []v1alpha1.PodIPPool, remove []string) (*cluster.Cluster, error) {
 	s := *c.Objects
 	s.Pools = slices.Clone(s.Pools)
 	find := func(name string) int {
 		return slices.IndexFunc(s.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name })
 	}
-	for _, e := range edits {
-		p := *e.DeepCopy()
+	for _, p := range edits {
 		if err := CheckPool(&p, c.Defaults); err != nil {
 			return nil, err
 		}
