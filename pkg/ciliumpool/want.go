@@ -66,34 +66,21 @@ func servedBy(pools []*crd.Pool, f ipalloc.Family) (size int, frozen bool) {
 	return size, frozen
 }
 
-type patch struct {
-	Metadata struct {
-		ResourceVersion string `json:"resourceVersion"`
-	} `json:"metadata"`
-	Spec map[string]*rangesPatch `json:"spec"`
-}
-
-type rangesPatch struct {
-	CIDRs    []string `json:"cidrs"`
-	MaskSize int      `json:"maskSize"`
-}
-
 // Patch returns a JSON merge patch that sets the wanted families of a CiliumPodIPPool, conditional
 // on the version seen, or nil if it has them. Existing ranges of a family stay, because maskSize
 // cannot be changed; so do labels, annotations and selectors.
 func (v *View) Patch(want [2]int) ([]byte, error) {
-	p := patch{Spec: map[string]*rangesPatch{}}
+	spec := map[string]any{}
 	for f, field := range [2]string{ipalloc.IPv4: "ipv4", ipalloc.IPv6: "ipv6"} {
 		switch is, should := v.MaskSize[f] != 0, want[f] != 0; {
 		case is && !should:
-			p.Spec[field] = nil
+			spec[field] = nil
 		case should && !is:
-			p.Spec[field] = &rangesPatch{[]string{Nowhere[f]}, want[f]}
+			spec[field] = map[string]any{"cidrs": []string{Nowhere[f]}, "maskSize": want[f]}
 		}
 	}
-	if len(p.Spec) == 0 {
+	if len(spec) == 0 {
 		return nil, nil
 	}
-	p.Metadata.ResourceVersion = v.ResourceVersion
-	return json.Marshal(p)
+	return json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": v.ResourceVersion}, "spec": spec})
 }
