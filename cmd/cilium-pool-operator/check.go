@@ -7,8 +7,6 @@ import (
 	"io"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 )
@@ -52,10 +50,6 @@ type checkOptions struct {
 	*check.Options
 }
 
-func defaultCheckOptions() *checkOptions {
-	return &checkOptions{Options: check.NewOptions()}
-}
-
 func (o *checkOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "path of a kubeconfig; empty: as kubectl finds it, or the pod's service account")
 	fs.StringVar(&o.context, "context", o.context, "context of the kubeconfig; empty: the current one")
@@ -65,7 +59,7 @@ func (o *checkOptions) addFlags(fs *pflag.FlagSet) {
 // runCheck runs the subcommand check.
 func runCheck(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	const name = "cilium-pool-operator check"
-	o := defaultCheckOptions()
+	o := &checkOptions{Options: check.NewOptions()}
 	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	fs.SortFlags = false
 	fs.Usage = func() {}
@@ -85,24 +79,11 @@ func runCheck(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		fmt.Fprintf(stderr, "%s: %v\nSee %s --help.\n", name, err, name)
 		return 2
 	}
-	config, err := o.restConfig()
+	config, err := restConfig(o.kubeconfig, o.context, "--kubeconfig or --context")
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: the cluster was not audited: %v\n", name, err)
 		return 2
 	}
+	config.QPS, config.Timeout, config.UserAgent = -1, check.RequestTimeout, "cilium-pool-operator-check/"+version
 	return o.Run(ctx, name, bounded(ctx, config), stdout, stderr)
-}
-
-func (o *checkOptions) restConfig() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.context}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("no API server to talk to: %w. Run in a cluster, or give --kubeconfig or --context", err)
-	}
-	config.QPS = -1
-	config.Timeout = check.RequestTimeout
-	config.UserAgent = "cilium-pool-operator-check/" + version
-	return config, nil
 }

@@ -37,10 +37,11 @@ func serve(ctx context.Context, o *options) error {
 	if err := countRequests(); err != nil {
 		return err
 	}
-	config, err := o.restConfig()
+	config, err := restConfig(o.kubeconfig, "", "--kubeconfig")
 	if err != nil {
 		return err
 	}
+	config.QPS, config.Burst, config.UserAgent = o.qps, o.burst, "cilium-pool-operator/"+version
 	if o.settings.CRDSchemas, err = crds.Schemas(); err != nil {
 		return err
 	}
@@ -132,15 +133,16 @@ func renewDeadline(lease time.Duration) time.Duration { return lease * 2 / 3 }
 
 func retryPeriod(lease time.Duration) time.Duration { return lease * 2 / 15 }
 
-func (o *options) restConfig() (*rest.Config, error) {
+// restConfig reads a kubeconfig; "": as kubectl finds it, or the pod's service account. An error advises to
+// give the flags.
+func restConfig(kubeconfig, context, flags string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	rules.ExplicitPath = kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("no API server to talk to: %w. Run in a cluster, or give --kubeconfig", err)
+		return nil, fmt.Errorf("no API server to talk to: %w. Run in a cluster, or give %s", err, flags)
 	}
-	config.QPS, config.Burst = o.qps, o.burst
-	config.UserAgent = "cilium-pool-operator/" + version
 	return config, nil
 }
 
