@@ -122,7 +122,7 @@ func (x *index) readNodes() {
 	for i := range s.Agents {
 		if a := &s.Agents[i]; a.Spec.NodeName != "" {
 			n := x.nodeOf(a.Spec.NodeName)
-			n.agents = append(n.agents, a.DeletionTimestamp == nil && isReady(a))
+			n.agents = append(n.agents, a.DeletionTimestamp == nil && state.IsReady(a))
 			x.anyAgent = true
 		}
 	}
@@ -271,13 +271,7 @@ func (x *index) readPods() {
 		if n == nil || p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		is := pod{object: Object{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}}
-		for _, ip := range p.Status.PodIPs {
-			if addr, err := netip.ParseAddr(ip.IP); err == nil {
-				is.ips = append(is.ips, addr.Unmap())
-			}
-		}
-		n.pods = append(n.pods, is)
+		n.pods = append(n.pods, pod{Object{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}, state.ReadPod(p).IPs})
 	}
 	for _, n := range x.nodes {
 		slices.SortFunc(n.pods, func(a, b pod) int { return strings.Compare(a.object.String(), b.object.String()) })
@@ -293,12 +287,6 @@ func (x *index) readPods() {
 			}
 		}
 	}
-}
-
-func isReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // agent describes the state of the node's agent if that may be the cause.

@@ -53,7 +53,7 @@ const briefRun = time.Minute
 // ReadAgent extracts an AgentPod from an agent's pod.
 func ReadAgent(pod *corev1.Pod) AgentPod {
 	a := AgentPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}}
-	a.ready = pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, isReady)
+	a.ready = pod.DeletionTimestamp == nil && IsReady(pod)
 	for i := range pod.Status.ContainerStatuses {
 		if c := &pod.Status.ContainerStatuses[i]; c.Name == agentContainer {
 			a.container = c.ContainerID
@@ -155,14 +155,17 @@ func (a *Agents) Settled(node string, now time.Time) (bool, time.Time) {
 
 // ReadySince returns since when a pod has been Ready, by the cluster's clock.
 func ReadySince(p *corev1.Pod) time.Time {
-	i := slices.IndexFunc(p.Status.Conditions, isReady)
+	i := slices.IndexFunc(p.Status.Conditions, readyCondition)
 	if i < 0 {
 		return time.Time{}
 	}
 	return p.Status.Conditions[i].LastTransitionTime.Time
 }
 
-func isReady(c corev1.PodCondition) bool {
+// IsReady reports whether a pod is Ready.
+func IsReady(p *corev1.Pod) bool { return slices.ContainsFunc(p.Status.Conditions, readyCondition) }
+
+func readyCondition(c corev1.PodCondition) bool {
 	return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 }
 
