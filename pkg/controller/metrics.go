@@ -22,40 +22,13 @@ type operatorMetrics struct {
 
 func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
 	m := &operatorMetrics{
-		build:   common.Gauge("build_info", "1; the labels identify the build.", "version", "commit", "goversion"),
-		schemas: common.Gauge("crd_schema_differs", "1 while the API server serves a CRD with another schema than the operator was built with, or the operator may not read it; else 0.", "crd"),
-		awaited: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: "cilium_pool", Name: "prerequisites_missing",
-			Help: "CRDs that the operator waits for before it assigns any address.",
-		}),
-		noOffers: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: "cilium_pool", Name: "scheduling_unavailable",
-			Help: "1 if --scheduling-families is without effect, as the API server serves no MutatingAdmissionPolicy; else 0.",
-		}),
-		otherMode: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: "cilium_pool", Name: "nodes_in_other_mode",
-			Help: "Nodes with blocks whose agents are configured for another IPAM mode than the operator's, and start in it next.",
-		}),
+		build:     common.Gauge("build_info", "1; the labels identify the build.", "version", "commit", "goversion"),
+		schemas:   common.Gauge("crd_schema_differs", "1 while the API server serves a CRD with another schema than the operator was built with, or the operator may not read it; else 0.", "crd"),
+		awaited:   common.Number("prerequisites_missing", "CRDs that the operator waits for before it assigns any address."),
+		noOffers:  common.Number("scheduling_unavailable", "1 if --scheduling-families is without effect, as the API server serves no MutatingAdmissionPolicy; else 0."),
+		otherMode: common.Number("nodes_in_other_mode", "Nodes with blocks whose agents are configured for another IPAM mode than the operator's, and start in it next."),
 	}
 	return m, common.Register(r, m.build, m.schemas, m.awaited, m.noOffers, m.otherMode)
-}
-
-// schemaDiffers records whether a served CRD differs from the one this operator was
-// built with.
-func (m *operatorMetrics) schemaDiffers(crd string, differs bool) {
-	is := 0.0
-	if differs {
-		is = 1
-	}
-	m.schemas.WithLabelValues(crd).Set(is)
-}
-
-// unavailable sets whether Nodes should offer addresses and cannot.
-func (m *operatorMetrics) unavailable(is bool) {
-	m.noOffers.Set(0)
-	if is {
-		m.noOffers.Set(1)
-	}
 }
 
 // allMetrics are the metrics of all parts of the operator.

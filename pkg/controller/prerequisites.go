@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
@@ -119,10 +120,8 @@ func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 			logger.Info("waiting: no node gets addresses until this is there", "missing", strings.Join(missing, "; "))
 			reported, reportedAt = missing, time.Now()
 		}
-		select {
-		case <-ctx.Done():
+		if clusterread.Sleep(ctx, prerequisitesRetry) != nil {
 			return nil
-		case <-time.After(prerequisitesRetry):
 		}
 	}
 }

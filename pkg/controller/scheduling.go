@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	requests "github.com/cilium-pool/cilium-pool-operator/pkg/controller/webhook"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -43,7 +44,7 @@ func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Fa
 	for {
 		served, err := informer.Serves(s.Mapper, kind)
 		if err == nil {
-			m.unavailable(!served)
+			m.noOffers.Set(common.OneIf(!served))
 		}
 		switch {
 		case err == nil && served:
@@ -54,10 +55,8 @@ func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Fa
 			return nil
 		}
 		logger.Error(err, "asking the API server for "+kind.Kind)
-		select {
-		case <-ctx.Done():
+		if clusterread.Sleep(ctx, prerequisitesRetry) != nil {
 			return nil
-		case <-time.After(prerequisitesRetry):
 		}
 	}
 }

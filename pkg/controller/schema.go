@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
@@ -50,7 +51,7 @@ func (s *schemaCheck) look(ctx context.Context) {
 		default:
 			words = crds.Mismatch(name, served, s.built[name])
 		}
-		s.metrics.schemaDiffers(name, words != "")
+		s.metrics.schemas.WithLabelValues(name).Set(common.OneIf(words != ""))
 		logger := log.FromContext(ctx).WithName("schema").WithValues("crd", name)
 		switch changed := s.last.Changed(name, "schema", words); {
 		case changed && words != "":

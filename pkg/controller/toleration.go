@@ -7,12 +7,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 )
 
 // ownPod is the Pod that the operator runs in, as its token names it. Zero: it runs in none.
@@ -59,10 +60,8 @@ func (p ownPod) tolerates(ctx context.Context, shortage string, startup []string
 			break
 		}
 		logger.Error(err, "reading the operator's own Pod")
-		select {
-		case <-ctx.Done():
+		if clusterread.Sleep(ctx, prerequisitesRetry) != nil {
 			return false
-		case <-time.After(prerequisitesRetry):
 		}
 	}
 	may := true

@@ -105,15 +105,9 @@ func DropFinalizer(obj client.Object) client.Patch {
 }
 
 func finalizersPatch(obj client.Object, finalizers []string) client.Patch {
-	var patch struct {
-		Metadata struct {
-			UID             types.UID `json:"uid"`
-			ResourceVersion string    `json:"resourceVersion"`
-			Finalizers      []string  `json:"finalizers"`
-		} `json:"metadata"`
-	}
-	patch.Metadata.UID, patch.Metadata.ResourceVersion, patch.Metadata.Finalizers = obj.GetUID(), obj.GetResourceVersion(), finalizers
-	body, err := json.Marshal(patch)
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(), "finalizers": finalizers,
+	}})
 	if err != nil {
 		panic(err) // only strings
 	}
@@ -164,6 +158,17 @@ func Counter(name, help string, labels ...string) *prometheus.CounterVec {
 // Gauge is a gauge of the operator.
 func Gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+// Number is a gauge of the operator without labels.
+func Number(name, help string) prometheus.Gauge { return Gauge(name, help).WithLabelValues() }
+
+// OneIf returns 1 if is is true, else 0.
+func OneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // Claimed counts a claim and its result.

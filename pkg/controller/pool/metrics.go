@@ -60,11 +60,7 @@ func (m *Metrics) Forget(pool string) {
 
 // Show sets the series of a pool, except its room.
 func (m *Metrics) Show(pool string, ready bool, u *state.PoolUsage) {
-	is := 0.0
-	if ready {
-		is = 1
-	}
-	m.ready.WithLabelValues(pool).Set(is)
+	m.ready.WithLabelValues(pool).Set(common.OneIf(ready))
 	m.nodes.WithLabelValues(pool).Set(float64(u.Nodes))
 	for _, f := range u.Families {
 		m.phasesOut(pool, f.Family, f.PhasesOut)
