@@ -117,13 +117,9 @@ func (p *Pool) parseAddresses(spec *v1alpha1.PodIPPoolSpec, path *field.Path) fi
 	if spec.IPv4 == nil && spec.IPv6 == nil {
 		problems = append(problems, field.Required(path, "set ipv4, ipv6 or both: a pool without addresses serves no node"))
 	}
-	if s := spec.IPv4; s != nil {
-		ranges, errs := p.parseRanges(ipalloc.IPv4, s.CIDRs, s.BlockSize, s.EdgeIPs, path.Child("ipv4"))
-		p.ranges[ipalloc.IPv4], problems = ranges, append(problems, errs...)
-	}
-	if s := spec.IPv6; s != nil {
-		ranges, errs := p.parseRanges(ipalloc.IPv6, s.CIDRs, s.BlockSize, s.EdgeIPs, path.Child("ipv6"))
-		p.ranges[ipalloc.IPv6], problems = ranges, append(problems, errs...)
+	for _, r := range RangesIn(spec) {
+		ranges, errs := p.parseRanges(r, path.Child(r.Family.String()))
+		p.ranges[r.Family], problems = ranges, append(problems, errs...)
 	}
 	// Reserved CIDRs outside the pool are found only once its ranges are known.
 	known := len(problems) == 0
@@ -167,8 +163,42 @@ func (p *Pool) parseReserved(reserved []v1alpha1.ReservedCIDR, known bool, path 
 	return problems
 }
 
-func (p *Pool) parseRanges(f ipalloc.Family, cidrs []v1alpha1.PoolCIDR, blockSize int32, edges v1alpha1.EdgeIPs, path *field.Path) (*Ranges, field.ErrorList) {
-	ranges := &Ranges{Bits: int(blockSize), AllowFirst: edges.AllowFirstIP, AllowLast: edges.AllowLastIP}
+// SpecRanges are the ranges of a family in a pool's spec, to be modified in place.
+type SpecRanges struct {
+	Family    ipalloc.Family
+	CIDRs     *[]v1alpha1.PoolCIDR
+	BlockSize *int32
+	EdgeIPs   *v1alpha1.EdgeIPs
+}
+
+// RangesIn returns the ranges of the families that a pool's spec has.
+func RangesIn(spec *v1alpha1.PodIPPoolSpec) []SpecRanges {
+	var all []SpecRanges
+	if r := spec.IPv4; r != nil {
+		all = append(all, SpecRanges{ipalloc.IPv4, &r.CIDRs, &r.BlockSize, &r.EdgeIPs})
+	}
+	if r := spec.IPv6; r != nil {
+		all = append(all, SpecRanges{ipalloc.IPv6, &r.CIDRs, &r.BlockSize, &r.EdgeIPs})
+	}
+	return all
+}
+
+// CIDRsIn returns the CIDRs of a pool's spec that can be read.
+func CIDRsIn(spec *v1alpha1.PodIPPoolSpec) []netip.Prefix {
+	var all []netip.Prefix
+	for _, r := range RangesIn(spec) {
+		for _, c := range *r.CIDRs {
+			if cidr, err := netip.ParsePrefix(c.CIDR); err == nil {
+				all = append(all, cidr)
+			}
+		}
+	}
+	return all
+}
+
+func (p *Pool) parseRanges(from SpecRanges, path *field.Path) (*Ranges, field.ErrorList) {
+	f := from.Family
+	ranges := &Ranges{Bits: int(*from.BlockSize), AllowFirst: from.EdgeIPs.AllowFirstIP, AllowLast: from.EdgeIPs.AllowLastIP}
 	var problems field.ErrorList
 	shortest, longest := BlockSizes(f, p.WholeBlocks)
 	sized := shortest <= ranges.Bits && ranges.Bits <= longest
@@ -177,13 +207,13 @@ func (p *Pool) parseRanges(f ipalloc.Family, cidrs []v1alpha1.PoolCIDR, blockSiz
 		if widest, _ := BlockSizes(f, true); !p.WholeBlocks && widest <= ranges.Bits && ranges.Bits < shortest {
 			must += " in crd mode, where a CiliumNode lists each address of a block: make a pool with smaller blocks in its place, or use multi-pool mode"
 		}
-		problems = append(problems, field.Invalid(path.Child("blockSize"), blockSize, must))
+		problems = append(problems, field.Invalid(path.Child("blockSize"), *from.BlockSize, must))
 	}
 	path = path.Child("cidrs")
-	if len(cidrs) == 0 {
+	if len(*from.CIDRs) == 0 {
 		problems = append(problems, field.Required(path, "list at least one CIDR"))
 	}
-	for i, c := range cidrs {
+	for i, c := range *from.CIDRs {
 		path := path.Index(i)
 		cidr, bad := parseCIDR(c.CIDR, path.Child("cidr"))
 		if bad == nil {
@@ -229,17 +259,11 @@ func unknownPolicies(spec *v1alpha1.PodIPPoolSpec, path *field.Path) field.Error
 		unknown(spec.Reclaim.Policy, path.Child("reclaim", "policy"), v1alpha1.ReclaimNever, v1alpha1.ReclaimWhenIdle),
 		unknown(spec.UnselectedNodes.Policy, path.Child("unselectedNodes", "policy"), v1alpha1.UnselectedNodesRetain, v1alpha1.UnselectedNodesDrain),
 	)
-	ranges := func(cidrs []v1alpha1.PoolCIDR, path *field.Path) {
-		for i, c := range cidrs {
-			problems = append(problems, unknown(c.AllocationPolicy, path.Child("cidrs").Index(i).Child("allocationPolicy"),
+	for _, r := range RangesIn(spec) {
+		for i, c := range *r.CIDRs {
+			problems = append(problems, unknown(c.AllocationPolicy, path.Child(r.Family.String(), "cidrs").Index(i).Child("allocationPolicy"),
 				v1alpha1.AllocationCordon, v1alpha1.AllocationAllocate, v1alpha1.AllocationDrain)...)
 		}
-	}
-	if spec.IPv4 != nil {
-		ranges(spec.IPv4.CIDRs, path.Child("ipv4"))
-	}
-	if spec.IPv6 != nil {
-		ranges(spec.IPv6.CIDRs, path.Child("ipv6"))
 	}
 	return problems
 }

@@ -2,11 +2,13 @@ package importer
 
 import (
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer/selector"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -114,8 +116,8 @@ func convertIPPool(r *Result, p namedPool, config calicoConfig) {
 	bits := d.blockBits(p.field+"blockSize", family, p.blockSize(family))
 	d.add(family, cidrs, bits, v1alpha1.EdgeIPs{AllowFirstIP: true, AllowLastIP: true})
 	if s.Disabled {
-		for _, ranges := range RangesOf(&d.pool.Spec) {
-			ranges[0].AllocationPolicy = v1alpha1.AllocationCordon
+		for _, r := range crd.RangesIn(&d.pool.Spec) {
+			(*r.CIDRs)[0].AllocationPolicy = v1alpha1.AllocationCordon
 		}
 		d.note(strings.TrimSuffix(p.field, "."), "the pool is disabled, so its CIDR is cordoned: nodes keep the blocks they have and get no new ones", "")
 	}
@@ -175,4 +177,67 @@ func noteRouting(r *Result, pools []namedPool) {
 	if slices.ContainsFunc(pools, func(p namedPool) bool { return p.spec.NATOutgoing }) {
 		note("natOutgoing", "masquerading is a setting of Cilium's for all pools", "Its default is on (enableIPv4Masquerade, enableIPv6Masquerade). Name a range that holds all pools in ipv4NativeRoutingCIDR and ipv6NativeRoutingCIDR")
 	}
+}
+
+// operatorPool is an entry of spec.calicoNetwork.ipPools of an Installation
+// (operator.tigera.io/v1). Calico's operator creates an IPPool from it.
+type operatorPool struct {
+	commonPool `json:",inline"`
+
+	Name                 string `json:"name"`
+	Encapsulation        string `json:"encapsulation"`
+	NATOutgoing          string `json:"natOutgoing"`
+	DisableNewAllocation bool   `json:"disableNewAllocations"`
+}
+
+// installationPools returns the pools of an Installation that are not in known.
+func installationPools(r *Result, o Object, known []namedPool) []namedPool {
+	entries, _ := fields(o.content, "spec", "calicoNetwork")["ipPools"].([]any)
+	var pools []namedPool
+	for i, entry := range entries {
+		content, _ := entry.(map[string]any)
+		field := fmt.Sprintf("spec.calicoNetwork.ipPools[%d].", i)
+		var spec operatorPool
+		unknown, ok := r.read(o, strings.TrimSuffix(field, "."), content, &spec)
+		if !ok || slices.ContainsFunc(known, func(p namedPool) bool { return p.spec.CIDR == spec.CIDR }) {
+			continue
+		}
+		p := namedPool{from: o, name: spec.Name, spec: spec.ipPool(), field: field, unknown: unknown}
+		p.encapsulated = spec.encapsulated()
+		if p.name == "" {
+			p.name = spec.defaultName(known, pools)
+		}
+		pools = append(pools, p)
+	}
+	return pools
+}
+
+// ipPool returns the IPPool that Calico's operator creates, without encapsulation; fields that
+// are not set have the operator's defaults: NAT, all nodes.
+func (s operatorPool) ipPool() ipPool {
+	return ipPool{commonPool: s.commonPool, NATOutgoing: s.NATOutgoing != "Disabled", Disabled: s.DisableNewAllocation}
+}
+
+// encapsulated reports whether the pool uses a tunnel: by default, IPv4 uses IPIP.
+func (s operatorPool) encapsulated() bool {
+	if s.Encapsulation != "" {
+		return s.Encapsulation != "None"
+	}
+	cidr, err := netip.ParsePrefix(s.CIDR)
+	return err == nil && cidr.Addr().Is4()
+}
+
+// defaultName returns the name of an unnamed pool as Calico's operator would choose it: the first
+// of a family has a fixed one.
+func (s operatorPool) defaultName(lists ...[]namedPool) string {
+	name := "default-ipv4-ippool"
+	if strings.Contains(s.CIDR, ":") {
+		name = "default-ipv6-ippool"
+	}
+	for _, pools := range lists {
+		if slices.ContainsFunc(pools, func(p namedPool) bool { return p.name == name }) {
+			return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(s.CIDR)
+		}
+	}
+	return name
 }

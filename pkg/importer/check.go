@@ -60,9 +60,10 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 func defaulted(spec v1alpha1.PodIPPoolSpec) v1alpha1.PodIPPoolSpec {
 	s := *spec.DeepCopy()
 	s.ReservedBlockPolicy = cmp.Or(s.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
-	for _, ranges := range RangesOf(&s) {
-		for i := range ranges {
-			ranges[i].AllocationPolicy = cmp.Or(ranges[i].AllocationPolicy, v1alpha1.AllocationAllocate)
+	for _, r := range crd.RangesIn(&s) {
+		for i := range *r.CIDRs {
+			c := &(*r.CIDRs)[i]
+			c.AllocationPolicy = cmp.Or(c.AllocationPolicy, v1alpha1.AllocationAllocate)
 		}
 	}
 	return s
@@ -73,8 +74,8 @@ func tooMany(s *v1alpha1.PodIPPoolSpec) error {
 	if n := len(s.Reserved); n > maxReserved {
 		return fmt.Errorf("it reserves %d separate ranges, and a PodIPPool takes %d", n, maxReserved)
 	}
-	for _, ranges := range RangesOf(s) {
-		if n := len(ranges); n > maxCIDRs {
+	for _, r := range crd.RangesIn(s) {
+		if n := len(*r.CIDRs); n > maxCIDRs {
 			return fmt.Errorf("it has %d CIDRs of a family, and a PodIPPool takes %d", n, maxCIDRs)
 		}
 	}

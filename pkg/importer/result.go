@@ -1,14 +1,20 @@
 package importer
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"net/netip"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // HeldLabel is the label that the nodeSelector of a pool requires where its nodes or
@@ -173,3 +179,100 @@ func (r *Result) named(name string) bool {
 
 // oneLine keeps text from files from breaking out of comments and lists.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// WriteYAML writes the pools as kubectl applies them. Comments name the source of
+// each, and its remarks. About is the comment at the top.
+func (r *Result) WriteYAML(w io.Writer, about string) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s\n", oneLine(about))
+	for _, m := range r.Remarks {
+		if m.Pool == "" {
+			fmt.Fprintf(&b, "# %s\n", m)
+		}
+	}
+	for i, p := range r.Pools {
+		if i > 0 {
+			fmt.Fprintln(&b, "---")
+		}
+		fmt.Fprintf(&b, "# From %s.\n", p.From)
+		for _, m := range r.Remarks {
+			if m.Pool == p.Object.Name {
+				fmt.Fprintf(&b, "# %s\n", m.comment())
+			}
+		}
+		body, err := yaml.Marshal(&p.Object)
+		if err != nil {
+			return err
+		}
+		b.Write(body)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// comment returns the remark for a place that already names the object.
+func (m Remark) comment() string {
+	if m.Lost {
+		return oneLine("Not carried over: " + m.what())
+	}
+	return oneLine("Note: " + m.what())
+}
+
+// usualBits returns the prefix length of blocks of 256 addresses, which replace blocks larger
+// than a CiliumNode can list.
+func usualBits(f ipalloc.Family) int { return f.Bits() - 8 }
+
+// cidrs parses the CIDRs of one field, and remarks on invalid ones.
+func (d *draft) cidrs(field string, all []string) []netip.Prefix {
+	var read []netip.Prefix
+	for _, s := range all {
+		p, err := netip.ParsePrefix(strings.TrimSpace(s))
+		if err != nil {
+			d.lost(fmt.Sprintf("%s: %s", field, s), "is not a CIDR", "Add what was meant to the pool")
+			continue
+		}
+		if p.Masked() != p {
+			d.note(fmt.Sprintf("%s: %s", field, s), "has host bits set: taken for "+p.Masked().String(), "")
+		}
+		read = append(read, p.Masked())
+	}
+	return read
+}
+
+// add adds ranges of a family to the pool, cut into blocks of length bits.
+func (d *draft) add(f ipalloc.Family, cidrs []netip.Prefix, bits int, edges v1alpha1.EdgeIPs) {
+	var list []v1alpha1.PoolCIDR
+	for _, c := range cidrs {
+		list = append(list, v1alpha1.PoolCIDR{CIDR: c.String()})
+	}
+	if f == ipalloc.IPv4 {
+		d.pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: list, BlockSize: int32(bits), EdgeIPs: edges}
+	} else {
+		d.pool.Spec.IPv6 = &v1alpha1.IPv6Ranges{CIDRs: list, BlockSize: int32(bits), EdgeIPs: edges}
+	}
+}
+
+// blockBits returns bits, or the nearest length that a PodIPPool can have in the mode of the agents.
+func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
+	shortest, longest := crd.BlockSizes(f, d.result.whole)
+	can := fmt.Sprintf("blockSize of a PodIPPool is from %d to %d in %s", shortest, longest, f)
+	if !d.result.whole {
+		can += " and crd mode"
+	}
+	fix := "Change it before you apply if you want another: it is immutable"
+	field = fmt.Sprintf("%s: a /%d", field, bits)
+	switch {
+	case bits < shortest:
+		d.lost(field, fmt.Sprintf("%s: it is %d, and nodes get more blocks as they need them", can, usualBits(f)), fix)
+		return usualBits(f)
+	case bits > longest:
+		d.lost(field, fmt.Sprintf("%s: it is %d", can, longest), fix)
+		return longest
+	}
+	return bits
+}
+
+// list splits a list that ConfigMaps and flags write as one string.
+func list(s string) []string {
+	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(", \t\n", c) })
+}

@@ -119,7 +119,7 @@ func (d *describer) cidrsOf(v *ciliumnode.View) []netip.Prefix {
 // addBlock adds a block of the pool that has its range: in multi-pool mode, the one of that name.
 func (d *describer) addBlock(v *ciliumnode.View, cidr netip.Prefix, ciliumPool string) {
 	i := slices.IndexFunc(d.Pools, func(p v1alpha1.PodIPPool) bool {
-		return (ciliumPool == "" || p.Name == ciliumPool) && ipalloc.Covered(cidr, ranges(&p))
+		return (ciliumPool == "" || p.Name == ciliumPool) && ipalloc.Covered(cidr, crd.CIDRsIn(&p.Spec))
 	})
 	pool := cmp.Or(ciliumPool, d.Mode.String())
 	if i >= 0 {
@@ -135,16 +135,6 @@ func (d *describer) addBlock(v *ciliumnode.View, cidr netip.Prefix, ciliumPool s
 		b.Spec.CiliumPoolName = d.Pools[i].Spec.CiliumPoolName
 	}
 	d.Blocks = append(d.Blocks, b)
-}
-
-func ranges(p *v1alpha1.PodIPPool) []netip.Prefix {
-	var out []netip.Prefix
-	for _, c := range slices.Concat(importer.RangesOf(&p.Spec)...) {
-		if cidr, err := netip.ParsePrefix(c.CIDR); err == nil {
-			out = append(out, cidr)
-		}
-	}
-	return out
 }
 
 // addOutside adds pools of the CIDRs that nodes have and no known range contains. The rest of these

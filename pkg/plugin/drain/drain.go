@@ -268,39 +268,27 @@ func parseTarget(c *cluster.Cluster, name string) (target, error) {
 		}
 	}
 	if pool := c.PodIPPools[name]; pool != nil {
-		return target{what: "pool " + name, pool: name, ranges: rangesOf(pool)}, nil
+		return target{what: "pool " + name, pool: name, ranges: crd.CIDRsIn(&pool.Spec)}, nil
 	}
 	return target{}, fmt.Errorf("%s is neither a block, nor a CIDR in the spec of a pool, nor a pool", name)
 }
 
 func poolOfRange(c *cluster.Cluster, cidr netip.Prefix) (string, bool) {
 	for _, name := range c.Pools.Names() {
-		if slices.Contains(rangesOf(c.PodIPPools[name]), cidr) {
+		if slices.Contains(crd.CIDRsIn(&c.PodIPPools[name].Spec), cidr) {
 			return name, true
 		}
 	}
 	return "", false
 }
 
-// listsOf returns the CIDRs of each family in a pool's spec, to be modified in place.
-func listsOf(pool *v1alpha1.PodIPPool) []*[]v1alpha1.PoolCIDR {
-	var lists []*[]v1alpha1.PoolCIDR
-	if pool.Spec.IPv4 != nil {
-		lists = append(lists, &pool.Spec.IPv4.CIDRs)
-	}
-	if pool.Spec.IPv6 != nil {
-		lists = append(lists, &pool.Spec.IPv6.CIDRs)
-	}
-	return lists
-}
-
 // entriesIn returns the entries of a pool's spec with these ranges, to be modified in place.
 func entriesIn(pool *v1alpha1.PodIPPool, ranges []netip.Prefix) []*v1alpha1.PoolCIDR {
 	var entries []*v1alpha1.PoolCIDR
-	for _, list := range listsOf(pool) {
-		for i := range *list {
-			if isOneOf(ranges)((*list)[i]) {
-				entries = append(entries, &(*list)[i])
+	for _, r := range crd.RangesIn(&pool.Spec) {
+		for i := range *r.CIDRs {
+			if isOneOf(ranges)((*r.CIDRs)[i]) {
+				entries = append(entries, &(*r.CIDRs)[i])
 			}
 		}
 	}
@@ -313,18 +301,6 @@ func isOneOf(ranges []netip.Prefix) func(v1alpha1.PoolCIDR) bool {
 		p, err := netip.ParsePrefix(entry.CIDR)
 		return err == nil && slices.Contains(ranges, p)
 	}
-}
-
-func rangesOf(pool *v1alpha1.PodIPPool) []netip.Prefix {
-	var all []netip.Prefix
-	for _, list := range listsOf(pool) {
-		for _, c := range *list {
-			if p, err := netip.ParsePrefix(c.CIDR); err == nil {
-				all = append(all, p)
-			}
-		}
-	}
-	return all
 }
 
 // leavingRows returns the blocks of the target that do not cool down yet.

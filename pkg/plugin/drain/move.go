@@ -98,7 +98,7 @@ func compareCIDRs(from, to netip.Prefix) error {
 // refuseRange returns why a CIDR cannot be added to a pool, or nil.
 func refuseRange(c *cluster.Cluster, cidr netip.Prefix) error {
 	for _, name := range c.Pools.Names() {
-		for _, r := range rangesOf(c.PodIPPools[name]) {
+		for _, r := range crd.CIDRsIn(&c.PodIPPools[name].Spec) {
 			if r.Overlaps(cidr) {
 				return fmt.Errorf("%s overlaps %s of pool %s", cidr, r, name)
 			}
@@ -113,7 +113,7 @@ func moveOfPool(c *cluster.Cluster, from, to string) (move, error) {
 	}
 	m := move{from: "pool " + from, to: "pool " + to, newPool: to, old: target{what: "pool " + from, pool: from}}
 	if pool := c.PodIPPools[from]; pool != nil {
-		m.old.ranges = rangesOf(pool)
+		m.old.ranges = crd.CIDRsIn(&pool.Spec)
 	}
 	return m, nil
 }
@@ -170,12 +170,10 @@ func (m *move) edit(pool *v1alpha1.PodIPPool) {
 }
 
 func addCIDR(pool *v1alpha1.PodIPPool, cidr netip.Prefix) {
-	entry := v1alpha1.PoolCIDR{CIDR: cidr.String()}
-	switch v4, v6 := pool.Spec.IPv4, pool.Spec.IPv6; {
-	case cidr.Addr().Is4() && v4 != nil:
-		v4.CIDRs = append(v4.CIDRs, entry)
-	case !cidr.Addr().Is4() && v6 != nil:
-		v6.CIDRs = append(v6.CIDRs, entry)
+	for _, r := range crd.RangesIn(&pool.Spec) {
+		if r.Family == ipalloc.FamilyOf(cidr.Addr()) {
+			*r.CIDRs = append(*r.CIDRs, v1alpha1.PoolCIDR{CIDR: cidr.String()})
+		}
 	}
 }
 
@@ -198,8 +196,8 @@ func (m *move) remove(ctx context.Context, c *cluster.Cluster) error {
 }
 
 func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
-	for _, list := range listsOf(pool) {
-		*list = slices.DeleteFunc(*list, isOneOf(m.old.ranges))
+	for _, r := range crd.RangesIn(&pool.Spec) {
+		*r.CIDRs = slices.DeleteFunc(*r.CIDRs, isOneOf(m.old.ranges))
 	}
 	pool.Spec.Reserved = slices.DeleteFunc(pool.Spec.Reserved, func(r v1alpha1.ReservedCIDR) bool {
 		p, err := netip.ParsePrefix(r.CIDR)

@@ -186,11 +186,9 @@ func inSmallBlocks(pools []v1alpha1.PodIPPool) []v1alpha1.PodIPPool {
 		if p.Spec.CiliumPoolName != "" { // pods choose it, in multi-pool mode alone
 			continue
 		}
-		if p.Spec.IPv4 != nil {
-			p.Spec.IPv4.BlockSize, p.Spec.IPv4.CIDRs = 27, fit(p.Spec.IPv4.CIDRs, 27)
-		}
-		if p.Spec.IPv6 != nil {
-			p.Spec.IPv6.BlockSize, p.Spec.IPv6.CIDRs = 123, fit(p.Spec.IPv6.CIDRs, 123)
+		for _, r := range crd.RangesIn(&p.Spec) {
+			bits := r.Family.Bits() - 5
+			*r.BlockSize, *r.CIDRs = int32(bits), fit(*r.CIDRs, bits)
 		}
 		out = append(out, p)
 	}
