@@ -1,3 +1,8 @@
+// Package adopt plans the blocks that take over another IPAM's addresses on nodes, and reports
+// obstacles and each node's progress.
+//
+// It never talks to Kubernetes, reads a clock, or logs: plain values in, a plan of blocks and
+// findings out. Same input in any order, same plan.
 package adopt
 
 import (
@@ -162,19 +167,16 @@ func newPlanner(in Input) *planner {
 			p.has.add(cidr, n)
 		}
 		for _, addr := range n.Published {
-			p.has.add(single(addr), n)
+			p.has.add(ipalloc.Single(addr), n)
 		}
 		for addr := range n.Used {
-			p.has.add(single(addr), n)
+			p.has.add(ipalloc.Single(addr), n)
 		}
 	}
 	p.held.sort()
 	p.has.sort()
 	return p
 }
-
-// single returns the CIDR of one address.
-func single(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
 func (p *planner) node(name string) *node {
 	i, found := slices.BinarySearchFunc(p.nodes, name, func(n *node, name string) int { return cmp.Compare(n.Name, name) })

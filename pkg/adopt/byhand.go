@@ -20,10 +20,10 @@ func (p *planner) adoptByHand(n *node) {
 	pools := map[netip.Prefix]*crd.Pool{}
 	var homeless []netip.Addr
 	for _, addr := range slices.SortedFunc(slices.Values(n.Published), netip.Addr.Compare) {
-		if n.covered(single(addr)) || ipalloc.Covered(single(addr), n.AssignedCIDRs) {
+		if n.covered(ipalloc.Single(addr)) || ipalloc.Covered(ipalloc.Single(addr), n.AssignedCIDRs) {
 			continue
 		}
-		pool := p.poolOf(n, single(addr))
+		pool := p.poolOf(n, ipalloc.Single(addr))
 		if pool == nil {
 			homeless = append(homeless, addr)
 			continue

@@ -70,7 +70,7 @@ func (f *Facts) source() Source {
 // blocks is a leftover unless the agent reports.
 func (f *Facts) filledByHand(held []netip.Prefix) bool {
 	inCRD := f.Reported || len(held) == 0 || len(f.Allocated) == 0
-	return inCRD && slices.ContainsFunc(f.Published, func(a netip.Addr) bool { return !ipalloc.Covered(single(a), held) })
+	return inCRD && slices.ContainsFunc(f.Published, func(a netip.Addr) bool { return !ipalloc.Covered(ipalloc.Single(a), held) })
 }
 
 // tellsNothing reports whether an agent in kubernetes mode has not written its CiliumNode yet.

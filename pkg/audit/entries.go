@@ -1,11 +1,13 @@
 package audit
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -25,7 +27,7 @@ func (n *nodeCheck) entries() {
 		if also || slices.Contains(n.view.NonCanonical[i+1:], a) || slices.Contains(n.view.NonCanonical[:i], a) {
 			reason, says = AddressTwiceInPool, "in the pool under two keys"
 		}
-		n.add(reason, n.at(single(a), ""), "%s", says)
+		n.add(reason, n.at(ipalloc.Single(a), ""), "%s", says)
 	}
 	if len(n.view.Unreadable) > 0 {
 		n.add(PoolEntryUnreadable, n.about(), "its pool has keys that are no addresses: %s", suggest.Few(n.view.Unreadable))
@@ -39,7 +41,7 @@ func (n *nodeCheck) onTwoNodes(a netip.Addr) {
 	if b := n.holder(wrong, a); b != nil && b.Node == wrong.name {
 		wrong = publishers[1]
 	}
-	f := Finding{Object: n.assigner(wrong.name), Subject: single(a), Note: wrong.inUse[a]}
+	f := Finding{Object: n.assigner(wrong.name), Subject: ipalloc.Single(a), Note: wrong.inUse[a]}
 	var names []string
 	for _, p := range publishers {
 		names = append(names, p.name)
@@ -52,7 +54,7 @@ func (n *nodeCheck) onTwoNodes(a netip.Addr) {
 
 // entry checks an address that only this node publishes.
 func (n *nodeCheck) entry(a netip.Addr) {
-	f := n.at(single(a), n.inUse[a])
+	f := n.at(ipalloc.Single(a), n.inUse[a])
 	b, pools := n.holder(n.node, a), n.poolsWith(a)
 	switch {
 	case b != nil && b.Node == n.name:
@@ -104,8 +106,8 @@ func (n *nodeCheck) used() {
 		says = "in use and in no CIDR of " + n.list
 	}
 	for a, who := range n.inUse {
-		if !n.view.publishes(a) && !n.reported[single(a)] && !n.moving {
-			n.add(AddressOutsidePool, n.at(single(a), who), "%s", says)
+		if !n.view.publishes(a) && !n.reported[ipalloc.Single(a)] && !n.moving {
+			n.add(AddressOutsidePool, n.at(ipalloc.Single(a), who), "%s", says)
 		}
 	}
 }
@@ -120,7 +122,7 @@ func acrossNodes(x *index, found *findings) {
 		f := Finding{Object: x.assigner(n.name)}
 		for a, who := range n.view.Used {
 			if first := used[a]; first != nil {
-				f.Others, f.Subject, f.Note = []Object{x.assigner(first.name)}, single(a), who
+				f.Others, f.Subject, f.Note = []Object{x.assigner(first.name)}, ipalloc.Single(a), who
 				found.add(AddressUsedTwice, f, "reported in use by the agents of %s and %s", first.name, n.name)
 			} else {
 				used[a] = n
@@ -139,4 +141,52 @@ func acrossNodes(x *index, found *findings) {
 			found.add(PodCIDROnTwoNodes, f, "in %s, and in those of %s", x.list, other.name)
 		}
 	}
+}
+
+// handshakes checks the release entries of a node.
+func (n *nodeCheck) handshakes() {
+	for a, status := range n.view.Release {
+		since := n.view.ReleaseSince[a] // at the latest; zero: unknown
+		old := !since.IsZero() && n.isOld(since)
+		b := n.holder(n.node, a)
+		if n.view.BlockAssignment != nil && !old || n.retired(b, a, status) {
+			continue
+		}
+		note := string(status)
+		if !since.IsZero() {
+			note = fmt.Sprintf("%s for %s at least", status, n.ago(since))
+		}
+		n.releaseEntry(a, note, b, status, old)
+	}
+}
+
+// releaseEntry checks one entry, for an address of block b if that is not nil.
+func (n *nodeCheck) releaseEntry(a netip.Addr, note string, b *crd.Block, status expand.ReleaseStatus, old bool) {
+	const stale = "with a needless release entry"
+	who, used := n.inUse[a]
+	publishes := n.view.publishes(a)
+	switch {
+	case n.view.BlockAssignment != nil:
+		n.add(StaleRelease, n.at(ipalloc.Single(a), note+", which no agent of this mode reads"), stale)
+	case publishes && used && status != expand.DoNotRelease:
+		n.add(MarkedInUse, n.at(ipalloc.Single(a), who+", "+note), "in use, and with a release entry")
+	case !publishes && (old || status != expand.Marked):
+		// A mark outside the pool makes the agent report, and is gone soon after.
+		n.add(StaleRelease, n.at(ipalloc.Single(a), note+", not in the pool"), stale)
+	case !old:
+	case b == nil || b.Node != n.name:
+		n.add(StaleRelease, n.at(ipalloc.Single(a), note+", in no block of this node"), stale)
+	default:
+		paused := ""
+		if n.isPaused(b) {
+			paused = "; the operator, the node or its pool is paused"
+		}
+		n.add(StuckHandshake, n.at(ipalloc.Single(a), note), "with a release entry, and %s%s", n.agent(), paused)
+	}
+}
+
+// retired reports whether an address is the agent's own, which it keeps until it restarts.
+func (n *node) retired(b *crd.Block, a netip.Addr, status expand.ReleaseStatus) bool {
+	return n.view.BlockAssignment == nil && b != nil && b.Node == n.name && b.Phase == ipalloc.Draining &&
+		status == expand.Released && expand.NamesAgent(n.inUse[a])
 }

@@ -254,7 +254,7 @@ func (x *index) publisher(n *node, a netip.Addr) *node {
 	if by := x.publishes[a]; len(by) > 0 {
 		return by[0]
 	}
-	for _, h := range x.lists.Overlapping(single(a)) {
+	for _, h := range x.lists.Overlapping(ipalloc.Single(a)) {
 		if h.Owner.Node != n.name {
 			return x.byName[h.Owner.Node]
 		}
@@ -306,7 +306,7 @@ func (n *node) agent() string {
 // else the oldest. Nil: none.
 func (x *index) holder(n *node, a netip.Addr) *crd.Block {
 	var found *crd.Block
-	for _, h := range x.space.Overlapping(single(a)) {
+	for _, h := range x.space.Overlapping(ipalloc.Single(a)) {
 		b := x.byCIDR[h.CIDR]
 		switch {
 		case b.Node == n.name:
@@ -325,7 +325,7 @@ func (x *index) servedElsewhere(n *node, a netip.Addr) bool {
 
 // poolsWith returns the pools with a CIDR that contains an address, sorted.
 func (x *index) poolsWith(a netip.Addr) []string {
-	return x.cluster.Pools.Touching([]netip.Prefix{single(a)})
+	return x.cluster.Pools.Touching([]netip.Prefix{ipalloc.Single(a)})
 }
 
 // heldElsewhere returns a block of another node that overlaps cidr.

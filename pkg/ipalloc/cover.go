@@ -32,6 +32,9 @@ func CountWhole(cidr netip.Prefix) int {
 	return 1 << HostBits(cidr)
 }
 
+// Single returns an address as a prefix.
+func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
 // Narrower returns the intersection of two overlapping prefixes.
 func Narrower(a, b netip.Prefix) netip.Prefix {
 	if a.Bits() > b.Bits() {

@@ -1,9 +1,12 @@
+// Package check is the command check: its flags, output and exit codes. The operator and the
+// kubectl plugin both have it.
 package check
 
 import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -94,4 +97,37 @@ func CannotRead(host string, err error) error {
 		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, host)
 	}
 	return fmt.Errorf("cannot read from the API server at %s: %w", host, err)
+}
+
+// Progress prints to a terminal the number of objects read, if reading takes long.
+type Progress struct {
+	to      io.Writer // nil: not a terminal
+	begun   time.Time
+	printed bool
+}
+
+// NewProgress returns a silent Progress if to is not a terminal.
+func NewProgress(to io.Writer) *Progress {
+	p := &Progress{begun: time.Now()}
+	if f, ok := to.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			p.to = to
+		}
+	}
+	return p
+}
+
+// Read prints the number of objects of a kind that have been read.
+func (p *Progress) Read(kind string, n int) {
+	if p.to != nil && time.Since(p.begun) > 2*time.Second {
+		p.printed = true
+		fmt.Fprintf(p.to, "\r\033[Kreading %s: %d", kind, n)
+	}
+}
+
+// Clear erases the progress line.
+func (p *Progress) Clear() {
+	if p.printed {
+		fmt.Fprint(p.to, "\r\033[K")
+	}
 }

@@ -47,8 +47,10 @@ type Operator struct {
 	By string
 	// Denied is a source of the mode that may not be read; "": none.
 	Denied string
-	// Lease is the operator's, whether it exists or not.
-	Lease client.ObjectKey
+	// Lease is the operator's, whether it exists or not, and Holder its holder; nil: it does not exist, or
+	// may not be read, as NoSettings says.
+	Lease  client.ObjectKey
+	Holder *coordinationv1.LeaseSpec
 	// Published are the settings that the operator has published.
 	Published string
 	// Settings are the published ones, or else the defaults: then NoSettings says why.
@@ -164,6 +166,9 @@ func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where) (mod
 		if other, err = otherLease(ctx, c, w); other != nil && (!there || held(other)) {
 			lease, there, o.Denied, o.Lease = other, true, "", client.ObjectKeyFromObject(other)
 		}
+	}
+	if there {
+		o.Holder = &lease.Spec
 	}
 	o.Published = lease.Annotations[v1alpha1.SettingsAnnotation]
 	switch {

@@ -74,7 +74,7 @@ func TestFind(t *testing.T) {
 		"both are denied":               {says{lease: "!", config: "!"}, Operator{Mode: ciliumnode.CRD, Denied: lease, NoSettings: denied}},
 		"the settings are denied":       {says{config: "!"}, Operator{Mode: ciliumnode.CRD, Denied: config, NoSettings: none}},
 	}
-	withoutSettings := cmpopts.IgnoreFields(Operator{}, "Settings")
+	withoutSettings := cmpopts.IgnoreFields(Operator{}, "Settings", "Holder")
 	where := Where{LeaseNamespace: "network", LeaseName: "op", CiliumNamespace: "kube-system"}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -153,18 +151,12 @@ func (p *statusPages) page(ctx context.Context) (leads bool, err error) {
 	})
 }
 
-// leader reads the Lease. A failure to read it is reported as a Problem.
-func leader(ctx context.Context, reader client.Reader, key client.ObjectKey, now time.Time) operatorState {
-	lease := &coordinationv1.Lease{}
-	err := reader.Get(ctx, key, lease)
-	where := "Lease " + key.String()
-	switch {
-	case apierrors.IsNotFound(err):
-		return operatorState{Problem: fmt.Sprintf("there is no %s (-n and --lease name another)", where)}
-	case err != nil:
-		return operatorState{Problem: fmt.Sprintf("%s cannot be read: %v", where, err)}
+// leader says who leads, by the operator's Lease.
+func leader(o *clusterread.Operator, now time.Time) operatorState {
+	if o.Holder == nil {
+		return operatorState{Problem: o.NoSettings + " (-n and --lease name another)"}
 	}
-	spec := &lease.Spec
+	spec, where := o.Holder, "Lease "+o.Lease.String()
 	s := operatorState{
 		Leader: ptr.Deref(spec.HolderIdentity, ""), Since: ptr.Deref(spec.AcquireTime, metav1.MicroTime{}).Time, Renewed: ptr.Deref(spec.RenewTime, metav1.MicroTime{}).Time,
 	}
@@ -177,10 +169,9 @@ func leader(ctx context.Context, reader client.Reader, key client.ObjectKey, now
 	return s
 }
 
-// ReadOverview reads the operator's Lease and combines it with a summary of the cluster, and
-// with this many of the fullest nodes.
+// ReadOverview returns a summary of the cluster, with this many of the fullest nodes.
 func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster, nodes int) *Overview {
-	operator := leader(ctx, c.Client, c.Operator.Lease, c.Now)
+	operator := leader(&c.Operator, c.Now)
 	v := &Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.NoSettings, Pools: PoolRows(c), Attention: []string{}}
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
