@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
@@ -42,18 +44,11 @@ type allMetrics struct {
 }
 
 func newAllMetrics(r prometheus.Registerer) (all allMetrics, err error) {
-	if all.own, err = newOperatorMetrics(r); err != nil {
-		return all, err
-	}
-	if all.shared, err = common.NewShared(r); err != nil {
-		return all, err
-	}
-	if all.node, err = node.NewMetrics(r); err != nil {
-		return all, err
-	}
-	if all.pool, err = pool.NewMetrics(r); err != nil {
-		return all, err
-	}
-	all.unscheduled, err = unscheduled.NewMetrics(r)
-	return all, err
+	var errs [5]error
+	all.own, errs[0] = newOperatorMetrics(r)
+	all.shared, errs[1] = common.NewShared(r)
+	all.node, errs[2] = node.NewMetrics(r)
+	all.pool, errs[3] = pool.NewMetrics(r)
+	all.unscheduled, errs[4] = unscheduled.NewMetrics(r)
+	return all, errors.Join(errs[:]...)
 }

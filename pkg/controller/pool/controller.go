@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -195,31 +196,26 @@ func (r *Reconciler) emitEvents(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPool
 		r.Events.Send(obj, event.ReasonCiliumPodIPPoolUnfit, event.Reconcile, messageOf(now, v1alpha1.PoolCiliumPool))
 	}
 	reason := reasonOf(now, v1alpha1.PoolReady)
-	if reason == reasonOf(old.Conditions, v1alpha1.PoolReady) {
-		return
+	if turned, ok := eventsOfReady[reason]; ok && reason != reasonOf(old.Conditions, v1alpha1.PoolReady) {
+		r.Events.Send(obj, turned, event.Reconcile, messageOf(now, v1alpha1.PoolReady))
 	}
-	switch reason {
-	case ReasonInvalid:
-		r.Events.Send(obj, event.ReasonPoolInvalid, event.Reconcile, messageOf(now, v1alpha1.PoolReady))
-	case ReasonDeleting:
-		r.Events.Send(obj, event.ReasonPoolWaitsForBlocks, event.Reconcile, messageOf(now, v1alpha1.PoolReady))
-	case ReasonEmpty:
-		r.Events.Send(obj, event.ReasonPoolEmpty, event.Reconcile, messageOf(now, v1alpha1.PoolReady))
-	}
+}
+
+// eventsOfReady are sent when the condition Ready turns to a reason.
+var eventsOfReady = map[string]string{
+	ReasonInvalid: event.ReasonPoolInvalid, ReasonDeleting: event.ReasonPoolWaitsForBlocks, ReasonEmpty: event.ReasonPoolEmpty,
+}
+
+func conditionIn(conditions []metav1.Condition, kind string) metav1.Condition {
+	return ptr.Deref(meta.FindStatusCondition(conditions, kind), metav1.Condition{})
 }
 
 func messageOf(conditions []metav1.Condition, kind string) string {
-	if c := meta.FindStatusCondition(conditions, kind); c != nil {
-		return c.Message
-	}
-	return ""
+	return conditionIn(conditions, kind).Message
 }
 
 func reasonOf(conditions []metav1.Condition, kind string) string {
-	if c := meta.FindStatusCondition(conditions, kind); c != nil {
-		return c.Reason
-	}
-	return ""
+	return conditionIn(conditions, kind).Reason
 }
 
 // nodesLine names the first few of n nodes, for messages.

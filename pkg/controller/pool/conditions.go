@@ -1,0 +1,233 @@
+package pool
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Reasons of the condition CoversClusterAddresses, beside ReasonInvalid.
+const (
+	ReasonExcluded   = "ExcludedFromPods"
+	ReasonCoversNone = "CoversNone"
+)
+
+// excludedIs reports the addresses of nodes and Services that a pool covers, and which of them lie
+// in blocks that nodes hold, according to holder.
+func excludedIs(pool *crd.Pool, excluded, shared []exclude.Range, holder func(exclude.Range) string) *condition {
+	switch {
+	case unreadable(pool):
+		return noSpec()
+	case len(excluded)+len(shared) == 0:
+		return isFalse(ReasonCoversNone, "the pool covers no address of a node or Service")
+	}
+	message := ""
+	if len(excluded) > 0 {
+		message = "the pool covers " + exclude.Words(excluded, holder)
+		if pool.WholeBlocks {
+			message += ". No node gets a block that contains one; of a block that a node holds already, its agent gives pods any address. "
+		} else {
+			message += ". No pod gets these addresses, and no node gets a block that contains one. "
+		}
+	}
+	if len(shared) > 0 {
+		message += "Pods and Services both get addresses of " + exclude.Words(shared, nil) + ", and can get the same one. "
+	}
+	return isTrue(ReasonExcluded, message+"Use separate CIDRs for pods, nodes and Services")
+}
+
+// Reasons of a pool's condition CiliumPodIPPoolReady, beside ReasonInvalid and ReasonNotApplicable.
+const (
+	ReasonKept        = "Kept"
+	ReasonHandMade    = "HandMade"
+	ReasonMissing     = "Missing"
+	ReasonOtherSize   = "OtherSize"
+	ReasonOtherFamily = "OtherFamily"
+)
+
+// ciliumPoolIs reports whether, in multi-pool mode, a CiliumPodIPPool exists that fits
+// the pool.
+func (r *Reconciler) ciliumPoolIs(pool *crd.Pool) *condition {
+	switch {
+	case unreadable(pool):
+		return noSpec()
+	case !pool.ManyCiliumPools():
+		return isTrue(ReasonNotApplicable, "agents have no CiliumPodIPPools in this mode")
+	}
+	name := cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)
+	is := r.CiliumPools.Get(name)
+	if is == nil {
+		return isFalse(ReasonMissing, "there is no CiliumPodIPPool "+name+": agents assign no address of the pool")
+	}
+	for _, f := range ipalloc.Families() {
+		if _, serves := pool.Ranges(f); serves && is.MaskSize[f] == 0 {
+			return isFalse(ReasonOtherFamily, fmt.Sprintf("CiliumPodIPPool %s has no %s ranges: its selectors pick no pod for that family, and agents that announce it by BGP may crash. Give it some", name, f))
+		}
+	}
+	for _, f := range ipalloc.Families() {
+		ranges, serves := pool.Ranges(f)
+		if serves && is.MaskSize[f] != ranges.Bits {
+			return isFalse(ReasonOtherSize, fmt.Sprintf("CiliumPodIPPool %s has maskSize %d for %s, and blocks here are /%d: Cilium's BGP control plane announces none of them. Without it that is no harm", name, is.MaskSize[f], f, ranges.Bits))
+		}
+	}
+	if !is.Ours {
+		return isTrue(ReasonHandMade, "CiliumPodIPPool "+name+" does not belong to the operator, which leaves it unchanged")
+	}
+	return isTrue(ReasonKept, "CiliumPodIPPool "+name+" is labeled as the operator's")
+}
+
+// isUnfit reports whether a reason matters to Cilium's BGP control plane.
+func isUnfit(reason string) bool { return reason == ReasonOtherSize || reason == ReasonOtherFamily }
+
+// Reasons of a pool's condition FamiliesServed.
+const (
+	ReasonAgentsWithout = "AgentsWithoutFamily"
+	ReasonAgentsRunAll  = "AgentsRunFamilies"
+)
+
+// familiesAre reports whether agents do not run one of the families of a pool.
+func (r *Reconciler) familiesAre(pool *crd.Pool) *condition {
+	if pool == nil {
+		return noSpec()
+	}
+	var parts []string
+	for _, f := range ipalloc.Families() {
+		if _, has := pool.Ranges(f); !has {
+			continue
+		}
+		if nodes := r.Ledger.NotRunning(f, pool.Name); len(nodes) > 0 {
+			parts = append(parts, fmt.Sprintf("the agents of %s do not run %s", nodesLine(nodes, len(nodes)), f))
+		}
+	}
+	if len(parts) > 0 {
+		return isFalse(ReasonAgentsWithout, strings.Join(parts, "; ")+
+			". Nothing is claimed for them in that family. Switch it on in Cilium, or give these nodes a pool without it")
+	}
+	return isTrue(ReasonAgentsRunAll, "no agent of a node with a block lacks a family of the pool")
+}
+
+// Reasons of the condition Masqueraded, beside ReasonInvalid.
+const (
+	// ReasonOutsideNative: a range of the pool lies outside Cilium's native-routing CIDR.
+	ReasonOutsideNative  = "OutsideNativeRouting"
+	ReasonNotMasqueraded = "NotMasqueraded"
+	ReasonNotRead        = "CiliumConfigNotRead"
+)
+
+// masqueradedIs reports the ranges of a pool that agents masquerade.
+func masqueradedIs(pool *crd.Pool, cilium *ciliumconfig.Config) *condition {
+	switch {
+	case unreadable(pool):
+		return noSpec()
+	case cilium == nil || !cilium.Known:
+		return isUnknown(ReasonNotRead, "Cilium's configuration has not been read")
+	}
+	var parts []string
+	for _, m := range cilium.Masqueraded(pool) {
+		parts = append(parts, m.String())
+	}
+	if len(parts) == 0 {
+		return isFalse(ReasonNotMasqueraded, "agents masquerade no connection to pods of this pool")
+	}
+	return isTrue(ReasonOutsideNative, strings.Join(parts, "; ")+". "+ciliumconfig.MasqueradedFix)
+}
+
+// Reasons of the condition ReservedBlocksHeld, beside ReasonInvalid and ReasonNotApplicable.
+const (
+	ReasonHeldBefore  = "HeldBeforeReserved"
+	ReasonNoneSkipped = "NoneHeld"
+)
+
+// namedBlocks bounds the number of blocks that a message names.
+const namedBlocks = 5
+
+// reservedIs reports the blocks that nodes held before a range was reserved. A
+// reservation never moves them: it would take addresses from pods for the sake of
+// others that may not be used yet, on many nodes at once.
+func reservedIs(pool *crd.Pool, overlapping []crd.Block) *condition {
+	families := ipalloc.Families()
+	switch {
+	case unreadable(pool):
+		return noSpec()
+	case !slices.ContainsFunc(families[:], func(f ipalloc.Family) bool { return len(pool.Skipped(f)) > 0 }):
+		return isFalse(ReasonNotApplicable, "no reserved range keeps a block of the pool from nodes")
+	}
+	held := slices.DeleteFunc(slices.Clone(overlapping), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown || !pool.Skips(b.CIDR) })
+	slices.SortFunc(held, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
+	if len(held) == 0 {
+		return isFalse(ReasonNoneSkipped, "no node holds a block that overlaps a reserved range")
+	}
+	var parts []string
+	for _, b := range held[:min(len(held), namedBlocks)] {
+		parts = append(parts, fmt.Sprintf("block %s of node %s overlaps reserved %s", b.CIDR, b.Node, reservedIn(pool, b.CIDR)))
+	}
+	message := strings.Join(parts, "; ")
+	if more := len(held) - namedBlocks; more > 0 {
+		message += fmt.Sprintf("; and %d more", more)
+	}
+	if pool.WholeBlocks {
+		return isTrue(ReasonHeldBefore, message+". Agents give pods any address of a block, reserved ones too. "+
+			"A block leaves once its agent returns it, or with its Node: drain the Node")
+	}
+	return isTrue(ReasonHeldBefore, message+". Pods get no reserved address, but other nodes still route these blocks as a whole. "+
+		"To move one off its node, which gets a replacement first: kubectl cilium-pool drain "+held[0].Name)
+}
+
+// reservedIn names the first reserved range that shares addresses with block.
+func reservedIn(pool *crd.Pool, block netip.Prefix) string {
+	for _, r := range pool.Reservations {
+		if r.CIDR.Overlaps(block) {
+			return r.String()
+		}
+	}
+	return block.String()
+}
+
+// Reasons of a pool's condition MaintenanceWindowOpen, beside ReasonInvalid.
+const (
+	ReasonWindowOpen   = "Open"
+	ReasonWindowClosed = "Closed"
+)
+
+// windowIs reports whether a maintenance window of the pool is open.
+func windowIs(pool *crd.Pool, now time.Time) *condition {
+	if pool == nil {
+		return noSpec()
+	}
+	m := &pool.Maintenance
+	switch {
+	case m.Windows == nil:
+		return isTrue(ReasonNotApplicable, "no window is set: blocks may begin to leave their nodes at any time")
+	case m.Problem != nil:
+		return isFalse(ReasonInvalid, strings.ReplaceAll(m.Problem.Error(), "\n", "; ")+
+			". No block begins to leave its node until this is fixed; nodes get blocks all the same")
+	}
+	is := m.Windows.At(now)
+	until := is.Until.UTC().Format(time.RFC3339)
+	switch {
+	case is.Open:
+		return isTrue(ReasonWindowOpen, "blocks may begin to leave their nodes until "+until)
+	case is.Until.IsZero():
+		return isFalse(ReasonWindowClosed, "no window opens in the next years: no block begins to leave its node")
+	}
+	return isFalse(ReasonWindowClosed, "no block begins to leave its node until the next window opens at "+until)
+}
+
+// untilWindow is the time until a window of the pool opens or closes; 0: unknown.
+func untilWindow(pool *crd.Pool, now time.Time) time.Duration {
+	if pool == nil {
+		return 0
+	}
+	if is := pool.Maintenance.Windows.At(now); !is.Until.IsZero() {
+		return max(is.Until.Sub(now), time.Millisecond)
+	}
+	return 0
+}
