@@ -32,7 +32,7 @@ func TestPoolMaintenance(t *testing.T) {
 		"a folder twice":       {"{windows: [{schedule: '0 22 * * *', duration: 6h, timeZone: Asia//Shanghai}]}", zone},
 		"too many letters":     {"{windows: [{schedule: '" + strings.Repeat("1,", 60) + "1 22 * * *', duration: 6h}]}", "spec.maintenance.windows[0].schedule: Too long"},
 		"no rate":              {"{blocksPerHour: Unlimited}", ""},
-		"rate of 0":            {"{blocksPerHour: 0}", "spec.maintenance.blocksPerHour: Invalid value: 0: blocksPerHour must be a number from 1 to 1000000, or Unlimited; to stop all change set paused: true"},
+		"rate of 0":            {"{blocksPerHour: 0}", "blocksPerHour must be a number from 1 to 1000000, or Unlimited; to stop all change set paused: true"},
 		"rate of 120, quoted":  {"{blocksPerHour: '120'}", "spec.maintenance.blocksPerHour"},
 		"rate too high":        {"{blocksPerHour: 1000001}", "spec.maintenance.blocksPerHour"},
 		"another policy":       {"{policy: Never}", "spec.maintenance.policy: Unsupported value"},
