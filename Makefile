@@ -143,7 +143,7 @@ e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-rout
 	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) $(if $(PATCHED),-patched) -helm $(helm) $(call or-skipped,e2e)
 
 .PHONY: cluster
-cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. SKIPPED where the machine cannot. RUN=ci, all, or install,scale; TIMEOUT=20m
+cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. SKIPPED where the machine cannot. RUN=ci, all, or install,scale; TIMEOUT=30m
 	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)' $(if $(TIMEOUT),-timeout $(TIMEOUT)) $(call or-skipped,cluster)
 
 .PHONY: cluster-up

@@ -76,7 +76,7 @@ func main() {
 	fs.StringVar(&o.operator, "operator", "", "file of the operator's image")
 	fs.IntVar(&o.nodes, "nodes", 3, "how many nodes")
 	fs.StringVar(&o.run, "run", "ci", "scenarios, separated by commas; ci: those of every change; all: all of them")
-	fs.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long one scenario may take")
+	fs.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long one scenario may take")
 	_ = fs.Parse(os.Args[2:]) // It exits on errors.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := execute(ctx, os.Args[1], o)
