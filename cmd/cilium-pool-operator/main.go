@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/go-logr/zapr"
 	"github.com/spf13/pflag"
@@ -112,30 +110,4 @@ type lazyFields struct{ zapcore.Core }
 // With returns a core with more fields.
 func (l lazyFields) With(fields []zapcore.Field) zapcore.Core {
 	return lazyFields{zapcore.NewLazyWith(l.Core, fields)}
-}
-
-// version and commit are set at build time by -ldflags -X.
-var version, commit = "dev", ""
-
-var zapTime = zapcore.RFC3339NanoTimeEncoder
-
-// revision returns the commit of this build, if known.
-func revision() string {
-	revision := commit
-	if info, ok := debug.ReadBuildInfo(); ok && revision == "" {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = s.Value
-			}
-		}
-	}
-	return revision
-}
-
-func versionLine() string {
-	revision := revision()
-	if revision == "" {
-		revision = "unknown commit"
-	}
-	return fmt.Sprintf("cilium-pool-operator %s (%s, %s)", version, revision, runtime.Version())
 }

@@ -2,25 +2,18 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"runtime/debug"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientmetrics "k8s.io/client-go/tools/metrics"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
@@ -69,7 +62,10 @@ func serve(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
 	setup := controller.Setup
@@ -185,42 +181,4 @@ func unreachable(host string, err error) error {
 			"set k8sServiceHost and k8sServicePort in the values of the chart cilium-pool-operator to an address of the API server that every host reaches, the same as in Cilium's values"
 	}
 	return fmt.Errorf("cannot reach the API server at %s: %w. %s", host, err, advice)
-}
-
-// metricsServer configures the /metrics endpoint. If it is secure, only clients that the
-// API server authenticates and authorizes for the path /metrics have access. Without a
-// certificate it generates a self-signed one at startup.
-func (o *options) metricsServer() metricsserver.Options {
-	m := metricsserver.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
-	if o.metricsSecure {
-		m.FilterProvider = filters.WithAuthenticationAndAuthorization
-		m.CertDir = o.metricsCertDir
-		// HTTP/2 has no benefit here, and has been vulnerable to floods of resets.
-		m.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
-	}
-	return m
-}
-
-// countRequests counts requests to the API server in controller-runtime's
-// rest_client_requests_total. Cilium's pkg/k8s/watchers/metrics, which Cilium's API types import,
-// replaces controller-runtime's adapter in its init by one that counts for cilium-agent.
-func countRequests() error {
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rest_client_requests_total", Help: "Number of HTTP requests, partitioned by status code, method, and host.",
-	}, []string{"code", "method", "host"})
-	err := metrics.Registry.Register(vec)
-	if registered := (prometheus.AlreadyRegisteredError{}); errors.As(err, &registered) {
-		vec, err = registered.ExistingCollector.(*prometheus.CounterVec), nil
-	}
-	if err != nil {
-		return fmt.Errorf("registering metrics: %w", err)
-	}
-	clientmetrics.RequestResult = requestCounter{vec}
-	return nil
-}
-
-type requestCounter struct{ vec *prometheus.CounterVec }
-
-func (c requestCounter) Increment(_ context.Context, code, method, host string) {
-	c.vec.WithLabelValues(code, method, host).Inc()
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -139,41 +138,4 @@ func (c *Client) RunsWith(ctx context.Context, name string) ([]netip.Prefix, err
 		return nil, err
 	}
 	return cn.PodCIDRs, nil
-}
-
-// Views reads all nodes of a cluster: its CiliumNodes first, then its Nodes. Each node is read
-// from the object that assigns its blocks; if that is the Node, the view also includes what the
-// CiliumNode reports about the agent.
-type Views struct {
-	mode Mode
-	// By the name of a CiliumNode, in kubernetes mode: the CIDRs that its agent runs with, and the
-	// families that it does not run.
-	runs           map[string][]netip.Prefix
-	familyDisabled map[string][2]bool
-}
-
-// NewViews returns empty Views.
-func NewViews(mode Mode) *Views {
-	return &Views{mode: mode, runs: map[string][]netip.Prefix{}, familyDisabled: map[string][2]bool{}}
-}
-
-// CiliumNode reads a CiliumNode; nil if it does not assign blocks in this mode.
-func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
-	if vs.mode != Kubernetes {
-		return vs.mode.View(cn)
-	}
-	vs.runs[cn.Name], vs.familyDisabled[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...), familiesUnnamed(cn)
-	return nil
-}
-
-// Node reads a Node, after all CiliumNodes; nil if it does not assign blocks in this
-// mode.
-func (vs *Views) Node(node *corev1.Node) *View {
-	if vs.mode != Kubernetes {
-		return nil
-	}
-	v := vs.mode.View(node)
-	v.BlockAssignment.Runs, v.BlockAssignment.HasAgent = vs.runs[node.Name], vs.runs[node.Name] != nil
-	v.familyDisabled = vs.familyDisabled[node.Name]
-	return v
 }

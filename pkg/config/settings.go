@@ -3,7 +3,6 @@
 package config
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -104,29 +103,3 @@ func FamiliesNamed(names []string) []ipalloc.Family {
 	}
 	return families
 }
-
-// Problems collects the errors of a command line. Each names the flag, its value and the allowed
-// values.
-type Problems []error
-
-// Bad adds an error.
-func (p *Problems) Bad(flag string, value any, want string) {
-	*p = append(*p, fmt.Errorf("--%s is %v: %s", flag, value, want))
-}
-
-// Between adds an error if d is outside the range.
-func (p *Problems) Between(flag string, d, low, high time.Duration) {
-	if d < low || d > high {
-		p.Bad(flag, d, fmt.Sprintf("must be between %s and %s", low, high))
-	}
-}
-
-// Reasons of the events that tools read. The others are in pkg/controller/event.
-const (
-	ReasonWriteRefused  = "WriteRefused"
-	ReasonWriteAccepted = "WriteAccepted"
-)
-
-// RefusalAgain is when a write that is still refused is reported again: API servers keep events
-// for an hour.
-const RefusalAgain = 30 * time.Minute

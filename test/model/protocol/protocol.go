@@ -171,7 +171,7 @@ func (m *Model) drains(s *State, b Block, block int) bool {
 }
 
 // cooldown returns the steps of a block that becomes free for other nodes
-// (pkg/expand/reclaim.go, pkg/controller/node/blocks.go: deleteBlock, fence).
+// (pkg/expand/free.go, pkg/controller/node/blocks.go: deleteBlock, fence).
 func cooldown() []Step {
 	return []Step{
 		{

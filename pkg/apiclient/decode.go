@@ -1,0 +1,51 @@
+package apiclient
+
+import (
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+)
+
+// lenient decodes CiliumNodes in JSON by ciliumnode.Decode: one value that Cilium's type cannot
+// hold would otherwise end the watch and the list of all of them.
+type lenient struct{ runtime.NegotiatedSerializer }
+
+// DecoderToVersion returns a decoder of objects.
+func (s lenient) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
+	return lenientDecoder{s.NegotiatedSerializer.DecoderToVersion(d, gv)}
+}
+
+type lenientDecoder struct{ runtime.Decoder }
+
+// Decode decodes an object, into another one if the caller has one. As everywhere in clients, the
+// object has no kind of its own.
+func (d lenientDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	kind, err := json.DefaultMetaFactory.Interpret(data)
+	if err != nil {
+		return d.Decoder.Decode(data, defaults, into)
+	}
+	switch kind.Kind {
+	case ciliumv2.CNKindDefinition:
+		return decoded(data, kind, into, ciliumnode.Decode)
+	case ciliumv2.CNKindDefinition + "List":
+		return decoded(data, kind, into, ciliumnode.DecodeList)
+	}
+	return d.Decoder.Decode(data, defaults, into)
+}
+
+// decoded decodes data into an object if it is of the type, and else into a new one.
+func decoded[T any, P interface {
+	*T
+	runtime.Object
+}](data []byte, kind *schema.GroupVersionKind, into runtime.Object, decode func([]byte, P) error) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, ok := into.(P)
+	if !ok {
+		obj = new(T)
+	}
+	err := decode(data, obj)
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return obj, kind, err
+}

@@ -1,0 +1,86 @@
+package ciliumpool
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Nowhere is the one CIDR in the operator's objects, by family: a documentation address (RFC 5737,
+// RFC 3849). Cilium requires one, and agents ignore it. The ranges of PodIPPools must not be there:
+// a cilium-operator that allocates, which it should not, would assign them a second time. It cannot
+// split a block off a single address (pkg/ipam/cidrset/cidr_set.go, NewCIDRSet, v1.20.1), unless
+// maskSize makes a block of it: see Wanted.
+var Nowhere = [2]string{ipalloc.IPv4: "192.0.2.0/32", ipalloc.IPv6: "2001:db8::/128"}
+
+// Wanted is the maskSize that a CiliumPodIPPool should have, by family; 0: no ranges of
+// that family. Pools are the PodIPPools that serve it, valid or not: the block size of
+// the oldest counts, or one less if that is a single address, which cilium-operator could assign.
+// Listed are the CIDRs that CiliumNodes list for it or pins keep for its pod, and is is the current
+// object, or nil.
+//
+// An agent that announces a pool by BGP crashes on a CIDR of a family that the object
+// has no ranges of (pkg/bgp/manager/reconciler/pod_ip_pool.go,
+// getPodIPPoolPolicyStatements, v1.20.1). So a family stays as long as a CIDR of it is
+// listed.
+func Wanted(pools []*crd.Pool, listed []netip.Prefix, is *View) [2]int {
+	var want [2]int
+	for _, f := range ipalloc.Families() {
+		served, frozen := servedBy(pools, f)
+		inUse := slices.DeleteFunc(slices.Clone(listed), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
+		switch {
+		case served != 0:
+			want[f] = served
+		case !frozen && len(inUse) == 0:
+		case is != nil && is.MaskSize[f] != 0:
+			want[f] = is.MaskSize[f] // no PodIPPool says otherwise
+		case len(inUse) > 0:
+			want[f] = slices.MinFunc(inUse, netip.Prefix.Compare).Bits()
+		}
+		want[f] = min(want[f], f.Bits()-1)
+	}
+	return want
+}
+
+// servedBy returns the block size of the oldest PodIPPool that has a family; 0: none has.
+// frozen means that its CIDRs cannot be read.
+func servedBy(pools []*crd.Pool, f ipalloc.Family) (size int, frozen bool) {
+	pools = slices.SortedFunc(slices.Values(pools), func(a, b *crd.Pool) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
+	})
+	for _, p := range pools {
+		ranges, has := p.Ranges(f)
+		switch {
+		case !has:
+		case p.Frozen():
+			frozen = true
+		default:
+			size = cmp.Or(size, ranges.Bits)
+		}
+	}
+	return size, frozen
+}
+
+// Patch returns a JSON merge patch that sets the wanted families of a CiliumPodIPPool, conditional
+// on the version seen, or nil if it has them. Existing ranges of a family stay, because maskSize
+// cannot be changed; so do labels, annotations and selectors.
+func (v *View) Patch(want [2]int) ([]byte, error) {
+	spec := map[string]any{}
+	for f, field := range [2]string{ipalloc.IPv4: "ipv4", ipalloc.IPv6: "ipv6"} {
+		switch is, should := v.MaskSize[f] != 0, want[f] != 0; {
+		case is && !should:
+			spec[field] = nil
+		case should && !is:
+			spec[field] = map[string]any{"cidrs": []string{Nowhere[f]}, "maskSize": want[f]}
+		}
+	}
+	if len(spec) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": v.ResourceVersion}, "spec": spec})
+}

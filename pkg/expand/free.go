@@ -1,0 +1,67 @@
+package expand
+
+import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+
+// freeEmpty lets blocks cool down if none of their addresses is left on the node. An address in use
+// keeps its block even where it has lost its pool entry. Entries of the handshake may be left:
+// their removal at the begin of the cooldown changes the CiliumNode, as must happen then
+// (docs/contributing/architecture.md).
+func (p *planner) freeEmpty() {
+	for _, b := range p.all {
+		switch {
+		case !p.frees(b):
+		case b.superseded():
+			p.free(b, NodeGone) // it was the Node's before this one
+		default:
+			p.free(b, Returned)
+		}
+	}
+}
+
+// frees reports whether this plan lets the block cool down.
+func (p *planner) frees(b *block) bool {
+	if b.mayHave() || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
+		return false
+	}
+	if b.superseded() {
+		return b.Phase != ipalloc.CoolingDown
+	}
+	switch b.Phase {
+	case ipalloc.Draining:
+		return p.useIsKnown(b)
+	case ipalloc.InService:
+		return b.Conflict && p.useIsKnown(b) || b.returnable && !b.assigned
+	default:
+		return false
+	}
+}
+
+// useIsKnown reports whether the state shows all addresses of a block that the agent uses. An
+// address that it has not reported may be in use, unless it does not run the family.
+//
+// A block in conflict is not published. But a CiliumNode that a person deleted is restored without
+// it. So the agent may still have addresses of a block that is not younger than the CiliumNode,
+// until it has had the time to report them.
+func (p *planner) useIsKnown(b *block) bool {
+	if p.reported || p.FamilyDisabled {
+		return true
+	}
+	return b.Conflict && (b.Created.After(p.Created) || p.due(p.Created.Add(p.policy.AckTimeout)))
+}
+
+func (p *planner) free(b *block, why Reason) {
+	b.freed = true
+	p.plan.Free = append(p.plan.Free, Free{CIDR: b.CIDR, Reason: why})
+}
+
+// deleteCooled deletes the blocks after their cooldown.
+func (p *planner) deleteCooled() {
+	for _, b := range p.all {
+		if b.Phase != ipalloc.CoolingDown || b.undrained || b.drained {
+			continue
+		}
+		if p.due(b.CooldownUntil) && b.published == 0 && b.users == 0 && !b.Listed {
+			p.plan.Delete = append(p.plan.Delete, b.CIDR)
+		}
+	}
+}
