@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -353,8 +352,6 @@ func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 func (r *Reconciler) parkedAlone(o *observation) []netip.Prefix {
 	alone := ipalloc.Uncovered(o.CiliumNode.Parked(), crd.CIDRs(r.Ledger.NodeBlocks(o.Name)))
 	return slices.DeleteFunc(alone, func(cidr netip.Prefix) bool {
-		used := slices.ContainsFunc(slices.Collect(maps.Keys(o.CiliumNode.Used)), cidr.Contains) ||
-			slices.ContainsFunc(o.Pods, func(pod expand.Pod) bool { return slices.ContainsFunc(pod.IPs, cidr.Contains) })
-		return !used || o.pausedFor(cidr, o.CiliumNode.ListedFor(cidr))
+		return !o.uses(cidr) || o.pausedFor(cidr, o.CiliumNode.ListedFor(cidr))
 	})
 }
