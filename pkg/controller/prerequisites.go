@@ -93,12 +93,12 @@ func (p Prerequisites) CheckMode(ctx context.Context) error {
 }
 
 // wait returns once no prerequisite is missing and Cilium's mode is right. It logs the missing
-// ones, and sets the gauge prerequisites_missing. An error is final.
+// ones, and sets the gauge prerequisites_missing. An error is final; an interrupt is none.
 func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 	logger := log.FromContext(ctx).WithName("prerequisites")
 	var reported []string
 	var reportedAt time.Time
-	for {
+	for again := true; again; again = clusterread.Sleep(ctx, prerequisitesRetry) == nil {
 		missing, err := p.Missing()
 		if err == nil && len(missing) == 0 {
 			err = p.CheckMode(ctx)
@@ -120,8 +120,6 @@ func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 			logger.Info("waiting: no node gets addresses until this is there", "missing", strings.Join(missing, "; "))
 			reported, reportedAt = missing, time.Now()
 		}
-		if clusterread.Sleep(ctx, prerequisitesRetry) != nil {
-			return nil
-		}
 	}
+	return nil
 }

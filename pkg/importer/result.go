@@ -211,11 +211,11 @@ func (r *Result) WriteYAML(w io.Writer, about string) error {
 }
 
 // comment returns the remark for a place that already names the object.
-func (m Remark) comment() string {
-	if m.Lost {
-		return oneLine("Not carried over: " + m.what())
+func (r Remark) comment() string {
+	if r.Lost {
+		return oneLine("Not carried over: " + r.what())
 	}
-	return oneLine("Note: " + m.what())
+	return oneLine("Note: " + r.what())
 }
 
 // usualBits returns the prefix length of blocks of 256 addresses, which replace blocks larger
