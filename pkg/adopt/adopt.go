@@ -73,6 +73,8 @@ type Input struct {
 	Free func(pool *crd.Pool, f ipalloc.Family) uint64
 	// Config is how agents are configured. Without Data it could not be read.
 	Config *ciliumconfig.Config
+	// Whole: nodes move to multi-pool mode, where the operator assigns whole blocks; else to crd mode.
+	Whole bool
 }
 
 // Block is a block to be created, or an existing one.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -23,6 +24,13 @@ func TestMake(t *testing.T) {
 			c(&n)
 		}
 		return []Node{n}
+	}
+	whole := pool(t, "main", 27, "10.0.0.0/16")
+	whole.WholeBlocks = true
+	toMultiPool := func(change func(*Node)) Input {
+		n := fromClusterPool("n1", whole, "10.0.1.0/24")
+		change(&n)
+		return Input{Whole: true, Nodes: []Node{n}, Pools: []*crd.Pool{whole}}
 	}
 	new24 := []Block{{CIDR: prefix("10.0.1.0/24"), Pool: "main"}}
 	tests := map[string]struct {
@@ -161,6 +169,42 @@ func TestMake(t *testing.T) {
 		"an agent of whatever version": {
 			in: Input{Nodes: n1(func(n *Node) { n.Agent = "localhost:5000/cilium" })}, blocks: new24,
 			found: []string{"warning n1 Version"},
+		},
+		"to multi-pool mode, a /18": {
+			in:     toMultiPool(func(n *Node) { n.AssignedCIDRs = prefixes("10.0.0.0/18") }),
+			blocks: []Block{{CIDR: prefix("10.0.0.0/18"), Pool: "main"}},
+		},
+		"to multi-pool mode, a pod with a first address, a pod with a last one": {
+			in: toMultiPool(func(n *Node) {
+				n.Used = usedBy("10.0.1.0", "default/a", "10.0.1.7", "default/b", "10.0.1.255", "default/c")
+			}),
+			blocks: new24,
+			found:  []string{"blocked n1 EdgeAddress", "blocked n1 EdgeAddress"},
+		},
+		"to multi-pool mode, its range drains": {
+			in: Input{
+				Whole: true,
+				Nodes: []Node{fromClusterPool("n1", pool(t, "main", 27, "-10.0.0.0/16"), "10.0.1.0/24")},
+				Pools: []*crd.Pool{pool(t, "main", 27, "-10.0.0.0/16")},
+			},
+			blocks: new24,
+			found:  []string{"blocked n1 RangeDrains"},
+		},
+		"to multi-pool mode, more pods than it has addresses for": {
+			in: toMultiPool(func(n *Node) {
+				n.AssignedCIDRs = prefixes("10.0.1.0/28")
+				for i := range 15 {
+					n.Pods = append(n.Pods, expand.Pod{Name: "default/" + string(rune('a'+i))})
+				}
+			}),
+			blocks: []Block{{CIDR: prefix("10.0.1.0/28"), Pool: "main"}},
+			found:  []string{"warning n1 FreeSpace"},
+		},
+		"in multi-pool mode for good": {
+			in: Input{
+				Whole: true, Blocks: []crd.Block{claimed("10.0.1.0/24", "n1")},
+				Nodes: n1(func(n *Node) { n.From, n.Used = None, usedBy("10.0.1.7", "default/b") }),
+			},
 		},
 	}
 	for name, tt := range tests {
@@ -369,6 +413,11 @@ func TestSettings(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+	if diff := cmp.Diff([]string{"warning  Settings"}, reasons(Make(Input{Whole: true, Config: &ciliumconfig.Config{Data: map[string]string{
+		"ipam": "cluster-pool", "enable-ipv4-masquerade": "true", "kvstore": "etcd", "auto-direct-node-routes": "true",
+	}}}).Findings)); diff != "" {
+		t.Errorf("to multi-pool mode (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"warning  Settings"}, reasons(Make(Input{}).Findings)); diff != "" {
 		t.Errorf("not readable (-want +got):\n%s", diff)

@@ -34,6 +34,8 @@ const (
 	TooLarge Reason = "TooLarge"
 	// AddressOutside: an address in use lies in no CIDR assigned to the node.
 	AddressOutside Reason = "AddressOutside"
+	// EdgeAddress: an address in use is the first or last of a CIDR, and the new mode assigns none such.
+	EdgeAddress Reason = "EdgeAddress"
 	// OddKeys: spec.ipam.pool has keys in a non-canonical form.
 	OddKeys Reason = "OddKeys"
 	// NodePaused: the operator would publish no address.
@@ -61,7 +63,7 @@ const (
 	AgentMissing Reason = "AgentMissing"
 	// Version: an agent's version has not been tested.
 	Version Reason = "Version"
-	// Settings: Cilium settings that crd mode needs to be different.
+	// Settings: Cilium settings that the new mode needs to be different.
 	Settings Reason = "Settings"
 )
 

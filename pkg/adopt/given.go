@@ -38,10 +38,10 @@ func (p *planner) keep(n *node, b crd.Block) {
 
 // adopt plans a block for cidr, or reports why there can be none.
 func (p *planner) adopt(n *node, cidr netip.Prefix) {
-	if ipalloc.TooLarge(cidr, false) {
+	if ipalloc.TooLarge(cidr, p.Whole) {
 		f := ipalloc.FamilyOf(cidr.Addr())
 		p.block(n, TooLarge, "Let its pods move to nodes with smaller ranges, or leave this node as it is",
-			"%s has more addresses than a block may have (/%d), as a CiliumNode lists each", cidr, f.Bits()-ipalloc.MaxHostBits(f, false))
+			"%s has more addresses than a block may have in this mode (/%d)", cidr, f.Bits()-ipalloc.MaxHostBits(f, p.Whole))
 		return
 	}
 	for other := range p.held.overlapping(cidr) {
@@ -60,7 +60,7 @@ func (p *planner) poolFor(n *node, cidr netip.Prefix) *crd.Pool {
 	var found *crd.Pool
 	best := 0
 	for _, pool := range append(slices.Clone(n.Pools), p.Pools...) {
-		if pool.Deleting || pool.Frozen() || !pool.Holds(cidr) {
+		if pool.Deleting || pool.Frozen() || p.Whole && pool.CiliumPool != "" || !pool.Holds(cidr) {
 			continue
 		}
 		if rank := p.rank(n, pool, cidr); rank > best {
@@ -75,8 +75,11 @@ func (p *planner) poolFor(n *node, cidr netip.Prefix) *crd.Pool {
 			"%s is in pool %s, which does not serve this node", cidr, found.Name)
 	}
 	if found != nil && found.Drains(cidr) {
-		p.warn(n, RangeDrains, "Set allocationPolicy: Drain once the node has moved, or mean it: only addresses in use are published",
-			"the range of pool %s that has %s drains", found.Name, cidr)
+		severity, fix := Warning, "Set allocationPolicy: Drain once the node has moved, or mean it: only addresses in use are published"
+		if p.Whole {
+			severity, fix = Blocked, "Set allocationPolicy: Drain once the node has moved: until then the block would not be assigned"
+		}
+		p.find(severity, n, RangeDrains, fix, "the range of pool %s that has %s drains", found.Name, cidr)
 	}
 	return found
 }

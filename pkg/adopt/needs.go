@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -16,7 +17,7 @@ import (
 // lookAt reports facts that users should know about a node before it moves.
 func (p *planner) lookAt(n *node) {
 	if n.From == None {
-		if len(n.Used) > 0 && len(n.Published) == 0 {
+		if len(n.Used) > 0 && len(n.Published)+len(n.AssignedCIDRs) == 0 {
 			p.block(n, NothingGiven, "Find out who gives them; only cluster-pool, kubernetes, multi-pool and crd mode can be left",
 				"its pods have addresses, and neither podCIDRs nor pools.allocated nor spec.ipam.pool of its CiliumNode has any")
 		}
@@ -29,6 +30,7 @@ func (p *planner) lookAt(n *node) {
 		p.block(n, NodePaused, "End the pause: the operator would publish nothing", "%s", n.Paused)
 	}
 	p.inUseOutside(n)
+	p.inUseAtEdges(n)
 	for _, f := range ipalloc.Families() {
 		p.fits(n, f)
 	}
@@ -57,19 +59,40 @@ func (p *planner) inUseOutside(n *node) {
 		"%s (%s) in use, and in nothing that the node was given", some(outside), users)
 }
 
+// inUseAtEdges reports addresses in use that agents in multi-pool mode do not assign, and so do not
+// restore: the first and the last of a CIDR of more than two (Cilium v1.20.1, pkg/ipam/pool.go).
+func (p *planner) inUseAtEdges(n *node) {
+	edge := func(a netip.Addr) bool {
+		return slices.ContainsFunc(n.blocks, func(b Block) bool {
+			return ipalloc.HostBits(b.CIDR) > 1 && b.CIDR.Contains(a) && (a == b.CIDR.Addr() || !b.CIDR.Contains(a.Next()))
+		})
+	}
+	if !p.Whole {
+		return
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(n.Used), netip.Addr.Compare) {
+		if edge(a) {
+			p.block(n, EdgeAddress, "Delete that pod, then start", "%s has %s, the first or last address of a CIDR, which agents in multi-pool mode do not restore", n.Used[a], a)
+		}
+	}
+}
+
 // fits asks the operator's own decision whether the blocks are enough.
 func (p *planner) fits(n *node, f ipalloc.Family) {
 	state := expand.State{Node: n.Name, Family: f, Pods: n.Pods, Own: n.Own, Limits: n.Limits}
-	addresses := 0
+	addresses, assigned := 0, []netip.Prefix(nil)
 	for _, b := range sorted(n.blocks) {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
-			usable := p.usable(b)
-			addresses += len(usable)
-			state.Blocks = append(state.Blocks, expand.Block{CIDR: b.CIDR, Usable: usable, Listed: true})
+			block := p.listed(b)
+			addresses += len(block.Usable)
+			state.Blocks, assigned = append(state.Blocks, block), append(assigned, b.CIDR)
 		}
 	}
 	if len(state.Blocks) == 0 {
 		return
+	}
+	if p.Whole {
+		state.BlockAssignment = &expand.BlockAssignment{Assigned: assigned}
 	}
 	i := slices.IndexFunc(n.Pools, func(pool *crd.Pool) bool { _, serves := pool.Ranges(f); return serves })
 	if i < 0 {
@@ -99,13 +122,17 @@ func (p *planner) fits(n *node, f ipalloc.Family) {
 		plan.Demand, f, plan.Capacity, ruling.Name, free)
 }
 
-// usable returns the addresses of a block that its pool lets pods have.
-func (p *planner) usable(b Block) []netip.Addr {
-	i := slices.IndexFunc(p.Pools, func(pool *crd.Pool) bool { return pool.Name == b.Pool })
-	if i < 0 {
-		return nil
+// listed returns a block with all that its pool lets pods have.
+func (p *planner) listed(b Block) expand.Block {
+	out := expand.Block{CIDR: b.CIDR, Listed: true}
+	switch i := slices.IndexFunc(p.Pools, func(pool *crd.Pool) bool { return pool.Name == b.Pool }); {
+	case i < 0:
+	case p.Whole:
+		out.Size = p.Pools[i].UsableCount(b.CIDR)
+	default:
+		out.Usable = p.Pools[i].Usable(b.CIDR)
 	}
-	return p.Pools[i].Usable(b.CIDR)
+	return out
 }
 
 // oldest is the oldest tested minor version of Cilium 1 (docs/contributing/release.md).
@@ -135,7 +162,7 @@ func MinorOf(image string) (int, bool) {
 	return minor, err == nil
 }
 
-// settings compares the ConfigMap cilium-config with the needs of agents in crd mode
+// settings compares the ConfigMap cilium-config with the needs of agents in the new mode
 // (docs/modes.md). All settings can be changed along with the mode, except a cloud IPAM's.
 func (p *planner) settings() {
 	if p.Config == nil || p.Config.Data == nil {
@@ -152,15 +179,15 @@ func (p *planner) settings() {
 	default:
 		p.block(nil, Settings, "Only cluster-pool, kubernetes, multi-pool and crd mode can be left", "Cilium runs with ipam=%s", mode)
 	}
-	if p.Config.Data["enable-endpoint-routes"] != "true" {
+	if p.Config.Data["enable-endpoint-routes"] != "true" && !p.Whole {
 		p.warn(nil, Settings, "Set it together with ipam=crd; restart pods that an ingress NetworkPolicy is for once their node has moved",
 			"enable-endpoint-routes is not true: in crd mode nodes would not reach their own pods. Once it is, pods that ran before are not held to ingress NetworkPolicies until they restart, where BPF host routing is off")
 	}
 	if p.Config.Data["enable-bpf-masquerade"] != "true" && (p.Config.Data["enable-ipv4-masquerade"] == "true" || p.Config.Data["enable-ipv6-masquerade"] == "true") {
-		p.warn(nil, Settings, "Set it together with ipam=crd, or switch masquerading off",
-			"enable-bpf-masquerade is not true: in crd mode agents that masquerade with iptables do not start")
+		p.warn(nil, Settings, "Set it together with ipam, or switch masquerading off",
+			"enable-bpf-masquerade is not true: in crd and multi-pool mode agents that masquerade with iptables do not start")
 	}
-	if p.Config.LosesRoutes() {
+	if p.Config.LosesRoutes() && !p.Whole {
 		p.warn(nil, Settings, ciliumconfig.LosingRoutesFix, ciliumconfig.LosingRoutes)
 	}
 	p.masquerading()

@@ -41,6 +41,9 @@ type Standing struct {
 	// Publishable returns the addresses of a block in service that pods may have: none while its
 	// range drains.
 	Publishable func(crd.Block) []netip.Addr
+	// Whole: it moves to multi-pool mode. Listed are the CIDRs that its agent finds there.
+	Whole  bool
+	Listed []netip.Prefix
 	// Settled: its agent has been Ready for a while.
 	Settled bool
 	// Unreported is the number of pods' addresses that the agent does not report.
@@ -83,6 +86,11 @@ func (s *Standing) lacksBlocks() bool {
 // lacksAddresses reports whether some addresses of its blocks that pods may have, or do have,
 // are not published.
 func (s *Standing) lacksAddresses() bool {
+	if s.Whole {
+		return slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
+			return b.Phase == ipalloc.InService && !b.Deleting && !slices.Contains(s.Listed, b.CIDR)
+		})
+	}
 	published := make(map[netip.Addr]bool, len(s.Published))
 	for _, a := range s.Published {
 		published[a] = true
@@ -103,7 +111,7 @@ func (s *Standing) lacksAddresses() bool {
 	return false
 }
 
-// Back is the state of a node that returns from crd mode to another mode.
+// Back is the state of a node that returns to another mode.
 type Back struct {
 	To Source
 	// PodCIDRs are the CiliumNode's, NodePodCIDRs the Node's.
@@ -146,6 +154,9 @@ func (b Back) Refusal() string {
 	}
 	if notAmong(b.PodCIDRs, held) {
 		return "its podCIDRs name what is no block of it"
+	}
+	if b.To == ClusterPool && notAmong(held, b.PodCIDRs) {
+		return "its podCIDRs do not name its block, so that an agent in that mode would not find it"
 	}
 	return ""
 }

@@ -77,6 +77,8 @@ func TestStep(t *testing.T) {
 	}
 	published := func(s *Standing) { s.Published = all }
 	moved := func(s *Standing) { s.Reported = true }
+	toMultiPool := func(s *Standing) { s.Whole = true }
+	listed := func(s *Standing) { s.Listed = prefixes("10.0.1.0/28") }
 	tests := map[string]struct {
 		s    Standing
 		want Step
@@ -97,6 +99,9 @@ func TestStep(t *testing.T) {
 		"on its way back":                {standing(published, moved, func(s *Standing) { s.Back = "cluster-pool" }), Returning},
 		"by hand":                        {standing(moved, func(s *Standing) { s.From, s.AssignedCIDRs, s.Published = CRD, nil, addrs("10.0.2.1") }), Old},
 		"by hand, adopted":               {standing(moved, func(s *Standing) { s.From, s.AssignedCIDRs, s.Published = CRD, nil, addrs("10.0.1.1") }), Adopted},
+		"not listed in multi-pool mode":  {standing(toMultiPool, published), Adopted},
+		"listed in multi-pool mode":      {standing(toMultiPool, listed), Published},
+		"settled in multi-pool mode":     {standing(toMultiPool, listed, moved), Settled},
 		"by hand, settled":               {standing(moved, published, func(s *Standing) { s.From, s.AssignedCIDRs = CRD, nil }), Settled},
 	}
 	for name, tt := range tests {
@@ -140,15 +145,18 @@ func TestRefusal(t *testing.T) {
 		back Back
 		want string // a part of the reason; "": it can
 	}{
-		"its one old block":           {back(ClusterPool), ""},
-		"to kubernetes":               {back(Kubernetes), ""},
-		"a block of each family":      {back(ClusterPool, func(b *Back) { b.Blocks = append(b.Blocks, adopted("fd00::/122", "n")) }), ""},
+		"its one old block": {back(ClusterPool), ""},
+		"to kubernetes":     {back(Kubernetes), ""},
+		"a block of each family": {back(ClusterPool, func(b *Back) {
+			b.Blocks, b.PodCIDRs = append(b.Blocks, adopted("fd00::/122", "n")), append(b.PodCIDRs, prefix("fd00::/122"))
+		}), ""},
 		"two blocks":                  {back(ClusterPool, grown), "10.0.1.0/24 and 10.0.9.0/27"},
 		"two blocks to multi-pool":    {back(MultiPool, grown), ""},
 		"one, that is not its old":    {back(ClusterPool, func(b *Back) { b.Blocks = []crd.Block{claimed("10.0.1.0/24", "n")} }), "none that it came with"},
 		"it drains":                   {back(ClusterPool, func(b *Back) { b.Blocks[0].Phase = ipalloc.Draining }), "Draining"},
 		"not what its Node has":       {back(Kubernetes, func(b *Back) { b.NodePodCIDRs = prefixes("10.0.2.0/24") }), "podCIDRs of its Node"},
 		"foreign podCIDRs":            {back(ClusterPool, func(b *Back) { b.PodCIDRs = prefixes("10.0.1.0/24", "10.7.0.0/24") }), "what is no block"},
+		"podCIDRs do not name it":     {back(ClusterPool, func(b *Back) { b.PodCIDRs = nil }), "do not name its block"},
 		"a pod elsewhere":             {back(ClusterPool, func(b *Back) { b.Used = usedBy("10.7.0.5", "default/b") }), "default/b has 10.7.0.5"},
 		"a pod elsewhere, multi-pool": {back(MultiPool, func(b *Back) { b.Used = usedBy("10.7.0.5", "default/b") }), "default/b has 10.7.0.5"},
 	}

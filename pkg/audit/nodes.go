@@ -79,7 +79,7 @@ func (n *nodeCheck) service() {
 	node := Finding{Object: nodeObject(n.name)}
 	switch {
 	case n.moving:
-		n.add(NodeYetToMove, node, "was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.AssignedCIDRs()), len(n.blocks))
+		n.add(NodeYetToMove, node, "was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.Given()), len(n.blocks))
 	case n.awaits != "":
 		if i := slices.IndexFunc(n.pods, func(p pod) bool { return len(p.ips) == 0 }); i >= 0 {
 			waits := n.pods[i].object

@@ -62,14 +62,36 @@ func (v *View) CIDRsIn(m Mode) []netip.Prefix {
 	return nil
 }
 
+// Given returns the CIDRs assigned to the node by any IPAM, also in a field that agents of this mode
+// do not read.
+func (v *View) Given() []netip.Prefix {
+	if v.BlockAssignment == nil {
+		return v.AssignedCIDRs()
+	}
+	return slices.Concat(v.BlockAssignment.LeftCIDRs, v.AssignedCIDRs())
+}
+
+// Unreported reports whether no agent has reported in this mode, so that another IPAM may serve the
+// node's pods: by addresses in use in crd mode, by requests in multi-pool mode. In kubernetes mode
+// agents report nothing.
+func (v *View) Unreported() bool {
+	if w := v.BlockAssignment; w != nil {
+		return !w.SingleBlock && !w.Reported() && !w.LeftReport
+	}
+	return len(v.Used) == 0
+}
+
 // Unadopted returns the CIDRs assigned to the node that none of held contains, while another IPAM
-// serves its pods: the agent has never reported addresses in use, so it does not run in crd mode,
-// and the pool has no address of these CIDRs. None where the operator itself assigns whole blocks.
+// serves its pods: the agent has not reported in this mode, and the pool has no address of these
+// CIDRs. In multi-pool mode they are podCIDRs: cluster-pool and kubernetes mode write no others.
 func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
-	if len(v.Used) > 0 || v.BlockAssignment != nil {
+	if !v.Unreported() {
 		return nil
 	}
 	given := v.AssignedCIDRs()
+	if v.BlockAssignment != nil {
+		given = v.BlockAssignment.LeftCIDRs
+	}
 	out := ipalloc.Uncovered(given, held)
 	ofGiven := func(addr netip.Addr) bool {
 		return slices.ContainsFunc(given, func(p netip.Prefix) bool { return p.Contains(addr) })

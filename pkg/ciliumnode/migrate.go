@@ -58,6 +58,16 @@ func (c *Client) DropPools(ctx context.Context, v *View) (*View, error) {
 	})
 }
 
+// ForgetRequests removes the requests of an agent in multi-pool mode, conditional on the version in
+// v. Such an agent repeats them within a minute (Cilium v1.20.1, pkg/ipam/multipool_manager.go,
+// refreshPoolInterval), and no other agent does.
+func (c *Client) ForgetRequests(ctx context.Context, v *View) (*View, error) {
+	return c.write(ctx, v, "spec", map[string]any{
+		"metadata": metadata{ResourceVersion: v.ResourceVersion},
+		"spec":     map[string]any{"ipam": map[string]any{"pools": map[string]any{"requested": nil}}},
+	})
+}
+
 // ForgetReport removes from the status the report of an agent in crd mode, and all release entries,
 // conditional on the version in v: no agent in another mode would, and later they would pass for
 // current.

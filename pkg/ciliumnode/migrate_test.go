@@ -65,6 +65,16 @@ func TestAllocateAndDropPools(t *testing.T) {
 	}
 }
 
+func TestForgetRequests(t *testing.T) {
+	cn := pooled("default 10.0.0.0/30")
+	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default"}}
+	c := fakeClient(t, interceptor.Funcs{}, cn)
+	v, err := c.ForgetRequests(t.Context(), live(t, c, "n1"))
+	if got := get(t, c, "n1").Spec.IPAM.Pools; err != nil || len(got.Requested) > 0 || len(v.Allocated) != 1 {
+		t.Errorf("requested %v, allocated %v, error %v; want what is allocated alone", got.Requested, v.Allocated, err)
+	}
+}
+
 func TestForgetReport(t *testing.T) {
 	cn := node(nil)
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}
@@ -89,10 +99,11 @@ func TestGoingBackLosesAgainstANewerVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, do := range map[string]func() (*View, error){
-		"Retract":      func() (*View, error) { return c.Retract(t.Context(), old, cidrs("10.0.0.0/30"), true) },
-		"Allocate":     func() (*View, error) { return c.Allocate(t.Context(), old, nil) },
-		"DropPools":    func() (*View, error) { return c.DropPools(t.Context(), old) },
-		"ForgetReport": func() (*View, error) { return c.ForgetReport(t.Context(), old) },
+		"Retract":        func() (*View, error) { return c.Retract(t.Context(), old, cidrs("10.0.0.0/30"), true) },
+		"Allocate":       func() (*View, error) { return c.Allocate(t.Context(), old, nil) },
+		"DropPools":      func() (*View, error) { return c.DropPools(t.Context(), old) },
+		"ForgetReport":   func() (*View, error) { return c.ForgetReport(t.Context(), old) },
+		"ForgetRequests": func() (*View, error) { return c.ForgetRequests(t.Context(), old) },
 	} {
 		if _, err := do(); !apierrors.IsConflict(err) {
 			t.Errorf("%s: got %v, want a conflict", name, err)

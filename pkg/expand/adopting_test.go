@@ -4,7 +4,7 @@ import "testing"
 
 func adopting(s *State) { s.Adopting = true }
 
-// Until a node's agent has started in crd mode, the operator only publishes its addresses: it
+// Until a node's agent has started in the new mode, the operator only publishes its addresses: it
 // claims no block even if pods wait, drains and marks none even on request, and takes no entry for
 // an answer.
 func TestDecideAdopting(t *testing.T) {
@@ -16,6 +16,10 @@ func TestDecideAdopting(t *testing.T) {
 		"a block is asked back": {
 			state: node(lone("10.0.0.0/30"), lone("10.0.0.4/30", request(Deleted)), adopting),
 			want:  []string{"needs 0 of 2", "publish 10.0.0.1-10.0.0.2"},
+		},
+		"pods wait, in multi-pool mode": {
+			state: node(lone("10.0.0.0/30"), pods(20), listing(-1), adopting),
+			want:  []string{"needs 20 of 2", "assign 10.0.0.0/30"},
 		},
 	})
 }

@@ -32,8 +32,8 @@ type State struct {
 	// contains the agent's own addresses.
 	BlockAssignment *BlockAssignment
 	// Adopting is set if the node has blocks adopted from another IPAM and its agent has not
-	// started in crd mode yet. The agent ignores the pool and answers no marks, and the node's
-	// routes are from the other IPAM: only publishing is safe.
+	// started in the new mode yet. The agent ignores what is published and answers no marks, and
+	// the node's routes are from the other IPAM: only publishing is safe.
 	Adopting bool
 	// Release is status.ipam.release-ips.
 	Release map[netip.Addr]ReleaseStatus

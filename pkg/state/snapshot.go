@@ -43,7 +43,7 @@ type Snapshot struct {
 	// AgentSeen: an agent runs on the node, or has written its CiliumNode.
 	AgentSeen bool
 	// OtherIPAM: another IPAM serves the node's pods. Adopting: another IPAM did, its
-	// blocks are ours now, and the agent has not reported yet that it runs in crd mode.
+	// blocks are ours now, and the agent has not reported yet that it runs in the new mode.
 	OtherIPAM, Adopting bool
 	// OtherMode is the IPAM mode that the agent starts in next, if it would not find the node's
 	// blocks there; "": it would.
@@ -91,7 +91,7 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	s.Node, s.Pods, s.OtherMode = node, c.Pods.On(name), c.otherMode(node, s.Blocks, s.CiliumNode)
 	s.CiliumNode = s.CiliumNode.WithConfigured(func(a netip.Addr) bool { return len(c.Pools.Touching(single(a))) > 0 })
 	s.Ended, s.EndedUntil = c.Pods.Ended(name, now)
-	if s.CiliumNode != nil && s.CiliumNode.BlockAssignment == nil && len(s.CiliumNode.Used) == 0 && !s.restored {
+	if s.CiliumNode != nil && s.CiliumNode.Unreported() && !s.restored {
 		s.OtherIPAM = len(s.CiliumNode.Unadopted(crd.CIDRs(s.Blocks))) > 0
 		s.Adopting = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
 			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService

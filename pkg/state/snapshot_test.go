@@ -217,14 +217,14 @@ func TestSnapshotOfAnEntryAlone(t *testing.T) {
 	}
 }
 
-// Only an agent in crd mode can have its report still to come.
+// An agent that has not started in the operator's mode has its report still to come.
 func TestSnapshotAdopting(t *testing.T) {
 	adopted := fixtures.Block("10.0.0.0/30", "p", "n", 1)
 	adopted.AdoptedFrom = "cluster-pool"
 	for name, test := range map[string]struct {
 		mode ciliumnode.Mode
 		want bool
-	}{"crd": {ciliumnode.CRD, true}, "multi-pool": {ciliumnode.MultiPool, false}} {
+	}{"crd": {ciliumnode.CRD, true}, "multi-pool": {ciliumnode.MultiPool, true}, "observed": {ciliumnode.ClusterPool, false}} {
 		c := clusterOf(adopted)
 		c.Ledger.UpsertCiliumNode(test.mode.View(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
 		if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()); got.Adopting != test.want || got.OtherIPAM {

@@ -84,6 +84,7 @@ func TestScripts(t *testing.T) {
 			"moveto":  of((*world).cmdMoveTo),
 			"assign":  of((*world).cmdAssign),
 			"request": of((*world).cmdRequest),
+			"repeats": of((*world).cmdRepeats),
 			"names":   of((*world).cmdNames),
 			"lists":   of((*world).cmdLists),
 

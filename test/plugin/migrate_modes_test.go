@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -60,6 +61,24 @@ func (w *world) cmdRequest(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: args[0]}, cn))
 	cn.Status.IPAM.Used = nil
 	w.updateStatus(ts, cn)
+}
+
+// repeats NODE N makes the agent of a node in multi-pool mode write its requests again, in the
+// background, whenever they are gone.
+func (w *world) cmdRepeats(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "repeats NODE N")
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	inBackground(ts, func(sleep func(time.Duration) bool) error {
+		for more := true; more; more = sleep(50 * time.Millisecond) {
+			cn := &ciliumv2.CiliumNode{}
+			if w.client.Get(w.ctx, types.NamespacedName{Name: args[0]}, cn) == nil && len(cn.Spec.IPAM.Pools.Requested) == 0 {
+				cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: n}}}
+				_ = w.client.Update(w.ctx, cn) // a conflict is tried again
+			}
+		}
+		return nil
+	})
 }
 
 // names NODE ADDRESSES PODCIDRS ALLOCATED checks the number of each in a CiliumNode.

@@ -60,6 +60,18 @@ type Operator struct {
 	OtherCRDs []string
 }
 
+// Declares reports whether the operator itself, or --mode, says that it runs in a mode: Cilium's
+// settings tell that of the agents.
+func (o Operator) Declares(m ciliumnode.Mode) bool {
+	return o.Mode == m && !o.Observe && (o.By == byFlag || strings.HasPrefix(o.By, byLease))
+}
+
+// Sources of the mode, as By names them.
+const (
+	byFlag  = "--mode"
+	byLease = "Lease "
+)
+
 // CheckMode fails for a flag --mode that Find does not know.
 func CheckMode(mode string) error {
 	if mode == "" || mode == observe.Name {
@@ -124,13 +136,13 @@ func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
 		if o.Mode, err = ciliumnode.ParseMode(w.Mode); err != nil {
 			return fmt.Errorf("--mode is %s: %w", w.Mode, err)
 		}
-		o.By, o.Denied = "--mode", ""
+		o.By, o.Denied = byFlag, ""
 		return nil
 	case label != "":
 		if o.Mode, err = ciliumnode.ParseMode(label); err != nil {
 			return fmt.Errorf("the Lease %s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", o.Lease, label)
 		}
-		o.By = "Lease " + o.Lease.String()
+		o.By = byLease + o.Lease.String()
 		return nil
 	}
 	cilium, err := ciliumconfig.Read(ctx, c, w.CiliumNamespace, nil)

@@ -27,8 +27,8 @@ func newAbort(e *cli.Env) *cobra.Command {
 		Long: `Takes nodes back to the IPAM mode they came from, every pod keeping its address; at
 any step until finish.
 
-If the agent does not run in crd mode, the addresses leave spec.ipam.pool, which no
-agent reads there, and the blocks are deleted at once.
+If the agent does not run in the new mode, what was published for it leaves its
+CiliumNode, and the blocks are deleted at once.
 
 If it does, abort first prepares the node: it pauses the operator there, and for
 multi-pool mode writes its blocks to spec.ipam.pools. Then restart its agent in the old
@@ -36,8 +36,8 @@ mode, and run abort again. It refuses if the old mode cannot express the node's
 addresses: cluster-pool and kubernetes mode know one CIDR of a family, the node's old
 one.
 
-An agent in crd mode answers the question for a report within its update rate;
---answer-timeout is the time to wait for that.
+An agent in the new mode answers the question for a report within its update rate, in
+multi-pool mode within a minute more; --answer-timeout is the time to wait for that.
 
 Exit codes: 0 these nodes are back, 3 some are not: the output names the next step,
 1 it failed; run it again.`,
@@ -53,13 +53,16 @@ Exit codes: 0 these nodes are back, 3 some are not: the output names the next st
 			if err != nil {
 				return err
 			}
+			if m.to == ciliumnode.MultiPool && !cmd.Flags().Changed("answer-timeout") {
+				patience += refreshInterval
+			}
 			a := aborting{Env: e, m: m, nodes: m.ciliumNodes(), patience: patience}
 			return a.run(cmd.Context(), adopt.Source(to), dryRun)
 		},
 	}
 	s.addFlags(e, cmd, true)
 	cmd.Flags().StringVar(&to, "to", to, "cluster-pool, kubernetes or multi-pool; empty: where each node came from")
-	cmd.Flags().DurationVar(&patience, "answer-timeout", patience, "time to wait for an agent's answer; at least three times the agents' --ipam-cilium-node-update-rate")
+	cmd.Flags().DurationVar(&patience, "answer-timeout", patience, "time to wait for an agent's answer; at least three times the agents' --ipam-cilium-node-update-rate, in multi-pool mode a minute more")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the nodes that would be taken back, without a write")
 	return cmd
 }
@@ -185,12 +188,24 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 	switch {
 	case r.to == adopt.CRD:
 		return "its pool was filled by hand, and its agent ran in crd mode before: there is no other mode to go back to (--to names one)"
+	case r.to == adopt.Source(a.m.to):
+		return "it moves to that mode: --to has to name the old one"
 	case a.m.Ledger.CiliumNode(r.name) == nil:
 		return "it has no CiliumNode"
+	case a.m.to == ciliumnode.CRD && a.listsAdopted(r):
+		return "its old block is listed in spec.ipam.pools, for an agent in multi-pool mode: run this with --mode=multi-pool"
 	case a.backTo(r.name) == "" && node.Annotations[v1alpha1.PausedAnnotation] == "true":
 		return "it is paused: end that first (annotation " + v1alpha1.PausedAnnotation + ")"
 	}
 	return ""
+}
+
+// listsAdopted reports whether multi-pool mode lists a block that the node has from a mode without lists.
+func (a *aborting) listsAdopted(r *returning) bool {
+	listed := a.m.Ledger.CiliumNode(r.name).CIDRsIn(ciliumnode.MultiPool)
+	return r.to != adopt.MultiPool && slices.ContainsFunc(r.blocks, func(b crd.Block) bool {
+		return b.AdoptedFrom != "" && b.AdoptedFrom != string(adopt.MultiPool) && slices.Contains(listed, b.CIDR)
+	})
 }
 
 // takeBack takes the steps that the mode of the node's agent allows.
@@ -199,17 +214,17 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 	case agentUnknown:
 		r.refused = "its agent has not been Ready for long enough to tell which mode it runs in: see to it, then run this again"
 		return nil
-	case agentInCRD:
+	case agentMoved:
 		return a.prepare(ctx, r)
 	}
-	if next := a.m.config.Mode(a.m.Nodes[r.name].Labels); next == string(adopt.CRD) {
-		r.refused = fmt.Sprintf("its agent does not run in crd mode, and would start in it: set ipam=%s for it first", r.to)
+	if next := a.m.config.Mode(a.m.Nodes[r.name].Labels); next == a.m.to.String() {
+		r.refused = fmt.Sprintf("its agent does not run in %s mode, and would start in it: set ipam=%s for it first", next, r.to)
 		return a.resume(ctx, r)
 	}
 	return a.release(ctx, r)
 }
 
-// prepare prepares a node with an agent in crd mode, or refuses.
+// prepare prepares a node with an agent in the new mode, or refuses.
 func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	live, err := a.nodes.Live(ctx, r.name)
 	if err != nil || live == nil {

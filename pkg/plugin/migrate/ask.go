@@ -27,10 +27,15 @@ type agentMode int
 
 const (
 	agentUnknown agentMode = iota
-	// agentElsewhere: it does not read the pool.
+	// agentElsewhere: it does not read what is published.
 	agentElsewhere
-	agentInCRD
+	// agentMoved: it runs in the new mode.
+	agentMoved
 )
+
+// refreshInterval is within which an agent in multi-pool mode writes its requests again (Cilium
+// v1.20.1, pkg/ipam/multipool_manager.go, refreshPoolInterval).
+const refreshInterval = time.Minute
 
 // pause pauses the operator on a node, and records the mode that it returns to.
 func (a *aborting) pause(ctx context.Context, r *returning) error {
@@ -59,8 +64,8 @@ func (a *aborting) annotate(ctx context.Context, name string, annotations map[st
 // pkg/ipam/crd.go, updateLocalNodeResource). It is reserved for documentation (RFC 5737).
 func probeAddress() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
 
-// ask finds out which agents run in crd mode: only these answer a mark. The operator is paused
-// on their nodes.
+// ask finds out which agents run in the new mode: in crd mode only these answer a mark, in
+// multi-pool mode only these write requests again. The operator is paused on their nodes.
 func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentMode, error) {
 	modes := map[string]agentMode{}
 	waiting, err := a.markAll(ctx, all, modes)
@@ -89,8 +94,7 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 	}
 }
 
-// markAll marks the probe address on all nodes. Agents of nodes without an address of ours in
-// the pool run in another mode, and are not waited for: there the mark only serves release,
+// markAll marks the probe address on all nodes. Agents of nodes where nothing is published run in another mode, and are not waited for: there the mark only serves release,
 // which removes it again. Together they change the CiliumNode after the deletion of its blocks
 // was requested, so that a late publication of one conflicts.
 func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[string]agentMode) (map[string]bool, error) {
@@ -103,7 +107,11 @@ func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[stri
 		if err != nil {
 			return nil, err
 		}
-		if live == nil || len(live.Used) == 0 && len(live.Pool) == 0 {
+		nothing := live == nil || len(live.Used) == 0 && len(live.Pool) == 0
+		if a.m.to == ciliumnode.MultiPool {
+			nothing = live == nil || len(live.Allocated) == 0
+		}
+		if nothing {
 			modes[r.name] = agentElsewhere
 		} else {
 			waiting[r.name] = true
@@ -118,27 +126,46 @@ func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[stri
 // mark marks the probe address for an agent, replacing an older answer.
 func (a *aborting) mark(ctx context.Context, name string) error {
 	probe := []netip.Addr{probeAddress()}
-	_, err := a.m.setEntries(ctx, name, ciliumnode.Entries{Clear: probe}, ciliumnode.Entries{Mark: probe})
-	return err
+	live, err := a.m.setEntries(ctx, name, ciliumnode.Entries{Clear: probe}, ciliumnode.Entries{Mark: probe})
+	if err != nil || live == nil || a.m.to != ciliumnode.MultiPool {
+		return err
+	}
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if live, err = a.nodes.Live(ctx, name); err != nil || live == nil {
+			return err
+		}
+		_, err = a.nodes.ForgetRequests(ctx, live)
+		return err
+	})
+}
+
+// answered reports whether an agent has answered, and whether the question stands.
+func (a *aborting) answered(ctx context.Context, name string) (answered, stands bool, err error) {
+	if a.m.to == ciliumnode.MultiPool {
+		live, err := (&ciliumnode.Client{Reader: a.m.Client, Mode: ciliumnode.MultiPool}).Live(ctx, name)
+		return live != nil && live.BlockAssignment.Reported(), true, err
+	}
+	live, err := a.nodes.Live(ctx, name)
+	if err != nil || live == nil {
+		return false, true, err
+	}
+	status, stands := live.Release[probeAddress()]
+	return stands && status != expand.Marked, stands, nil
 }
 
 // answers records which agents have answered, and marks again where the mark is gone.
 func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) error {
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		live, err := a.nodes.Live(ctx, name)
-		if err != nil {
+		answered, stands, err := a.answered(ctx, name)
+		switch {
+		case err != nil:
 			return err
-		}
-		if live == nil {
-			continue
-		}
-		switch status, stands := live.Release[probeAddress()]; {
 		case !stands:
 			if err := a.mark(ctx, name); err != nil {
 				return err
 			}
-		case status != expand.Marked:
-			modes[name] = agentInCRD
+		case answered:
+			modes[name] = agentMoved
 			delete(waiting, name)
 		}
 	}
@@ -168,7 +195,7 @@ func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes ma
 	return left, nil
 }
 
-// retract removes the node's blocks, and the report of an agent in crd mode, from its CiliumNode. A
+// retract removes the node's blocks, and the report of an agent in the new mode, from its CiliumNode. A
 // node that returns to multi-pool mode has no more use for podCIDRs, and cilium-operator would take
 // them for all CIDRs of the node when it starts next; in the other modes they are the node's CIDRs.
 func (a *aborting) retract(ctx context.Context, r *returning) error {
@@ -176,6 +203,11 @@ func (a *aborting) retract(ctx context.Context, r *returning) error {
 		live, err := a.nodes.Live(ctx, r.name)
 		if err != nil || live == nil {
 			return err
+		}
+		if a.m.to == ciliumnode.MultiPool {
+			if live, err = a.nodes.DropPools(ctx, live); err != nil {
+				return err
+			}
 		}
 		unlist := r.to == adopt.MultiPool && len(live.Allocated) > 0
 		if live, err = a.nodes.Retract(ctx, live, crd.CIDRs(r.blocks), unlist); err != nil {

@@ -72,8 +72,8 @@ func (m *move) unfinished(settle time.Duration) []string {
 		case m.finishing(r.Node, settle).betweenModes():
 		case !r.Step.Reached(adopt.Settled):
 			out = append(out, fmt.Sprintf("node %s is %s: %s", r.Node, r.Step, r.Next))
-		case r.Step == adopt.Settled && r.Mode != "" && r.Mode != string(adopt.CRD):
-			out = append(out, fmt.Sprintf("node %s: its agent would start in %s mode: set ipam=crd in cilium-config, or in the CiliumNodeConfig that is for it", r.Node, r.Mode))
+		case r.Step == adopt.Settled && r.Mode != "" && r.Mode != m.to.String():
+			out = append(out, fmt.Sprintf("node %s: its agent would start in %s mode: set ipam=%s in cilium-config, or in the CiliumNodeConfig that is for it", r.Node, r.Mode, m.to))
 		}
 	}
 	return out
@@ -87,7 +87,6 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 		if len(f.adopted) == 0 && f.left(m.Ledger.CiliumNode(name)) == "" {
 			continue
 		}
-		idle = false
 		var left, refused string
 		err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
 			left, refused, err = f.once(ctx, dryRun)
@@ -96,6 +95,10 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 		if err != nil {
 			return err
 		}
+		if len(f.adopted) == 0 && left == "" { // none of it is ours
+			continue
+		}
+		idle = false
 		if refused != "" {
 			fmt.Fprintf(m.env.ErrOut, "node/%s stays as it is: %s\n", name, refused)
 			code = cli.NotReached
@@ -149,7 +152,7 @@ func (m *move) finishing(name string, settle time.Duration) *finishing {
 	f := &finishing{move: m, name: name, settled: m.standing(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.Nodes[name].Labels))}
 	for _, b := range m.Ledger.NodeBlocks(name) {
 		if b.AdoptedFrom != "" {
-			f.adopted, f.mode = append(f.adopted, b), ciliumnode.CRD
+			f.adopted, f.mode = append(f.adopted, b), m.to
 		}
 	}
 	return f
@@ -158,7 +161,7 @@ func (m *move) finishing(name string, settle time.Duration) *finishing {
 // betweenModes reports whether the node moved from crd to multi-pool mode of this operator: blocks
 // cover all its allocations.
 func (f *finishing) betweenModes() bool {
-	return f.mode == ciliumnode.MultiPool && len(f.settled.Blocks) > 0 && f.settled.From != adopt.MultiPool && f.settled.Back == ""
+	return f.mode == ciliumnode.MultiPool && len(f.adopted) == 0 && len(f.settled.Blocks) > 0 && f.settled.From != adopt.MultiPool && f.settled.Back == ""
 }
 
 // once reads the live CiliumNode, and removes from exactly that version the leftovers of the other
@@ -188,6 +191,11 @@ func (f *finishing) once(ctx context.Context, dryRun bool) (left, refused string
 func (f *finishing) left(view *ciliumnode.View) string {
 	switch {
 	case view == nil:
+		return ""
+	case view.BlockAssignment != nil: // once knows more
+		if w := view.BlockAssignment; len(w.LeftCIDRs)+w.LeftAddresses+len(view.Release) > 0 || w.LeftReport {
+			return "leftovers"
+		}
 		return ""
 	case f.mode == ciliumnode.MultiPool:
 		return f.addressesLeft(view)

@@ -35,11 +35,9 @@ func New(e *cli.Env) *cobra.Command {
 		Use:   "migrate plan|start|status|finish|abort",
 		Short: "Move a running cluster from another IPAM mode, every pod keeping its address",
 		Long: `Moves nodes from Cilium's cluster-pool, kubernetes or multi-pool mode, or from pools
-that people filled, without restarting a pod: each node's addresses become its blocks.
-docs/migration.md has the whole way, and the way back. finish also ends a move between
-two modes of this operator (docs/modes.md).
-
-Each command can be stopped at any point and run again.`,
+that people filled, to crd mode, or from the first two to multi-pool mode, if the
+operator runs in that. No pod restarts: each node's addresses become its blocks.
+docs/migration.md has the whole way, and the way back.`,
 		Example: cli.Examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
 		RunE: func(*cobra.Command, []string) error {
 			return cli.Usagef("say what to do: plan, start, status, finish or abort")
@@ -91,6 +89,8 @@ type move struct {
 	*cluster.Cluster
 	env    *cli.Env
 	config *ciliumconfig.Config
+	// to is the mode that nodes move to: crd or multi-pool.
+	to     ciliumnode.Mode
 	chosen map[string]bool
 	// started is since when each pod runs.
 	started map[string]time.Time
@@ -99,7 +99,8 @@ type move struct {
 }
 
 func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
-	// Cilium's settings name the mode that is being left. The blocks are for crd mode.
+	// Cilium's settings name the mode that is being left. Unless the operator says that it runs in
+	// multi-pool mode, the blocks are for crd mode.
 	operator := clusterread.Operator{Settings: config.DefaultSettings()}
 	if e.Place == nil {
 		var err error
@@ -107,7 +108,9 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 			return nil, err
 		}
 	}
-	operator.Mode = ciliumnode.CRD
+	if !operator.Declares(ciliumnode.MultiPool) {
+		operator.Mode = ciliumnode.CRD
+	}
 	c, err := e.ReadAs(ctx, operator)
 	if err != nil {
 		return nil, err
@@ -116,7 +119,7 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &move{Cluster: c, env: e, config: c.Objects.CiliumConfig, chosen: chosen, started: c.PodStarts(), agents: map[string][]*corev1.Pod{}}
+	m := &move{Cluster: c, env: e, config: c.Objects.CiliumConfig, to: operator.Mode, chosen: chosen, started: c.PodStarts(), agents: map[string][]*corev1.Pod{}}
 	for i := range c.Objects.Agents {
 		pod := &c.Objects.Agents[i]
 		m.agents[pod.Spec.NodeName] = append(m.agents[pod.Spec.NodeName], pod)
@@ -124,7 +127,7 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	return m, nil
 }
 
-// ciliumNodes reads and writes CiliumNodes of crd mode.
+// ciliumNodes reads and writes CiliumNodes as those of crd mode, with all fields.
 func (m *move) ciliumNodes() *ciliumnode.Client {
 	return &ciliumnode.Client{Writer: m.Client, Reader: m.Client}
 }
@@ -133,7 +136,7 @@ func (m *move) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }
 
 // input returns the input of a plan: all nodes, some of them selected.
 func (m *move) input() adopt.Input {
-	in := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config}
+	in := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config, Whole: m.to == ciliumnode.MultiPool}
 	for _, name := range slices.Sorted(maps.Keys(m.Nodes)) {
 		in.Nodes = append(in.Nodes, m.adoptNode(name))
 	}
@@ -158,14 +161,18 @@ func (m *move) adoptNode(name string) adopt.Node {
 	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.Users(name), Pods: m.Pods.On(name), Agent: m.agentImage(name)}
 	facts := adopt.Facts{Mode: m.config.Mode(node.Labels), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.Ledger.NodeBlocks(name)}
 	if view != nil {
-		facts.PodCIDRs, facts.Reported = view.PodCIDRs, len(view.Used) > 0
+		facts.PodCIDRs, facts.Reported, n.Reported = view.PodCIDRs, len(view.Used) > 0, len(view.Used) > 0
+		if w := view.BlockAssignment; w != nil { // requests without a CIDR are older than the other IPAM
+			n.Reported = w.Reported() && len(view.Allocated) > 0
+			facts.PodCIDRs, facts.Reported = w.LeftCIDRs, n.Reported || w.LeftReport
+		}
 		for _, a := range view.Allocated {
 			facts.Allocated = append(facts.Allocated, a.CIDR)
 		}
 		facts.Published = slices.SortedFunc(maps.Keys(view.Pool), netip.Addr.Compare)
 		n.NonCanonical, n.Own, n.Limits = view.NonCanonical, view.Own, view.Limits
 	}
-	n.Published, n.Reported = facts.Published, facts.Reported
+	n.Published = facts.Published
 	n.From, n.AssignedCIDRs = adopt.SourceOf(facts)
 	o := state.Cluster{Ledger: m.Ledger, Pools: m.Pools, Defaults: m.Defaults}
 	for _, f := range ipalloc.Families() {
@@ -217,9 +224,10 @@ func (m *move) agentImage(node string) string {
 func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	s := adopt.Standing{
 		Node: m.adoptNode(name), Blocks: m.Ledger.NodeBlocks(name),
-		Back: m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation],
+		Back: m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.to == ciliumnode.MultiPool,
 	}
 	view := m.Ledger.CiliumNode(name)
+	s.Listed = view.CIDRsIn(ciliumnode.MultiPool)
 	s.Publishable = func(b crd.Block) []netip.Addr {
 		if pool := m.Pools.Get(b.Pool); pool != nil && !pool.Drains(b.CIDR) {
 			return m.Publishable(view, pool, b.CIDR)
@@ -231,8 +239,8 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 		s.Settled = !since.IsZero() && m.Now.Sub(since) >= settle
 	}
 	for _, pod := range m.Pods.On(name) {
-		if view == nil || m.Now.Sub(m.started[pod.Name]) < settle {
-			continue // reports lag
+		if view == nil || s.Whole || m.Now.Sub(m.started[pod.Name]) < settle {
+			continue // reports lag, and in multi-pool mode they name no addresses
 		}
 		for _, a := range pod.IPs {
 			if _, reported := view.Used[a]; !reported {

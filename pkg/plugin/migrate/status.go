@@ -45,11 +45,12 @@ func newStatus(e *cli.Env) *cobra.Command {
 		Long: `Shows for each node which step it has reached:
 
   old        its addresses are in no block yet
-  adopted    blocks cover them; they are not all in spec.ipam.pool
+  adopted    blocks cover them; they are not all in spec.ipam.pool, or in
+             spec.ipam.pools.allocated in multi-pool mode
   published  they are; its agent reads none of them yet
-  moved      its agent reports addresses in use, so it runs in crd mode
-  settled    it has been Ready for --settle-time, and reports the address of every pod
-             that has run for as long
+  moved      its agent has reported in the new mode: addresses in use, or requests
+  settled    it has been Ready for --settle-time, and in crd mode reports the address of
+             every pod that has run for as long
   finished   migrate finish was run; or it never had another IPAM
   returning  migrate abort was run, and its agent has yet to restart
 
@@ -133,8 +134,8 @@ func (m *move) next(s *adopt.Standing, mode string) string {
 		}
 		return "the operator publishes: let it run without --shadow"
 	case adopt.Published:
-		if mode != "" && mode != string(adopt.CRD) {
-			return "set ipam=crd for its agent, which would start with " + mode
+		if mode != "" && mode != m.to.String() {
+			return fmt.Sprintf("set ipam=%s for its agent, which would start with %s", m.to, mode)
 		}
 		return "restart its agent"
 	case adopt.Moved:
