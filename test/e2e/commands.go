@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ func cmdBed(ctx context.Context, e *env, a *script.Arguments) (err error) {
 	o := &e.options
 	o.Native, o.IPAM, o.Then = a.Take("native"), a.Value("mode", crdMode), a.Value("then", "")
 	if before := a.Value("before", ""); before != "" {
-		o.Before, o.IPAM, o.Then = true, before, crdMode
+		o.Before, o.IPAM, o.Then = true, before, cmp.Or(o.Then, crdMode)
 	}
 	for _, v := range strings.Fields(strings.ReplaceAll(a.Value("values", ""), ",", " ")) {
 		o.Values = append(o.Values, "cilium-values-"+v+".yaml")

@@ -44,6 +44,7 @@ func scenarios() []script.Scenario {
 		{Name: "migrate-cluster-pool", Apart: true, Alone: true, File: "migrate"},
 		{Name: "migrate-kubernetes", Apart: true, Alone: true, File: "migrate"},
 		{Name: "migrate-multi-pool", Apart: true, Alone: true, File: "migrate"},
+		{Name: "migrate-to-multi-pool", Apart: true, Alone: true},
 		{Name: "modes-multi-pool", Apart: true, Alone: true},
 		{Name: "modes-multi-pool-dual", Apart: true, Alone: true, File: "modes-multi-pool"},
 		{Name: "modes-pools", Apart: true, Alone: true},
