@@ -17,8 +17,8 @@ func TestDecideAdopting(t *testing.T) {
 			state: node(lone("10.0.0.0/30"), lone("10.0.0.4/30", request(Deleted)), adopting),
 			want:  []string{"needs 0 of 2", "publish 10.0.0.1-10.0.0.2"},
 		},
-		"pods wait, in multi-pool mode": {
-			state: node(lone("10.0.0.0/30"), pods(20), listing(-1), adopting),
+		"its agent requests more, in multi-pool mode": {
+			state: node(lone("10.0.0.0/30"), listing(20), adopting),
 			want:  []string{"needs 20 of 2", "assign 10.0.0.0/30"},
 		},
 	})
