@@ -19,7 +19,7 @@ func TestDecideAdopting(t *testing.T) {
 		},
 		"its agent requests more, in multi-pool mode": {
 			state: node(lone("10.0.0.0/30"), listing(20), adopting),
-			want:  []string{"needs 20 of 2", "assign 10.0.0.0/30"},
+			want:  []string{"needs 0 of 2", "assign 10.0.0.0/30"},
 		},
 	})
 }

@@ -37,7 +37,9 @@ func New(e *cli.Env) *cobra.Command {
 		Long: `Moves nodes from Cilium's cluster-pool, kubernetes or multi-pool mode, or from pools
 that people filled, to crd mode, or from the first two to multi-pool mode, if the
 operator runs in that. No pod restarts: each node's addresses become its blocks.
-docs/migration.md has the whole way, and the way back.`,
+docs/migration.md has the whole way, and the way back.
+
+Each command can be stopped at any point and run again.`,
 		Example: cli.Examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
 		RunE: func(*cobra.Command, []string) error {
 			return cli.Usagef("say what to do: plan, start, status, finish or abort")
