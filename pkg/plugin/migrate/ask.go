@@ -94,9 +94,10 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 	}
 }
 
-// markAll marks the probe address on all nodes. Agents of nodes where nothing is published run in another mode, and are not waited for: there the mark only serves release,
-// which removes it again. Together they change the CiliumNode after the deletion of its blocks
-// was requested, so that a late publication of one conflicts.
+// markAll marks the probe address on all nodes. Agents of nodes where nothing is published run in
+// another mode, and are not waited for: there the mark only serves release, which removes it again.
+// Together they change the CiliumNode after the deletion of its blocks was requested, so that a
+// late publication of one conflicts.
 func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[string]agentMode) (map[string]bool, error) {
 	waiting := map[string]bool{}
 	for _, r := range all {
@@ -195,9 +196,10 @@ func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes ma
 	return left, nil
 }
 
-// retract removes the node's blocks, and the report of an agent in the new mode, from its CiliumNode. A
-// node that returns to multi-pool mode has no more use for podCIDRs, and cilium-operator would take
-// them for all CIDRs of the node when it starts next; in the other modes they are the node's CIDRs.
+// retract removes the node's blocks, and the report of an agent in the new mode, from its
+// CiliumNode. A node that returns to multi-pool mode has no more use for podCIDRs, and
+// cilium-operator would take them for all CIDRs of the node when it starts next; in the other modes
+// they are the node's CIDRs.
 func (a *aborting) retract(ctx context.Context, r *returning) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		live, err := a.nodes.Live(ctx, r.name)
