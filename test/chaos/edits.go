@@ -124,7 +124,7 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	c.fleet.Boot(ctx, name)
+	c.fleet.Boot(ctx, name, c.mode.families()...)
 	c.load.add(name)
 	return nil
 }
@@ -152,10 +152,6 @@ func (c *chaos) deleteOne(ctx context.Context, random *rand.Rand) error {
 	return errors.New("no block can drain")
 }
 
-// ownAddresses is the number of an agent's own addresses: its router's and one for health
-// checks.
-const ownAddresses = 2
-
 func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
 	m := c.fleet.Machine(b.Spec.NodeName)
@@ -163,5 +159,5 @@ func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
 		return err == nil && m != nil
 	}
 	own := m.Own()
-	return len(own) == ownAddresses && !slices.ContainsFunc(own, cidr.Contains)
+	return len(own) == c.mode.ownAddresses() && !slices.ContainsFunc(own, cidr.Contains)
 }

@@ -34,6 +34,7 @@ const (
 // API server is down.
 type load struct {
 	client client.Client
+	mode   mode
 	most   int // for one node; 0: any number
 	// loaders create pods at this interval, at most burst at once.
 	loaders, burst int
@@ -51,7 +52,7 @@ type load struct {
 
 func newLoad(c client.Client, s settings) *load {
 	l := &load{
-		client: c, most: s.mode.mostPods(), loaders: loaders, burst: burst, every: loadEvery, random: rand.New(rand.NewPCG(s.seed, 2)),
+		client: c, mode: s.mode, most: s.mode.mostPods(), loaders: loaders, burst: burst, every: loadEvery, random: rand.New(rand.NewPCG(s.seed, 2)),
 		pods: map[string][]string{}, coming: map[string]int{},
 	}
 	if s.small {
@@ -168,7 +169,9 @@ func (l *load) take(node string) []string {
 // create creates pods that are bound to a node, as a scheduler would.
 func (l *load) create(ctx context.Context, node string, names []string) {
 	for _, name := range names {
-		err := l.client.Create(ctx, harness.BoundPod(node, name, map[string]string{podLabel: ""}))
+		pod := harness.BoundPod(node, name, map[string]string{podLabel: ""})
+		pod.Annotations = l.mode.annotationsOf(name)
+		err := l.client.Create(ctx, pod)
 		l.mu.Lock()
 		l.coming[node]--
 		if _, there := l.pods[node]; err == nil && there {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -118,14 +119,44 @@ func (m mode) least(small bool) least {
 	return least{more: 5, releases: 5, again: 1, handshakes: 50}
 }
 
-// preAllocate is the number of free addresses that an agent in multi-pool mode keeps: together
-// with its own two no more than one block has.
+// ciliumPools are the Cilium pools that PodIPPools serve in each zone.
+func (m mode) ciliumPools() []string {
+	if m == multiPoolMode {
+		return []string{crd.DefaultCiliumPool, blue}
+	}
+	return []string{crd.DefaultCiliumPool}
+}
+
+const blue = "blue"
+
+// annotationsOf are those of a pod; in multi-pool mode three of ten pods request pool blue.
+func (m mode) annotationsOf(pod string) map[string]string {
+	if m == multiPoolMode && strings.ContainsAny(pod[len(pod)-1:], "147") {
+		return map[string]string{"ipam.cilium.io/ip-pool": blue}
+	}
+	return nil
+}
+
+// families are the families that agents run, and that pools have.
+func (m mode) families() []agent.Family {
+	if m == multiPoolMode {
+		return []agent.Family{agent.IPv4, agent.IPv6}
+	}
+	return []agent.Family{agent.IPv4}
+}
+
+// ownAddresses is the number of an agent's own addresses: of each family its router's and one for
+// health checks.
+func (m mode) ownAddresses() int { return 2 * len(m.families()) }
+
+// preAllocate is the number of free addresses of pool default that an agent in multi-pool mode
+// keeps of each family: together with its own two no more than one block has.
 const preAllocate = 4
 
 // listOf returns the blocks that other nodes route to a node.
 func (m mode) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	if m == multiPoolMode {
-		return whole.AssignedTo(cn)
+		return whole.AssignedIn(cn, "")
 	}
 	var out []netip.Prefix
 	for _, cidr := range cn.Spec.IPAM.PodCIDRs {

@@ -6,11 +6,14 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 const (
@@ -21,11 +24,12 @@ const (
 
 var zones = []string{"east", "west"}
 
-// network simulates the administrator who writes the pools, one for each zone. Their CIDRs are
-// tight, so that blocks soon move to other nodes.
+// network simulates the administrator who writes the pools, one for each zone and Cilium pool.
+// Their CIDRs are tight, so that blocks soon move to other nodes.
 type network struct {
 	client client.Client
 	mode   mode
+	pools  []string
 	// blockBits is the prefix length of a block, bits that of a CIDR.
 	blockBits, bits int
 	cidrs           map[string]int
@@ -35,6 +39,11 @@ type network struct {
 // zone; in kubernetes mode, one to two.
 func newNetwork(c client.Client, s settings) *network {
 	n := &network{client: c, mode: s.mode, blockBits: s.mode.blockBits(), cidrs: map[string]int{}}
+	for _, ciliumPool := range s.mode.ciliumPools() {
+		for _, zone := range zones {
+			n.pools = append(n.pools, zone+"-"+ciliumPool)
+		}
+	}
 	blocks := s.mode.atLeast(s.nodes)
 	for n.bits = n.blockBits; 1<<(n.blockBits-n.bits) < blocks; {
 		n.bits--
@@ -42,29 +51,50 @@ func newNetwork(c client.Client, s settings) *network {
 	return n
 }
 
-// cidr returns a zone's next CIDR.
-func (n *network) cidr(zone string, bits int) v1alpha1.PoolCIDR {
-	second := byte(64 + 32*slices.Index(zones, zone) + n.cidrs[zone])
-	n.cidrs[zone]++
+// cidr returns a pool's next CIDR.
+func (n *network) cidr(pool string, bits int) v1alpha1.PoolCIDR {
+	second := byte(64 + 8*slices.Index(n.pools, pool) + n.cidrs[pool])
+	n.cidrs[pool]++
 	return v1alpha1.PoolCIDR{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{100, second, 0, 0}), bits).String()}
 }
 
 func (n *network) create(ctx context.Context) error {
-	for _, zone := range zones {
+	for _, name := range n.pools {
+		zone, ciliumPool, _ := strings.Cut(name, "-")
 		pool := &v1alpha1.PodIPPool{
-			ObjectMeta: metav1.ObjectMeta{Name: zone},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1alpha1.PodIPPoolSpec{
 				NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{zoneLabel: zone}},
 				IPv4: &v1alpha1.IPv4Ranges{
-					CIDRs: []v1alpha1.PoolCIDR{n.cidr(zone, n.bits), n.cidr(zone, n.bits)}, BlockSize: int32(n.blockBits),
+					CIDRs: []v1alpha1.PoolCIDR{n.cidr(name, n.bits), n.cidr(name, n.bits)}, BlockSize: int32(n.blockBits),
 				},
 			},
 		}
+		if ciliumPool != crd.DefaultCiliumPool {
+			pool.Spec.CiliumPoolName = ciliumPool
+		}
+		n.mirror(&pool.Spec)
 		if err := n.client.Create(ctx, pool); err != nil {
-			return fmt.Errorf("create pool %s: %w", zone, err)
+			return fmt.Errorf("create pool %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// mirror gives a pool the same ranges in IPv6, below fd00::/96, if agents run IPv6.
+func (n *network) mirror(spec *v1alpha1.PodIPPoolSpec) {
+	const above = 96
+	if !slices.Contains(n.mode.families(), agent.IPv6) {
+		return
+	}
+	spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: spec.IPv4.BlockSize + above}
+	for _, c := range spec.IPv4.CIDRs {
+		v4 := netip.MustParsePrefix(c.CIDR)
+		v6 := [16]byte{0: 0xfd}
+		copy(v6[12:], v4.Addr().AsSlice())
+		c.CIDR = netip.PrefixFrom(netip.AddrFrom16(v6), above+v4.Bits()).String()
+		spec.IPv6.CIDRs = append(spec.IPv6.CIDRs, c)
+	}
 }
 
 // unusedPool returns a pool that selects no node.
@@ -79,33 +109,34 @@ func unusedPool() *v1alpha1.PodIPPool {
 }
 
 // edit changes a pool.
-func (n *network) edit(ctx context.Context, zone string, change func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR) error {
+func (n *network) edit(ctx context.Context, name string, change func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR) error {
 	return persist(ctx, func(ctx context.Context) error {
 		pool := &v1alpha1.PodIPPool{}
-		if err := n.client.Get(ctx, client.ObjectKey{Name: zone}, pool); err != nil {
+		if err := n.client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
 			return err
 		}
 		pool.Spec.IPv4.CIDRs = change(pool.Spec.IPv4.CIDRs)
+		n.mirror(&pool.Spec)
 		return n.client.Update(ctx, pool)
 	})
 }
 
-// grow adds a CIDR to a pool, or to the other one if it has enough.
+// grow adds a CIDR to a pool, unless it has enough.
 func (n *network) grow(ctx context.Context, random *rand.Rand) error {
-	zone := zones[random.IntN(len(zones))]
-	if n.cidrs[zone] >= mostCIDRs {
+	pool := n.pools[random.IntN(len(n.pools))]
+	if n.cidrs[pool] >= mostCIDRs {
 		return nil
 	}
-	added := n.cidr(zone, n.bits)
-	return n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
+	added := n.cidr(pool, n.bits)
+	return n.edit(ctx, pool, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
 }
 
 // plenty adds more addresses to each pool than its nodes need, as an administrator does in a
 // shortage.
 func (n *network) plenty(ctx context.Context) error {
-	for _, zone := range zones {
-		added := n.cidr(zone, n.bits-n.mode.plentyBits())
-		err := n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
+	for _, pool := range n.pools {
+		added := n.cidr(pool, n.bits-n.mode.plentyBits())
+		err := n.edit(ctx, pool, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
 		if err != nil {
 			return err
 		}
@@ -123,9 +154,9 @@ func with(cidrs []v1alpha1.PoolCIDR, added v1alpha1.PoolCIDR) []v1alpha1.PoolCID
 
 // drain drains one CIDR of a pool, and ends the drains of its others.
 func (n *network) drain(ctx context.Context, random *rand.Rand) error {
-	zone := zones[random.IntN(len(zones))]
-	chosen := random.IntN(n.cidrs[zone])
-	return n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
+	pool := n.pools[random.IntN(len(n.pools))]
+	chosen := random.IntN(n.cidrs[pool])
+	return n.edit(ctx, pool, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 		for i := range cidrs {
 			cidrs[i].AllocationPolicy = v1alpha1.AllocationAllocate
 			if i == chosen {
@@ -138,8 +169,8 @@ func (n *network) drain(ctx context.Context, random *rand.Rand) error {
 
 // undrain ends all drains.
 func (n *network) undrain(ctx context.Context, _ *rand.Rand) error {
-	for _, zone := range zones {
-		err := n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
+	for _, pool := range n.pools {
+		err := n.edit(ctx, pool, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 			for i := range cidrs {
 				cidrs[i].AllocationPolicy = v1alpha1.AllocationAllocate
 			}

@@ -172,7 +172,7 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 		return fmt.Errorf("%s has no machine", cn.Name)
 	}
 	own := m.Own()
-	if len(own) != ownAddresses {
+	if len(own) != c.mode.ownAddresses() {
 		return fmt.Errorf("the agent of %s has %v for itself", cn.Name, own)
 	}
 	inBlocks := 0
@@ -207,12 +207,16 @@ func (c *chaos) poolsTell(ctx context.Context) error {
 		held[blocks.Items[i].Spec.PoolName]++
 	}
 	for _, p := range pools.Items {
-		status := p.Status.IPv4
-		if status == nil {
-			return fmt.Errorf("pool %s has no status", p.Name)
+		var b v1alpha1.StateCounts
+		for _, status := range []*v1alpha1.FamilyStatus{p.Status.IPv4, p.Status.IPv6} {
+			if status != nil {
+				b.InService += status.Blocks.InService
+				b.Draining += status.Blocks.Draining
+				b.CoolingDown += status.Blocks.CoolingDown
+			}
 		}
-		if b := status.Blocks; b.InService != held[p.Name] || b.Draining != 0 || b.CoolingDown != 0 {
-			return fmt.Errorf("pool %s has %d blocks, and reports %+v", p.Name, held[p.Name], b)
+		if p.Status.IPv4 == nil || b.InService != held[p.Name] || b.Draining != 0 || b.CoolingDown != 0 {
+			return fmt.Errorf("pool %s has %d blocks, and reports %+v", p.Name, held[p.Name], p.Status)
 		}
 	}
 	return nil
