@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
@@ -140,7 +141,8 @@ const unscheduledFaults = world.AgentEmpty | world.NodeGone | world.CiliumNodeGo
 	world.Restore | world.ForcedPods
 
 // schedule makes a scheduler bind pods, more of them than there are addresses. Every other world
-// keeps no address free, and every other one reclaims only blocks idle for long.
+// keeps no address free, and every other one reclaims only blocks idle for long. In every other one
+// of multi-pool mode half of its pods request Cilium pool blue.
 func schedule(seed uint64, c *world.Config, both bool) {
 	r := rand.New(rand.NewPCG(seed, 15))
 	c.Scheduling = &world.Scheduling{Pods: 6 + r.IntN(12)}
@@ -161,6 +163,13 @@ func schedule(seed uint64, c *world.Config, both bool) {
 	minFreeAddresses := c.Upgraded.Defaults.Policy.MinFree
 	c.Upgraded = c.Settings
 	c.Upgraded.Defaults.Policy.MinFree = minFreeAddresses
+	if c.Settings.Mode == ciliumnode.MultiPool && r.IntN(2) == 0 {
+		blue := served("blue", "blue", int32(29+r.IntN(2)), "10.0.5.0/27")
+		if both {
+			blue.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 125, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::500/123"}}}
+		}
+		c.Pools, c.Scheduling.CiliumPools = append(c.Pools, blue), []string{crd.DefaultCiliumPool, "blue"}
+	}
 }
 
 // crowded: one node takes all blocks before the others have any, and then its pods go.
@@ -185,7 +194,8 @@ func (d *director) crowded() {
 }
 
 // switchFamilies gives a world both families. Users remove IPv6 from the first pool and from
-// agents, and bring it back.
+// agents, and bring it back. In multi-pool mode they only bring it: an agent without IPv6 takes
+// the IPv6 blocks off its list, whatever pods have of them (multiPoolManager.updateLocalNode).
 func switchFamilies(c *world.Config) {
 	haveBoth(c, "fd00::/122")
 	c.SwitchesFamilies = true

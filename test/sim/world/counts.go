@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -43,7 +44,8 @@ func (c *Counts) did(v Version) {
 		} else if !maps.Equal(v.Old.GetAnnotations(), v.New.GetAnnotations()) {
 			c.Did["move"]++
 		}
-		if offerOf(v.Old.(*corev1.Node), ipalloc.IPv4) != offerOf(v.New.(*corev1.Node), ipalloc.IPv4) {
+		offer := func(o client.Object) int { return offerOf(o.(*corev1.Node), ipalloc.IPv4, crd.DefaultCiliumPool) }
+		if offer(v.Old) != offer(v.New) {
 			c.Did["offer"]++
 		}
 	case KindCiliumPool, KindCiliumNode:

@@ -11,7 +11,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
 // offerRules judge the Nodes' offers to the scheduler, and its bindings.
@@ -35,7 +34,9 @@ func (r *offerRules) checkScheduledRest(when string) {
 	}
 	for _, m := range r.machines {
 		for _, f := range r.families() {
-			r.checkOffer(when, m, f)
+			for _, pool := range r.sched.pools {
+				r.checkOffer(when, m, f, pool)
+			}
 		}
 		r.checkFirstBlocks(when, m)
 	}
@@ -46,35 +47,35 @@ func (r *offerRules) checkScheduledRest(when string) {
 	}
 }
 
-// checkOffer checks at rest that a Node offers no more addresses of a family than pods could
-// have, and all of them except two, which its agent may still take.
-func (r *offerRules) checkOffer(when string, m *machine, f ipalloc.Family) {
+// checkOffer checks at rest that a Node offers no more addresses of a family and a Cilium pool than
+// pods could have, and all of them except two, which its agent may still take.
+func (r *offerRules) checkOffer(when string, m *machine, f ipalloc.Family, ciliumPool string) {
 	const agents = 2
 	node, ok := r.api.Get(KindNode, m.name).(*corev1.Node)
 	if !ok || m.phase != serving {
 		return
 	}
-	u, least := r.addressUse(m, f), r.inService(m, f)
+	u, least := r.addressUse(m, f, ciliumPool), r.inService(m, f, ciliumPool)
 	held := 0 // by pods that request
 	for _, slot := range r.workload.slots {
-		if pod := m.kubelet.podObject(slot); pod != nil && requests(pod) && m.endpoints[slot] != nil {
+		if pod := m.kubelet.podObject(slot); pod != nil && requests(pod, ciliumPool) && m.endpoints[slot] != nil {
 			held++
 		}
 	}
-	switch offer := offerOf(node, f); {
+	switch offer := offerOf(node, f, ciliumPool); {
 	case offer > max(u.free+held, held):
-		r.violate(12, "%s: Node %s offers %d %s addresses; its pods have %d, and %d are free", when, m.name, offer, f, held, u.free)
+		r.violate(12, "%s: Node %s offers %d %s addresses of pool %s; its pods have %d, and %d are free", when, m.name, offer, f, ciliumPool, held, u.free)
 	case offer < least-agents-u.plain:
-		r.violate(9, "%s: Node %s offers %d of %d %s addresses in service", when, m.name, offer, least, f)
+		r.violate(9, "%s: Node %s offers %d of %d %s addresses of pool %s in service", when, m.name, offer, least, f, ciliumPool)
 	}
 }
 
 // inService counts the published addresses of a family in a node's blocks in service that pods
 // may have, without the agent's own.
-func (r *offerRules) inService(m *machine, f ipalloc.Family) int {
+func (r *offerRules) inService(m *machine, f ipalloc.Family, ciliumPool string) int {
 	cn, _ := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	n := 0
-	for addr, entry := range addresses(r.poolOf(cn)) {
+	for addr, entry := range addresses(r.poolOf(cn, ciliumPool)) {
 		if ipalloc.FamilyOf(addr) != f || entry.Owner != "" || leaving(cn.Status.IPAM.ReleaseIPs[addr.String()]) || m.router[agentFamily(f)] == addr || r.reserved(addr) {
 			continue
 		}
@@ -93,9 +94,9 @@ func (r *offerRules) checkWaiting(when string, pod *corev1.Pod) {
 			continue
 		}
 		from := map[ipalloc.Family]string{}
-		lacking := r.lacking(node)
+		lacking := r.lacking(node, requestedBy(pod))
 		for _, f := range lacking {
-			if got := r.couldGet(m.name, f); got != "" {
+			if got := r.couldGet(m.name, f, requestedBy(pod)); got != "" {
 				from[f] = got
 			}
 		}
@@ -107,8 +108,8 @@ func (r *offerRules) checkWaiting(when string, pod *corev1.Pod) {
 
 // couldGet returns a block of a family that a node could get: a free one, or an idle one of
 // another node; "": there is none.
-func (r *offerRules) couldGet(node string, f ipalloc.Family) string {
-	if n := r.space.freeBlocks(node, f == ipalloc.IPv4, crd.DefaultCiliumPool); n > 0 && r.space.blocksOf(node, f) < r.cfg.Settings.Defaults.Policy.MaxBlocks {
+func (r *offerRules) couldGet(node string, f ipalloc.Family, ciliumPool string) string {
+	if n := r.space.freeBlocks(node, f == ipalloc.IPv4, ciliumPool); n > 0 && r.space.blocksOf(node, f) < r.cfg.Settings.Defaults.Policy.MaxBlocks {
 		return fmt.Sprintf("one of %d free blocks", n)
 	}
 	for _, other := range r.machines {
@@ -179,7 +180,7 @@ func (r *offerRules) spareBlock(m *machine, by string, f ipalloc.Family) string 
 // in the other.
 func (r *offerRules) awaited(m *machine) int {
 	node, ok := r.api.Get(KindNode, m.name).(*corev1.Node)
-	if r.sched == nil || !ok || len(r.cfg.Families) < 2 || len(r.lacking(node)) != 1 {
+	if r.sched == nil || !ok || len(r.cfg.Families) < 2 || len(r.lacking(node, crd.DefaultCiliumPool)) != 1 {
 		return 0
 	}
 	n := 0
@@ -212,16 +213,19 @@ func (r *offerRules) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string, f i
 	return held, open
 }
 
-// lacking returns the families of which a Node offers no address for another pod.
-func (r *offerRules) lacking(node *corev1.Node) []ipalloc.Family {
-	return slices.DeleteFunc(r.families(), func(f ipalloc.Family) bool { return offerOf(node, f) > r.requestsOn(node.Name) })
+// lacking returns the families of which a Node offers no address of a Cilium pool for another pod.
+func (r *offerRules) lacking(node *corev1.Node, ciliumPool string) []ipalloc.Family {
+	return slices.DeleteFunc(r.families(), func(f ipalloc.Family) bool {
+		return offerOf(node, f, ciliumPool) > r.requestsOn(node.Name, ciliumPool)
+	})
 }
 
-// requestsOn returns the number of addresses of each family that the pods bound to a node request.
-func (r *offerRules) requestsOn(node string) int {
+// requestsOn returns the number of addresses of each family that the pods bound to a node request
+// of a Cilium pool.
+func (r *offerRules) requestsOn(node, ciliumPool string) int {
 	n := 0
 	for _, pod := range list[corev1.Pod](r.api, KindPod) {
-		if pod.Spec.NodeName == node && !finished(pod) && requests(pod) {
+		if pod.Spec.NodeName == node && !finished(pod) && requests(pod, ciliumPool) {
 			n++
 		}
 	}
@@ -246,47 +250,45 @@ func (r *offerRules) checkBind(pod *corev1.Pod) {
 	// Between the binding of a pod that requests no address and the lower offer, one pod too
 	// many may be bound (docs/scheduling.md).
 	for _, f := range r.families() {
-		if u := r.addressUse(m, f); u.waiting-u.plain > u.free {
+		if u := r.addressUse(m, f, requestedBy(pod)); u.waiting-u.plain > u.free {
 			r.violate(12, "pod %s was bound to node %s, where %d pods have no %s address yet and %d are left", keyOf(pod), m.name, u.waiting, f, u.free)
 		}
 	}
 }
 
-func (r *offerRules) addressUse(m *machine, f ipalloc.Family) addressUse {
+func (r *offerRules) addressUse(m *machine, f ipalloc.Family, ciliumPool string) addressUse {
 	var u addressUse
-	u.free = r.unused(m, f)
-	if !m.router[agentFamily(f)].IsValid() {
+	u.free = r.unused(m, f, ciliumPool)
+	if !m.router[agentFamily(f)].IsValid() && ciliumPool == crd.DefaultCiliumPool {
 		u.free--
 	}
 	for _, slot := range r.workload.slots {
 		pod := m.kubelet.podObject(slot)
-		if pod == nil || finished(pod) || pod.DeletionTimestamp != nil {
+		if pod == nil || finished(pod) || pod.DeletionTimestamp != nil || requestedBy(pod) != ciliumPool {
 			continue
 		}
 		if m.endpoints[slot] == nil && r.workload.dropped[string(pod.UID)] == nil {
 			u.waiting++
 		}
-		if !requests(pod) {
+		if !requests(pod, ciliumPool) {
 			u.plain++
 		}
 	}
 	return u
 }
 
-// unused counts the published addresses of a family that neither leave nor are held.
-func (r *offerRules) unused(m *machine, f ipalloc.Family) int {
+// unused counts the published addresses of a family and a Cilium pool that neither leave nor are
+// held. A whole block that its agent has returned counts until it has cooled down: the node can
+// have it back, unless users want it to leave.
+func (r *offerRules) unused(m *machine, f ipalloc.Family, ciliumPool string) int {
 	cn := r.CiliumNode(m.name)
 	if cn == nil {
 		return 0
 	}
-	n, pool := 0, r.poolOf(cn)
-	if r.whole() { // until a block has cooled down, the node can have it back from its agent
-		for _, b := range r.Blocks() {
-			if b.Spec.NodeName == m.name && phaseOf(b) != v1alpha1.BlockDraining && !r.space.asked(b) {
-				for _, addr := range multipool.Inner(cidrOf(b)) {
-					pool[addr.String()] = ipamtypes.AllocationIP{}
-				}
-			}
+	n, pool := 0, r.poolOf(cn, ciliumPool)
+	for _, b := range r.Blocks() {
+		if r.whole() && b.Spec.NodeName == m.name && r.ciliumPoolOf(b) == ciliumPool && phaseOf(b) != v1alpha1.BlockDraining && !r.space.isAsked(b) {
+			addAll(pool, cidrOf(b))
 		}
 	}
 	for addr, entry := range addresses(pool) {

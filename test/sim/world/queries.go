@@ -238,18 +238,25 @@ func (q *queries) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
-// poolOf returns the addresses that an agent may assign to pods.
-func (q *queries) poolOf(cn *ciliumv2.CiliumNode) ipamtypes.AllocationMap {
+// poolOf returns the addresses that an agent may assign to pods: of these Cilium pools, or of any.
+func (q *queries) poolOf(cn *ciliumv2.CiliumNode, of ...string) ipamtypes.AllocationMap {
 	if !q.whole() {
 		return cn.Spec.IPAM.Pool // in kubernetes mode there is none
 	}
 	out := ipamtypes.AllocationMap{}
-	for _, p := range allocatedIn(cn) {
-		for _, addr := range multipool.Inner(p) {
-			out[addr.String()] = ipamtypes.AllocationIP{}
+	for _, l := range listedIn(cn) {
+		if len(of) == 0 || slices.Contains(of, l.Pool) {
+			addAll(out, l.CIDR)
 		}
 	}
 	return out
+}
+
+// addAll adds the addresses of a CIDR that pods may have.
+func addAll(to ipamtypes.AllocationMap, cidr netip.Prefix) {
+	for _, addr := range multipool.Inner(cidr) {
+		to[addr.String()] = ipamtypes.AllocationIP{}
+	}
 }
 
 // everPaused reports whether a pool was ever paused.

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -18,6 +20,8 @@ import (
 type Scheduling struct {
 	// Pods is the largest number of its pods at a time.
 	Pods int
+	// CiliumPools are those that the pods request in turn. Nil: the default one.
+	CiliumPools []string
 }
 
 // schedulerName is the actor of the scheduler's actions, and of those that create its pods.
@@ -32,6 +36,7 @@ const boundWithin = 10 * time.Minute
 type scheduler struct {
 	w     *World
 	slots []string // of the pods that it binds
+	pools []string // Cilium's, that these request in turn
 	nodes map[string]*corev1.Node
 	read  int // versions of Nodes that it has seen
 	// faultless is when faults ended; zero: they have not.
@@ -42,7 +47,10 @@ func newScheduler(w *World, s *Scheduling) *scheduler {
 	if s == nil {
 		return nil
 	}
-	out := &scheduler{w: w, nodes: map[string]*corev1.Node{}}
+	out := &scheduler{w: w, nodes: map[string]*corev1.Node{}, pools: s.CiliumPools}
+	if len(out.pools) == 0 {
+		out.pools = []string{crd.DefaultCiliumPool}
+	}
 	for i := range s.Pods {
 		out.slots = append(out.slots, fmt.Sprintf("w%d", i+1))
 	}
@@ -137,10 +145,11 @@ func (s *scheduler) dropAll() {
 func (s *scheduler) newPod(slot, node string) {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
 	pod.Namespace, pod.Name = "default", slot
-	one := corev1.ResourceList{}
+	one, of := corev1.ResourceList{}, s.pools[slices.Index(s.slots, slot)%len(s.pools)]
 	for _, f := range s.w.families() {
-		one[state.OfferResource(f, "")] = resource.MustParse("1")
+		one[state.OfferResource(f, named(of))] = resource.MustParse("1")
 	}
+	ask(pod, named(of))
 	pod.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: one, Limits: one}}}
 	if node != "" {
 		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
@@ -176,7 +185,7 @@ func (s *scheduler) fit(pod *corev1.Pod) (fit []string, why string) {
 			unlike++
 			continue
 		}
-		lacking := s.w.offers.lacking(node)
+		lacking := s.w.offers.lacking(node, requestedBy(pod))
 		for _, f := range lacking {
 			lack[f]++
 		}
@@ -187,7 +196,7 @@ func (s *scheduler) fit(pod *corev1.Pod) (fit []string, why string) {
 	why = fmt.Sprintf("0/%d nodes are available: %d node(s) didn't match", len(s.nodes), unlike)
 	for _, f := range ipalloc.Families() {
 		if lack[f] > 0 {
-			why += fmt.Sprintf(", %d Insufficient %s", lack[f], state.OfferResource(f, ""))
+			why += fmt.Sprintf(", %d Insufficient %s", lack[f], state.OfferResource(f, named(requestedBy(pod))))
 		}
 	}
 	return fit, why + "."
@@ -208,13 +217,27 @@ func suits(pod *corev1.Pod, node *corev1.Node) bool {
 	return !node.Spec.Unschedulable && len(node.Spec.Taints) == 0 && (want == "" || want == node.Labels[corev1.LabelHostname])
 }
 
-// offerOf returns a Node's offer of a family; 0 without the resource.
-func offerOf(node *corev1.Node, f ipalloc.Family) int {
-	return max(0, scheduling.OfferIn(node.Status.Allocatable)[f])
+// offerOf returns a Node's offer of a family and a Cilium pool; 0 without the resource.
+func offerOf(node *corev1.Node, f ipalloc.Family, ciliumPool string) int {
+	return max(0, scheduling.OffersIn(node.Status.Allocatable).Of(named(ciliumPool))[f])
 }
 
-func requests(pod *corev1.Pod) bool {
-	return len(pod.Spec.Containers) > 0 && len(pod.Spec.Containers[0].Resources.Requests) > 0
+// named is the name of a Cilium pool, or "" for the default one.
+func named(ciliumPool string) string {
+	if ciliumPool == crd.DefaultCiliumPool {
+		return ""
+	}
+	return ciliumPool
+}
+
+// requestedBy returns the Cilium pool of a pod in a world with a scheduler.
+func requestedBy(pod *corev1.Pod) string {
+	return cmp.Or(pod.Annotations[asksPool], crd.DefaultCiliumPool)
+}
+
+// requests reports whether a pod requests addresses of a Cilium pool as a resource.
+func requests(pod *corev1.Pod, ciliumPool string) bool {
+	return requestedBy(pod) == ciliumPool && len(pod.Spec.Containers) > 0 && len(pod.Spec.Containers[0].Resources.Requests) > 0
 }
 
 // addressUse is the actual use of a node's addresses of a family.
