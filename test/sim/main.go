@@ -82,8 +82,8 @@ func parse(args []string, out io.Writer) (options, error) {
 	if err == nil && *kind != "" {
 		o.profile, err = parseProfile(*kind)
 	}
-	if err == nil && o.profile.ofCRD() && cmp.Or(o.mode, ciliumnode.CRD) != ciliumnode.CRD {
-		err = fmt.Errorf("profile %s is of crd mode, not of %s", o.profile, o.mode)
+	if err == nil && o.profile.traitless() && o.mode == ciliumnode.Kubernetes {
+		err = fmt.Errorf("profile %s is not of mode %s", o.profile, o.mode)
 	}
 	if err != nil {
 		return o, err

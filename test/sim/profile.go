@@ -37,10 +37,11 @@ func parseProfile(s string) (profile, error) {
 	return "", fmt.Errorf("no such profile: %q; there are %s", s, profiles())
 }
 
-// profileOf returns the profile of a seed in a mode. In crd mode one world in three has a
-// profile that only that mode has.
+// profileOf returns the profile of a seed in a mode. One world in three of crd mode, and one in six
+// of multi-pool mode, has a profile that allows no traits.
 func profileOf(seed uint64, mode ciliumnode.Mode) profile {
-	if r := rand.New(rand.NewPCG(seed, 13)); mode == ciliumnode.CRD && r.IntN(3) == 0 {
+	in := map[ciliumnode.Mode]int{ciliumnode.CRD: 3, ciliumnode.MultiPool: 6}[mode]
+	if r := rand.New(rand.NewPCG(seed, 13)); in > 0 && r.IntN(in) == 0 {
 		return []profile{competingClaim, staleLeader}[r.IntN(2)]
 	}
 	all := []profile{plain, lateLeader, staleWatch, lostAnswer, lateLeader} // where most fences are
@@ -75,8 +76,8 @@ func (p profile) unwanted() world.Faults {
 	}[p]
 }
 
-// ofCRD reports whether only worlds in crd mode have the profile.
-func (p profile) ofCRD() bool {
+// traitless reports whether only worlds without traits have the profile, in crd and multi-pool mode.
+func (p profile) traitless() bool {
 	return slices.Contains([]profile{competingClaim, staleLeader}, p)
 }
 

@@ -120,17 +120,20 @@ type origin struct {
 	modelAlone bool
 }
 
-// fit removes the traits that a profile cannot use: some profiles exist in crd mode only, without
-// pacing, holds and moves.
+// fit removes the traits that a profile, or another trait, cannot use.
 func (o origin) fit() origin {
-	if o.profile.ofCRD() {
-		o.mode, o.traits = ciliumnode.CRD, 0
+	if o.profile.traitless() {
+		if o.traits = 0; o.mode == ciliumnode.Kubernetes {
+			o.mode = ciliumnode.CRD
+		}
 	}
 	switch {
 	case o.traits.has(scheduling):
 		o.traits &= withScheduling
 	case o.traits.has(adoption):
 		o.traits &^= families
+	case o.traits.has(families) && o.mode == ciliumnode.MultiPool:
+		o.traits &^= pools | parking
 	}
 	if o.traits&(adoption|pools|scheduling) == 0 {
 		o.traits &^= dual

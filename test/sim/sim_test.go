@@ -24,8 +24,12 @@ func TestLongPools(t *testing.T) {
 	plays(t, "-seeds=70", "-seed=11", "-mode=multi-pool", "-traits=pools")
 }
 
-// TestFamilies plays seeds where IPv6 leaves a pool and agents, and returns.
-func TestFamilies(t *testing.T) { plays(t, "-seeds=8", "-traits=families") }
+// TestFamilies plays seeds where IPv6 leaves a pool and agents, and returns; in multi-pool mode
+// it comes to those of IPv4.
+func TestFamilies(t *testing.T) {
+	plays(t, "-seeds=8", "-traits=families")
+	plays(t, "-seeds=4", "-traits=families", "-mode=multi-pool")
+}
 
 func plays(t *testing.T, args ...string) {
 	t.Helper()

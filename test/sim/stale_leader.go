@@ -15,7 +15,7 @@ import (
 func (d *director) staleLeader(leader, _, node, _ string) {
 	reports := func() bool {
 		cn := d.w.CiliumNode(node)
-		return cn != nil && len(cn.Status.IPAM.Used) > 0 && d.w.Serves(node)
+		return cn != nil && len(cn.Status.IPAM.Used)+len(cn.Spec.IPAM.Pools.Requested) > 0 && d.w.Serves(node)
 	}
 	d.await(120, reports, works(leader), starts(node), is(world.AgentSee, node, ""), is(world.AgentReport, node, ""))
 	if !reports() {

@@ -27,7 +27,7 @@ const (
 	scheduling                    // a scheduler binds pods by the addresses that Nodes offer
 	moves                         // with labels: nodes move off pools that no longer select them
 	parking                       // blocks that drain are parked, in multi-pool mode
-	families                      // a pool and agents lose IPv6, and get it again
+	families                      // a pool and agents lose IPv6, and get it again; in multi-pool mode they get it
 	dual                          // with adoption, pools or scheduling: both families, not IPv4 alone
 	allTraits         = 1<<iota - 1
 
@@ -113,10 +113,10 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 // in returns the traits of the set that a world in a mode can have; "": in any mode.
 func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode != ciliumnode.CRD && mode != "" {
-		t &^= adoption | moves | families
+		t &^= adoption | moves
 	}
 	if mode == ciliumnode.Kubernetes {
-		t &^= scheduling
+		t &^= scheduling | families
 	}
 	if mode != ciliumnode.MultiPool && mode != "" {
 		t &^= pools | parking

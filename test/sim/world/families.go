@@ -20,12 +20,17 @@ const (
 	allOfThem = "all"
 )
 
+// gains reports whether users give agents and the first pool, which begin with IPv4, IPv6 too.
+func (q *queries) gains() bool { return q.cfg.SwitchesFamilies && q.whole() }
+
 // enableFamilies enables switching the second family of a node's agent off and on.
 func (wl *workload) enableFamilies(m *machine) {
 	switch {
 	case !wl.cfg.SwitchesFamilies || len(wl.cfg.Families) < 2:
 	case len(m.families) > 1:
-		wl.can(AgentFamilies, m.name, ipv4Alone)
+		if !wl.gains() {
+			wl.can(AgentFamilies, m.name, ipv4Alone)
+		}
 	default:
 		wl.can(AgentFamilies, m.name, allOfThem)
 	}

@@ -241,7 +241,7 @@ func (qu *quiescence) endFamilies() {
 	if !qu.cfg.SwitchesFamilies {
 		return
 	}
-	qu.poolUsers.ipv6Over = qu.pick("people", 2, 2) == 1
+	qu.poolUsers.ipv6Over = !qu.gains() && qu.pick("people", 2, 2) == 1
 	for _, pool := range qu.cfg.Pools {
 		qu.endFamily(pool)
 	}

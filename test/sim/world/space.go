@@ -205,7 +205,7 @@ func (s *space) named(cidr netip.Prefix) bool {
 		if cn == nil {
 			continue
 		}
-		for _, some := range []ipamtypes.AllocationMap{s.poolOf(cn), cn.Status.IPAM.Used} {
+		for _, some := range []ipamtypes.AllocationMap{cn.Spec.IPAM.Pool, cn.Status.IPAM.Used} {
 			for addr := range addresses(some) {
 				if cidr.Contains(addr) {
 					return true

@@ -272,7 +272,7 @@ func (u *poolUsers) makeNamespaces() {
 // drain, or serve again, and can be removed once the pool's status counts no block of them.
 // Then they return.
 func (u *poolUsers) switchFamily(pool *v1alpha1.PodIPPool) {
-	if pool.Spec.IPv6 == nil {
+	if pool.Spec.IPv6 == nil || u.gains() {
 		pool.Spec.IPv6 = u.cfg.Pools[0].Spec.IPv6.DeepCopy()
 		return
 	}

@@ -169,7 +169,10 @@ func New(cfg Config) *World {
 	for i := range cfg.Operators {
 		w.operators = append(w.operators, &Operator{w: w, name: fmt.Sprintf("op%d", i+1), settings: cfg.Settings})
 	}
-	for _, p := range cfg.Pools {
+	for i, p := range cfg.Pools {
+		if p = p.DeepCopy(); i == 0 && w.gains() {
+			p.Spec.IPv6 = nil
+		}
 		w.must(w.api.Create(p))
 	}
 	if cfg.Asking != nil {
@@ -177,7 +180,9 @@ func New(cfg Config) *World {
 	}
 	for i := range cfg.Nodes {
 		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), families: cfg.Families, endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
-		m.kubelet = &kubelet{machine: m}
+		if m.kubelet = (&kubelet{machine: m}); w.gains() {
+			m.families = []agent.Family{agent.IPv4}
+		}
 		w.machines = append(w.machines, m)
 		w.makeNode(m.name)
 		if cfg.Move != nil {
