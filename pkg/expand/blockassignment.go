@@ -41,8 +41,9 @@ type blockShare struct {
 	*input
 	*BlockAssignment
 	blocks *blocks
-	// freeSince is the next Memory.FreeSince.
-	freeSince map[string]time.Time
+	// freeSince is the next Memory.FreeSince, triesAgain when the first pod that hangs is tried again.
+	freeSince  map[string]time.Time
+	triesAgain time.Time
 }
 
 // newBlockShare sorts the assigned CIDRs under their blocks.

@@ -66,7 +66,8 @@ func (w *blockShare) closeBlocks(u usage) usage {
 
 // hanging counts the stuck pods that hang for another reason than addresses: one was free beside
 // the closed blocks, several attempts of the kubelet ago. The agent returns a block claimed for
-// such a pod, and the node would claim another one, over and over.
+// such a pod, and the node would claim another one, over and over. But the agent may have returned
+// it before the pod's next attempt, so the pod is tried again, later each time.
 func (w *blockShare) hanging(u *usage) int {
 	free, hang := w.Foreign, 0
 	for _, b := range w.blocks.all {
@@ -76,13 +77,18 @@ func (w *blockShare) hanging(u *usage) int {
 	}
 	for _, pod := range u.stuck {
 		since, known := w.old.FreeSince[pod.Name]
-		switch known = known && !since.Before(pod.Seen); {
-		case !known && free <= 0:
+		known = known && !since.Before(pod.Seen)
+		again := since.Add(max(givesBackWithin, since.Sub(pod.Seen)))
+		switch {
+		case !known && free <= 0, known && free <= 0 && !w.now.Before(again):
 			continue
 		case !known:
 			since = w.now
 		case !w.now.Before(since.Add(givesBackWithin)):
 			hang++
+			if free <= 0 && (w.triesAgain.IsZero() || again.Before(w.triesAgain)) {
+				w.triesAgain = again
+			}
 		}
 		remember(&w.freeSince, pod.Name, since)
 	}

@@ -160,7 +160,11 @@ func TestDecideBesideClosed(t *testing.T) {
 		},
 		"not if it hangs for another reason": {
 			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour))), memory: hangs, remember: &hangs,
-			want: []string{"needs 6 of 6"},
+			want: []string{"needs 6 of 6", "again in 50m0s"},
+		},
+		"once more if its address may have left before its next attempt": {
+			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-10*time.Minute))), memory: hangs, remember: &none,
+			want: []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
 		},
 		"not after the first attempts of the kubelet": {
 			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour))), memory: tries, remember: &tries,
