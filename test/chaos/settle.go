@@ -138,7 +138,7 @@ func (c *chaos) blocksBack(ctx context.Context) error {
 			return err
 		case !exists:
 			return fmt.Errorf("block %s is of node %s, which is none", b.Name, b.Spec.NodeName)
-		case b.Status.Phase != v1alpha1.PhaseInService || len(b.Status.Conditions) > 1 || b.DeletionTimestamp != nil:
+		case b.Status.Phase != v1alpha1.PhaseInService || b.DeletionTimestamp != nil:
 			return fmt.Errorf("block %s of %s is not in service", b.Name, b.Spec.NodeName)
 		default:
 			held[cidr] = true
