@@ -71,7 +71,7 @@ func TestForgetRequests(t *testing.T) {
 	c := fakeClient(t, interceptor.Funcs{}, cn)
 	v, err := c.ForgetRequests(t.Context(), live(t, c, "n1"))
 	if got := get(t, c, "n1").Spec.IPAM.Pools; err != nil || len(got.Requested) > 0 || len(v.Allocated) != 1 {
-		t.Errorf("requested %v, allocated %v, error %v; want what is allocated alone", got.Requested, v.Allocated, err)
+		t.Errorf("requested %v, allocated %v, error %v; want only what is allocated", got.Requested, v.Allocated, err)
 	}
 }
 

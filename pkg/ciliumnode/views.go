@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Views reads all nodes of a cluster: its CiliumNodes first, then its Nodes. Each node is read
-// from the object that assigns its blocks; if that is the Node, the view also includes what the
-// CiliumNode reports about the agent.
+// Views reads all nodes of a cluster: its CiliumNodes first, then its Nodes. It reads each node from
+// the object that assigns its blocks. If that is the Node, the view also has the report of the agent
+// in the CiliumNode.
 type Views struct {
 	mode Mode
 	// By the name of a CiliumNode, in kubernetes mode: the CIDRs that its agent runs with, and the

@@ -173,7 +173,7 @@ func (p *planner) finish() (Plan, Memory) {
 		return cmp.Or(a.CIDR.Compare(b.CIDR), cmp.Compare(a.Reason, b.Reason))
 	})
 	if p.Adopting {
-		// Until an agent has started in the new mode, it does not read what is published or answer
+		// Until an agent has started in the new mode, it neither reads what is published nor answers
 		// marks, and the node's routes are from another IPAM.
 		p.plan = Plan{Node: p.plan.Node, Family: p.plan.Family, Publish: p.plan.Publish, Assign: p.plan.Assign, Demand: p.plan.Demand, Capacity: p.plan.Capacity}
 	}

@@ -80,7 +80,7 @@ func (w *blockShare) hanging(u *usage) int {
 		known = known && !since.Before(pod.Seen)
 		again := since.Add(max(givesBackWithin, since.Sub(pod.Seen)))
 		switch {
-		case !known && free <= 0, known && free <= 0 && !w.now.Before(again):
+		case free <= 0 && (!known || !w.now.Before(again)):
 			continue
 		case !known:
 			since = w.now

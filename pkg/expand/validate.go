@@ -7,8 +7,8 @@ import (
 )
 
 // Validate returns every fault of p, joined. Each error names the field, its value and valid ones.
-// Decide needs a valid Policy. The bounds are those of a pool's spec, so that its status can show any
-// policy.
+// Decide needs a valid Policy. The bounds are those of a pool's spec, so that a pool's status can
+// show every valid Policy.
 func (p Policy) Validate() error {
 	errs := []error{
 		between("ExpandPercent", p.ExpandPercent, 1, 100),

@@ -78,7 +78,7 @@ func TestDeterministic(t *testing.T) {
 		}
 		from.traits = traits(allTraits).in(from.mode)
 		if from.mode == ciliumnode.MultiPool {
-			from.traits &^= scheduling | families // they exclude more
+			from.traits &^= scheduling | families // they would exclude pools and parking
 		}
 		out := play(from, 300, world.AllFaults(), log(&first))
 		play(from, 300, world.AllFaults(), log(&second))

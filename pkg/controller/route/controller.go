@@ -196,8 +196,8 @@ func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, strin
 	return node, problem, nil
 }
 
-// alone waits until nobody else writes the routes of a node. Without it the queue and Announce patch the same
-// version, and the API server refuses one of them.
+// alone waits until nobody else writes the routes of a node. Without it the queue and Announce would
+// patch the same version, and the API server would refuse one of the patches.
 func (r *Reconciler) alone(ctx context.Context, node string) (done func(), err error) {
 	own := make(chan struct{})
 	for {
