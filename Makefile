@@ -16,12 +16,10 @@ BENCHTIME ?= 1s
 # The race detector needs cgo on Linux; Go turns cgo off where it finds no C compiler.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 GOFLAGS := $(shell go env GOFLAGS)
-# Everything but the tests is built in the same way, as images and releases are: each
-# other way would compile all dependencies once more.
+# Everything but the tests under the race detector is built in the same way, as images and
+# releases are: each other way would compile all dependencies once more.
 export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
-# Tests need cgo for the race detector, and find files by the paths in their binaries.
-TEST_ENV := CGO_ENABLED=$(if $(RACE),1,0) GOFLAGS='$(filter-out -trimpath,$(GOFLAGS))'
 
 # progress NAME shows how far "go build -v" is.
 progress = 2>&1 | $(CURDIR)/hack/progress.sh '$(1)'
@@ -53,32 +51,39 @@ build: ## Build the operator into .cache/bin.
 	go build -o $(BIN)/ ./cmd/...
 
 # Tests on a real API server mostly wait: more packages, and more tests of one, run
-# at the same time than there are processors. The race detector would let every
-# process sleep for a second at its end. GOGC=400 is for compilers, linkers, tests and
-# API servers alike: a tenth less work for a tenth more memory. Go's own linker links
-# tests in two thirds of the time that it takes with the system's.
+# at the same time than there are processors. GOGC=400 is for compilers, linkers, tests
+# and API servers alike: a tenth less work for a tenth more memory.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
+TEST := GOGC=400 go test -timeout $$((60 * $(or $(COUNT),1)))m $(if $(COUNT),-count=$(COUNT)) -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
+
+# Packages of the product with goroutines, and the suite that runs all of these in one process.
+RACED := $(addprefix ./,$(addprefix pkg/,ciliumconfig controller/... plugin/... scheduling/... state/... window) test/integration)
+# Go's own linker links tests in two thirds of the time that it takes with the system's.
 LINK_TESTS := $(if $(filter linux,$(shell go env GOOS)),-ldflags=-linkmode=internal)
-TEST := $(TEST_ENV) GORACE=atexit_sleep_ms=0 GOGC=400 go test $(RACE) $(LINK_TESTS) -timeout $$((60 * $(or $(COUNT),1)))m $(if $(COUNT),-count=$(COUNT)) -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
+# Without atexit_sleep_ms each process would sleep for a second at its end.
+TEST_RACED := $(if $(RACE),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 )$(TEST) $(RACE) $(LINK_TESTS)
 
 # These begin first, so that none of them is left at the end.
-LONGEST := ./test/plugin ./test/chart ./test/integration ./pkg/controller/node
+LONGEST := ./test/plugin ./test/chart ./test/integration
 
 .PHONY: test-needs
 test-needs: controlplane helm $(BIN)/cilium-ipam
-	@[[ -n "$(RACE)" ]] || echo "no C compiler found: testing without the race detector"
+	@[[ -n "$(RACE)" ]] || echo "no C compiler found: no test runs under the race detector"
 
 .PHONY: test
-test: test-needs ## Run the tests, but for the long ones, under the race detector. PKG=./pkg/ipalloc runs those of one package, COUNT=20 each test 20 times.
+test: test-needs ## Run the tests, but for the long ones; those of goroutines under the race detector. PKG=./pkg/ipalloc runs those of one package, COUNT=20 each test 20 times.
 	@echo "testing: compiling all tests takes about 15 minutes on two cores the first time, running them 8"
-	$(TEST) -skip '^TestLong' $(if $(call given,PKG),,$(LONGEST)) $(PKG)
+	packages=$$(go list $(if $(call given,PKG),,$(LONGEST)) $(PKG)); raced=$$(go list $(RACED)); \
+	plain=$$(grep -vxF "$$raced" <<<"$$packages" || true); raced=$$(grep -xF "$$raced" <<<"$$packages" || true); \
+	[[ -z "$$plain" ]] || $(TEST) -skip '^TestLong' $$plain; \
+	[[ -z "$$raced" ]] || $(TEST_RACED) -skip '^TestLong' $$raced
 	@echo "left out: $$(grep -rhc '^func TestLong' --include='*_test.go' $(GO_DIRS) | awk '{n += $$1} END {print n}') tests of long loops, TestLong...; make test-long runs them"
 
 # The packages that have long tests. Those of test/chaos take longest, and mostly wait.
 LONG = test/chaos/ $(filter-out test/chaos/,$(sort $(dir $(shell grep -rl '^func TestLong' --include='*_test.go' $(GO_DIRS)))))
 
 .PHONY: test-long
-test-long: test-needs ## Run the long tests (TestLong...), under the race detector: more seeds, chaos, Helm 3. PKG=./test/chart
+test-long: test-needs ## Run the long tests (TestLong...): more seeds, chaos, Helm 3. PKG=./test/chart
 	$(TEST) -run '^TestLong' $(call given,PKG,$(addprefix ./,$(LONG)))
 
 .PHONY: lint
