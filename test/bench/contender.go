@@ -15,6 +15,7 @@ import (
 const (
 	ours          = "cilium-pool-operator"
 	oursMultiPool = ours + ", mode multi-pool"
+	oursObserving = ours + ", mode observe"
 	clusterPool   = "cilium-operator cluster-pool"
 	multiPool     = "cilium-operator multi-pool"
 	floorPrefix   = "floor: "
@@ -71,6 +72,13 @@ func operator(flags ...string) contender {
 func inMultiPool() contender {
 	c := operator("--mode=multi-pool")
 	c.name, c.mode = oursMultiPool, bed.OwnMultiPool
+	return c
+}
+
+// observer is operator where it only counts what cilium-operator assigned.
+func observer() contender {
+	c := operator("--mode=observe")
+	c.name, c.mode, c.says = oursObserving, bed.ClusterPool, []string{`"msg":"observing"`}
 	return c
 }
 

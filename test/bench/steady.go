@@ -31,7 +31,7 @@ const (
 // (pkg/nodediscovery/nodediscovery.go, pkg/ipam/multipool_manager.go, neededIPCeil, v1.20.1).
 func steady() measure {
 	return measure{name: "steady", run: steadyRun, world: bed.World{Blocks: 1, Used: 15},
-		contenders: []contender{bare("watch"), operator(), inMultiPool()},
+		contenders: []contender{bare("watch"), operator(), inMultiPool(), observer()},
 		checks: func(contender, float64) []check {
 			return append(always(), equal("own writes", 0), equal("pool writes", 0))
 		}}

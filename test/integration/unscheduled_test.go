@@ -168,8 +168,8 @@ func TestPodsFillPoolOfWholeBlocks(t *testing.T) {
 	s := quickMultiPool()
 	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
 	e.start(s)
-	const nodes, addresses, pods = 4, 16*14 - 4*2, 230
-	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.BlockSize = 28 }, "10.1.0.0/24")
+	const nodes, addresses, pods = 2, 8*14 - 2*2, 120
+	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.BlockSize = 28 }, "10.1.0.0/25")
 	for i := range nodes {
 		name := fmt.Sprint("n", i)
 		e.ready(e.node(name, map[string]string{"name": name}))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/rogpeppe/go-internal/testscript"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -90,7 +91,7 @@ func (w *world) setup(e *testscript.Env) error {
 	return harness.Wipe(w.ctx, w.client,
 		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{},
 		&v1alpha1.PodIPBlockList{}, &coordinationv1.LeaseList{},
-		&policyv1.PodDisruptionBudgetList{}, &corev1.EventList{},
+		&policyv1.PodDisruptionBudgetList{}, &corev1.EventList{}, &ciliumv2alpha1.CiliumPodIPPoolList{},
 	)
 }
 

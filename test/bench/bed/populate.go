@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
@@ -40,6 +42,14 @@ func (w World) populate(ctx context.Context, st *Stage) error {
 		pool.Spec.Reclaim.ThresholdPercent = &never
 		if err := st.Client.Create(ctx, pool); err != nil {
 			return fmt.Errorf("create pool: %w", err)
+		}
+	}
+	if w.Mode == ClusterPool {
+		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: ciliumconfig.Name}, Data: map[string]string{
+			"ipam": string(ClusterPool), "cluster-pool-ipv4-cidr": PoolCIDR, "cluster-pool-ipv4-mask-size": strconv.Itoa(BlockBits),
+		}}
+		if err := st.Client.Create(ctx, config); err != nil {
+			return fmt.Errorf("create Cilium's configuration: %w", err)
 		}
 	}
 	if w.Routes {
