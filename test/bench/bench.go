@@ -83,6 +83,10 @@ func (b *bench) choose(names string) error {
 	b.measures = compared(b.peers)
 	if b.quick {
 		b.measures = append(b.measures, counted()...)
+		for i := range b.measures {
+			m := &b.measures[i]
+			m.contenders = slices.DeleteFunc(m.contenders, func(c contender) bool { return strings.HasPrefix(c.name, floorPrefix) })
+		}
 	}
 	if names == "" {
 		return nil

@@ -16,7 +16,7 @@ func cold() measure {
 			if c.name == oursMultiPool {
 				other = 1 // the CiliumPodIPPool that agents need
 			}
-			return writes(c.blockWrites()*n, n, other, n)
+			return writes(blockWrites*n, n, other, n)
 		}}
 }
 

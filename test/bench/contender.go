@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
@@ -46,14 +45,6 @@ func (c contender) published(event []byte, n int) bool {
 		return bed.Listed(pools, "cidrs") >= n
 	}
 	return bed.Listed(event, "podCIDRs") >= n
-}
-
-// blockWrites returns the writes of a new block: a floor does not say that it is published.
-func (c contender) blockWrites() float64 {
-	if strings.HasPrefix(c.name, floorPrefix) {
-		return 1
-	}
-	return 2
 }
 
 // operator is this operator with its defaults, except for these flags and a longer Lease.

@@ -22,7 +22,7 @@ func counted() []measure {
 	return []measure{
 		// The CiliumNodes do not exist yet.
 		{name: "join", run: coldRun, world: bed.World{NoCiliumNodes: true}, contenders: []contender{operator()},
-			checks: func(_ contender, n float64) []check { return writes(2*n, 2*n, 0, 2*n) }},
+			checks: func(_ contender, n float64) []check { return writes(blockWrites*n, 2*n, 0, 2*n) }},
 		{name: "reclaim", run: reclaimRun, world: bed.World{Blocks: 2, Used: 4, Agents: true}, contenders: []contender{unpaced()},
 			checks: func(_ contender, n float64) []check {
 				return append(always(), equal("own writes", reclaimWrites*n), equal("other writes", 0))
@@ -38,6 +38,8 @@ func counted() []measure {
 }
 
 const (
+	// blockWrites of a new block: its creation, and its condition Published.
+	blockWrites = 2
 	// reclaimWrites per block: the block drains, cools down, loses its finalizer and is
 	// deleted; the CiliumNode gets marks, loses addresses, loses entries.
 	reclaimWrites = 7

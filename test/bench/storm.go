@@ -23,7 +23,7 @@ func storm() measure {
 	serve.waits = true
 	return measure{name: "storm", run: stormRun, world: bed.World{Blocks: 1, Used: 15},
 		contenders: []contender{bare("claim"), operator(), serve, inMultiPool()},
-		checks:     func(c contender, n float64) []check { return writes(c.blockWrites()*n, n, 0, n) }}
+		checks:     func(_ contender, n float64) []check { return writes(blockWrites*n, n, 0, n) }}
 }
 
 func stormRun(ctx context.Context, r *run) error {
