@@ -47,8 +47,8 @@ const mostStates = 60_000_000
 
 // The columns of a table.
 const (
-	heading = "%-28s  %-7s  %10s  %11s  %5s  %7s  %-6s  %s\n"
-	cells   = "%-28s  %d %d %d %d  %10d  %11d  %5d  %7.1f  %-6s  %s\n"
+	heading = "%-34s  %-7s  %10s  %11s  %5s  %7s  %-6s  %s\n"
+	cells   = "%-34s  %d %d %d %d  %10d  %11d  %5d  %7.1f  %-6s  %s\n"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout)) }

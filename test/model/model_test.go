@@ -27,6 +27,9 @@ func TestHolds(t *testing.T) {
 		{name: "changed", config: changed(size(2, 1, 1, 2))},
 		{name: "entries", config: entries(size(2, 1, 1, 2))},
 		{name: "progress", config: thresholds(size(2, 1, 1, 1)), progress: true},
+		{name: "whole", config: restored(whole(size(2, 1, 1, 2)))},
+		{name: "whole entries", config: restored(whole(entries(size(2, 1, 1, 2))))},
+		{name: "whole progress", config: whole(thresholds(size(2, 1, 1, 1))), progress: true},
 	} {
 		if x := explored(r, 5_000_000); !x.asExpected() {
 			var story strings.Builder
@@ -40,14 +43,16 @@ func TestHolds(t *testing.T) {
 func TestOldCaches(t *testing.T) {
 	old := size(2, 1, 1, 2)
 	old.OldCaches = true
-	for _, rule := range protocol.Promised() {
-		r := row{name: string(rule), config: old}
-		r.config.Rules = []protocol.Rule{rule}
-		if rule == protocol.CooledDown {
-			r.expect = string(rule)
-		}
-		if x := explored(r, 5_000_000); !x.asExpected() {
-			t.Error(x)
+	for _, config := range []protocol.Config{old, whole(old)} {
+		for _, rule := range protocol.Promised() {
+			r := row{name: string(rule), config: config}
+			r.config.Rules = []protocol.Rule{rule}
+			if rule == protocol.CooledDown {
+				r.expect = string(rule)
+			}
+			if x := explored(r, 5_000_000); !x.asExpected() {
+				t.Error(x)
+			}
 		}
 	}
 }
@@ -57,7 +62,7 @@ func TestOldCaches(t *testing.T) {
 func TestEveryStepHappens(t *testing.T) {
 	happened := map[protocol.Verb]bool{}
 	for _, c := range []protocol.Config{
-		size(1, 1, 1, 2), thresholds(size(1, 1, 1, 1)),
+		size(1, 1, 1, 2), thresholds(size(1, 1, 1, 1)), whole(size(1, 1, 1, 1)),
 		{Nodes: 1, Blocks: 1, Addresses: 1, Leaders: 1, Without: []protocol.Guard{protocol.PatchIsConditional}, Rules: []protocol.Rule{}},
 	} {
 		m, err := protocol.New(c)

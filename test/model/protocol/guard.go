@@ -40,6 +40,19 @@ type Protection struct {
 	Progress bool
 }
 
+// Whole returns the rule or goal that breaks without the guard where agents are assigned whole
+// blocks, or "": the guard belongs to the handshake. There a decision of any phase may let a block
+// cool down, so no version of one is too old for PhaseIsConditional.
+func (p Protection) Whole() (rule Rule, progress bool) {
+	switch p.Guard {
+	case RemoveWhenAgreed, RemoveWhenReported, AckTimeout, ClearRefused, Reclaim, PhaseIsConditional:
+		return "", false
+	case DrainAgain: // else the agent returns the block while it cools down
+		return CooledDown, false
+	}
+	return p.Rule, p.Progress
+}
+
 // Protections returns all guards.
 func Protections() []Protection {
 	return []Protection{

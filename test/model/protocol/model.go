@@ -10,6 +10,9 @@ import (
 type Config struct {
 	Nodes, Blocks, Addresses, Leaders int
 	Cilium                            Cilium
+	// Whole is multi-pool mode: an agent is assigned whole blocks, and returns one that no pod
+	// uses. There is no handshake for each address: a block has one, and Cilium is not used.
+	Whole bool
 	// Thresholds restricts leaders: they claim, drain, take back and mark only if the policy
 	// says so, they time out an answer only if none will come, and pods are created one at a
 	// time. Progress depends on these; the rules hold without them.
@@ -70,8 +73,13 @@ func New(c Config) (*Model, error) {
 		return nil, fmt.Errorf("all blocks together must have 1 to %d addresses, not %d", MaxAddresses, c.Blocks*c.Addresses)
 	case c.FenceMarks && (c.Addresses > 1 || c.Thresholds):
 		return nil, fmt.Errorf("with fence marks a block must have one address, not %d, and leaders no thresholds", c.Addresses)
+	case c.Whole && c.Addresses > 1:
+		return nil, fmt.Errorf("a block that is assigned whole must have one address, not %d", c.Addresses)
 	case c.Leaders < 1 || c.Leaders > MaxLeaders:
 		return nil, fmt.Errorf("leaders must be 1 to %d, not %d", MaxLeaders, c.Leaders)
+	}
+	if c.Whole {
+		c.Cilium = Cilium{}
 	}
 	m := &Model{Config: c, checked: checks(c.Rules), steps: Steps()}
 	for _, g := range c.Without {
@@ -81,7 +89,9 @@ func New(c Config) (*Model, error) {
 		m.of[i/c.Addresses] = append(m.of[i/c.Addresses], i)
 	}
 	for i := range m.steps {
-		m.each(&m.steps[i])
+		if m.has(m.steps[i].Verb) {
+			m.each(&m.steps[i])
+		}
 	}
 	m.renamings = renamings(c.Nodes, c.Blocks, c.Addresses)
 	m.plain = m.renamings[0]
@@ -304,7 +314,7 @@ func (m *Model) entries(s *State, node, block int) bool {
 
 // lacks reports whether an address of the block can be published.
 func (m *Model) lacks(s *State, node, block int) bool {
-	return m.some(s, node, block, func(at Address) bool { return !at.Published && at.Entry == NoEntry })
+	return m.some(s, node, block, func(at Address) bool { return !at.Published && m.publishable(at) })
 }
 
 func (m *Model) pods(s *State, node, block int) bool {

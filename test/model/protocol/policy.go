@@ -46,11 +46,12 @@ func (m *Model) wants(s *State, node int) bool {
 	return true
 }
 
-// mayDrain applies to blocks in service: a person has deleted the block, or it is idle.
+// mayDrain applies to blocks in service: a person has deleted the block, or it is idle. An idle
+// block that is assigned whole is returned without a drain.
 func (m *Model) mayDrain(s *State, block int) bool {
 	b := s.Blocks[block]
 	node := int(b.Owner) - 1
-	idle := !m.pods(s, node, block) && !s.Nodes[node].Waiting && !m.Off(Reclaim)
+	idle := !m.Whole && !m.pods(s, node, block) && !s.Nodes[node].Waiting && !m.Off(Reclaim)
 	return !m.Thresholds || b.Asked || idle
 }
 

@@ -47,7 +47,7 @@ type Action struct {
 // Steps returns all steps that can happen.
 func Steps() []Step {
 	var all []Step
-	for _, part := range [][]Step{claims(), handshake(), cooldown(), agents(), chance()} {
+	for _, part := range [][]Step{claims(), handshake(), cooldown(), agents(), returns(), chance()} {
 		all = append(all, part...)
 	}
 	return all
@@ -71,11 +71,11 @@ func claims() []Step {
 				s.hold(a, PublishNew, a.Block)
 			},
 		}, {
-			// publishable, stillHeld: a block in service that lacks addresses is read live.
+			// publishable, protected: a block that serves and lacks addresses is read live.
 			// The CiliumNode was read before.
 			ReadsBlock, ALeader | ANode | ABlock,
 			func(m *Model, s *State, a Action) bool {
-				return s.idle(a) && s.owns(a) && s.Blocks[a.Block].Phase == InService && m.lacks(s, a.Node, a.Block)
+				return s.idle(a) && s.owns(a) && m.serves(s, a) && m.lacks(s, a.Node, a.Block)
 			},
 			func(_ *Model, s *State, a Action) { s.hold(a, PublishOld, a.Block) },
 		}, {
@@ -90,7 +90,7 @@ func claims() []Step {
 					return
 				}
 				for _, i := range m.addresses(a.Block) {
-					if at := &s.Nodes[a.Node].Addresses[i]; at.Entry == NoEntry {
+					if at := &s.Nodes[a.Node].Addresses[i]; m.publishable(*at) {
 						at.Published = true
 					}
 				}
@@ -181,8 +181,8 @@ func cooldown() []Step {
 			CoolsDown, ABlock,
 			func(m *Model, s *State, a Action) bool {
 				b := s.Blocks[a.Block]
-				draining := b.Phase == Draining || b.Phase == InService && m.Off(PhaseIsConditional)
-				return b.Owner != 0 && draining && m.maySeeEmpty(s, int(b.Owner-1), a.Block)
+				leaving := b.Phase == Draining || b.Phase == InService && (m.returned(s, b) || m.Off(PhaseIsConditional))
+				return b.Owner != 0 && leaving && m.maySeeEmpty(s, int(b.Owner-1), a.Block)
 			},
 			func(m *Model, s *State, a Action) { m.setPhase(s, a.Block, CoolingDown) },
 		}, {

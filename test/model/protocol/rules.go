@@ -55,12 +55,12 @@ func checks(rules []Rule) []check {
 		InUse: func(m *Model, _ *State, _ Action, after *State) bool {
 			return m.anyOnNode(after, func(_ Action, at *Address) bool { return at.Pod && !at.Published })
 		},
-		Conditional: func(_ *Model, before *State, a Action, _ *State) bool {
+		Conditional: func(m *Model, before *State, a Action, _ *State) bool {
 			switch a.Verb {
 			case Publishes, Removes, Deletes:
 				return before.Leaders[a.Leader].Stale
 			case CoolsDown:
-				return before.Blocks[a.Block].Phase != Draining
+				return !m.Whole && before.Blocks[a.Block].Phase != Draining
 			}
 			return false
 		},

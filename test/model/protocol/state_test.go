@@ -25,6 +25,10 @@ func configs() map[string]Config {
 		out[name+", without guards"] = c
 		c.OldCaches, c.Without, c.Thresholds = false, nil, true
 		out[name+", thresholds"] = c
+		if c.Addresses == 1 {
+			c.Whole = true
+			out[name+", whole"] = c
+		}
 	}
 	return out
 }
@@ -144,6 +148,7 @@ func TestNewRefuses(t *testing.T) {
 		"many nodes":     {Nodes: 3, Blocks: 1, Addresses: 1, Leaders: 1},
 		"many addresses": {Nodes: 2, Blocks: 3, Addresses: 2, Leaders: 1},
 		"fence marks":    {Nodes: 1, Blocks: 1, Addresses: 2, Leaders: 1, FenceMarks: true},
+		"whole blocks":   {Nodes: 1, Blocks: 1, Addresses: 2, Leaders: 1, Whole: true},
 		"progress":       {Nodes: 1, Blocks: 1, Addresses: 1, Leaders: 1, FenceMarks: true, Thresholds: true},
 		"many leaders":   {Nodes: 2, Blocks: 1, Addresses: 1, Leaders: 5},
 	} {

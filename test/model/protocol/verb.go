@@ -34,11 +34,12 @@ const (
 	AgentStarts
 	AgentRestores
 	RestoresAll
+	Returns
 )
 
 // Steps that may happen but need not.
 const (
-	AgentCrashes Verb = iota + RestoresAll + 1
+	AgentCrashes Verb = iota + Returns + 1
 	Dies
 	AgentForgets
 	PodCame
@@ -56,6 +57,7 @@ func (v Verb) String() string {
 		Marks: "marks", Clears: "clears", DecidesRemoval: "decides removal", Removes: "removes",
 		CoolsDown: "cools down", Fences: "fences", ReadsNode: "reads node", Deletes: "deletes",
 		CooldownPasses: "cooldown passes", Allocates: "allocates", Reports: "reports", RefusesLate: "refuses late", AgentStarts: "agent starts", AgentRestores: "agent restores", RestoresAll: "restores all",
+		Returns:      "returns",
 		AgentCrashes: "agent crashes", Dies: "dies", AgentForgets: "agent forgets", PodCame: "pod came", PodGoes: "pod goes", PersonDeletes: "person deletes",
 	}[v]
 }
@@ -83,6 +85,7 @@ func (a Action) String() string {
 		AgentStarts:    "the agent of $node starts",
 		AgentRestores:  "the agent of $node restores its pods",
 		RestoresAll:    "the agent of $node restores its pods, before it has seen any new mark",
+		Returns:        "the agent of $node returns $block, which no pod uses",
 		AgentCrashes:   "the agent of $node crashes",
 		Dies:           "$leader dies, and another process takes its place",
 		AgentForgets:   "a change of labels on the CiliumNode of $node makes its agent forget its answers",
