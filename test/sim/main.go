@@ -90,7 +90,9 @@ func parse(args []string, out io.Writer) (options, error) {
 	}
 	o.faults, err = world.ParseFaults(*faults)
 	if o.modelAlone {
-		o.mode, o.traits = ciliumnode.CRD, o.traits&modelledTraits
+		if o.traits &= modelledTraits; o.mode != ciliumnode.MultiPool {
+			o.mode = ciliumnode.CRD
+		}
 		o.faults &^= world.NodeGone | world.CiliumNodeGone | world.Torn | world.Edits | world.Restore // which the model lacks
 	}
 	return o, err

@@ -81,8 +81,8 @@ func (s *searching) figures() string {
 		s.done, s.opts.steps, s.actions, time.Since(s.begun).Round(time.Second), s.simulated.Hours()/24/365)
 	fmt.Fprintf(&b, "written by operators: %s\n", list(s.counts.Did))
 	fmt.Fprintf(&b, "done, with what it took to come to rest: %s\n", list(s.counts.Ops))
-	fmt.Fprintf(&b, "held to the model of the address protocol: %.0f %% of the steps in crd mode times what they are about\n",
-		100*s.counts.Modelled/float64(max(1, s.counts.StepsOfCRD)))
+	fmt.Fprintf(&b, "held to the model of the address protocol: %.0f %% of the steps in crd and multi-pool mode times what they are about\n",
+		100*s.counts.Modelled/float64(max(1, s.counts.Comparable)))
 	fmt.Fprintf(&b, "window of the agents' protocol: %s; %d more were lost after people took their addresses away\n", s.tellLosses(), s.counts.LostByHand)
 	return b.String()
 }

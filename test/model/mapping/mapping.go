@@ -1,11 +1,11 @@
 // Package mapping compares a run of the real code with the model: each of its steps must be a
 // step of the model.
 //
-// A Monitor follows one address of one block on two nodes, so its instance of the model has
-// one block of one address. Their content on the API server, and the agents and pods of the
-// nodes, are the same in both. The operations of leaders exist only in the model, and follow
-// from the observed steps. If several states of the model explain the observations,
-// all are kept. A step that none explains is a finding.
+// A Monitor follows one address of one block on two nodes, or a block that is assigned whole, so
+// its instance of the model has one block of one address. Their content on the API server, and the
+// agents and pods of the nodes, are the same in both. The operations of leaders exist only in the
+// model, and follow from the observed steps. If several states of the model explain the
+// observations, all are kept. A step that none explains is a finding.
 package mapping
 
 import (
@@ -22,11 +22,11 @@ const Leaders = 4
 // Withdrawn.
 type View = protocol.State
 
-// Model returns the instance that a Monitor follows. Caches may have any age, and entries are
-// kept as they are.
-func Model() *protocol.Model {
+// Model returns the instance that a Monitor follows, of multi-pool mode if whole. Caches may have
+// any age, and entries are kept as they are.
+func Model(whole bool) *protocol.Model {
 	m, err := protocol.New(protocol.Config{
-		Nodes: 2, Blocks: 1, Addresses: 1, Leaders: Leaders, Cilium: protocol.AsShipped(), OldCaches: true, FenceMarks: true,
+		Nodes: 2, Blocks: 1, Addresses: 1, Leaders: Leaders, Cilium: protocol.AsShipped(), OldCaches: true, FenceMarks: true, Whole: whole,
 	})
 	if err != nil {
 		panic(err)
@@ -111,7 +111,7 @@ func (x *Monitor) AgentWritesNode(node int, now View) error {
 	next := newSet(x.model)
 	for _, s := range x.states {
 		x.model.Each(&s, func(a protocol.Action, after *protocol.State) {
-			if a.Node != node || !of(a.Verb, protocol.Reports, protocol.RefusesLate) {
+			if a.Node != node || !of(a.Verb, protocol.Reports, protocol.RefusesLate, protocol.Returns) {
 				return
 			}
 			t := *after

@@ -11,7 +11,17 @@ import (
 // TestFollowsTheModel checks that runs of the model itself are explained, step by step, and
 // that the state of the model is always among the explaining ones.
 func TestFollowsTheModel(t *testing.T) {
-	model := Model()
+	t.Run("addresses", func(t *testing.T) {
+		follows(t, Model(false), protocol.Claims, protocol.Publishes, protocol.Removes, protocol.CoolsDown, protocol.Deletes, protocol.RestoresAll)
+	})
+	t.Run("whole blocks", func(t *testing.T) {
+		follows(t, Model(true), protocol.Claims, protocol.Publishes, protocol.Returns, protocol.CoolsDown, protocol.Deletes)
+	})
+}
+
+// follows also checks that the runs had steps of these kinds.
+func follows(t *testing.T, model *protocol.Model, steps ...protocol.Verb) {
+	t.Helper()
 	r := rand.New(rand.NewPCG(5, 6))
 	seen := map[protocol.Verb]bool{}
 	for range 300 {
@@ -27,7 +37,7 @@ func TestFollowsTheModel(t *testing.T) {
 			return true
 		})
 	}
-	for _, v := range []protocol.Verb{protocol.Claims, protocol.Publishes, protocol.Removes, protocol.CoolsDown, protocol.Deletes, protocol.RestoresAll} {
+	for _, v := range steps {
 		if !seen[v] {
 			t.Errorf("no run had a step of %s", v)
 		}
@@ -78,7 +88,7 @@ func tell(x *Monitor, a protocol.Action, before, after View) error {
 		x.ReadsBlock(a.Leader)
 	case protocol.ReadsNode:
 		x.ReadsNode(a.Leader)
-	case protocol.Reports, protocol.RefusesLate:
+	case protocol.Reports, protocol.RefusesLate, protocol.Returns:
 		return x.AgentWritesNode(a.Node, after)
 	case protocol.Dies:
 		x.Dies(a.Leader)
@@ -91,28 +101,33 @@ func tell(x *Monitor, a protocol.Action, before, after View) error {
 // TestRefuses checks that runs without a guard of the rules are refused: for each guard, the
 // monitor finds a step that the model with all guards does not allow.
 func TestRefuses(t *testing.T) {
-	model := Model()
 	for _, g := range protocol.Protections() {
 		if g.Progress {
 			continue
 		}
-		t.Run(g.Name, func(t *testing.T) {
-			c := model.Config
-			c.Without = []protocol.Guard{g.Guard}
-			open, err := protocol.New(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := rand.New(rand.NewPCG(1, 2))
-			for range 3000 {
-				x := New(model, View{})
-				if !randomRun(open, r, 200, func(a protocol.Action, before, after protocol.State) bool {
-					return tell(x, a, visible(before), visible(after)) == nil
-				}) {
-					return
-				}
-			}
-			t.Error("no run is refused")
-		})
+		t.Run(g.Name, func(t *testing.T) { refuses(t, Model(false), g.Guard) })
+		if rule, _ := g.Whole(); rule != "" {
+			t.Run("whole blocks, "+g.Name, func(t *testing.T) { refuses(t, Model(true), g.Guard) })
+		}
 	}
+}
+
+func refuses(t *testing.T, model *protocol.Model, without protocol.Guard) {
+	t.Helper()
+	c := model.Config
+	c.Without = []protocol.Guard{without}
+	open, err := protocol.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		x := New(model, View{})
+		if !randomRun(open, r, 200, func(a protocol.Action, before, after protocol.State) bool {
+			return tell(x, a, visible(before), visible(after)) == nil
+		}) {
+			return
+		}
+	}
+	t.Error("no run is refused")
 }

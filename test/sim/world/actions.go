@@ -191,8 +191,8 @@ func (w *World) Can(a Action) bool { return slices.Contains(w.Enabled(), a) }
 func (w *World) count(a Action) {
 	w.Counts.Ops[string(a.Verb)]++
 	w.Counts.Steps++
-	if !w.fixed() && !w.whole() {
-		w.Counts.StepsOfCRD++
+	if !w.fixed() {
+		w.Counts.Comparable++
 	}
 }
 

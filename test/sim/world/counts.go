@@ -23,10 +23,10 @@ type Counts struct {
 	// (docs/reliability.md); LossyRestarts is the number of restarts of agents with such a loss.
 	// LostByHand is the number of pods that lost their address because of users' deletions.
 	Marks, Lost, LossyRestarts, LostByHand int
-	// Steps are all actions, including those on the way to rest; StepsOfCRD those in crd mode.
-	// Modelled is the sum over them of the share of all addresses, on each pair of nodes, that
-	// was held to the model of the address protocol.
-	Steps, StepsOfCRD int
+	// Steps are all actions, including those on the way to rest; Comparable those in crd and multi-pool
+	// mode. Modelled is the sum over them of the share of all addresses or blocks, on each pair of
+	// nodes, that was held to the model of the address protocol.
+	Steps, Comparable int
 	Modelled          float64
 }
 
@@ -112,6 +112,6 @@ func (c *Counts) Add(other Counts) {
 	c.LossyRestarts += other.LossyRestarts
 	c.LostByHand += other.LostByHand
 	c.Steps += other.Steps
-	c.StepsOfCRD += other.StepsOfCRD
+	c.Comparable += other.Comparable
 	c.Modelled += other.Modelled
 }

@@ -19,7 +19,7 @@ import (
 const noStepOfModel = 11
 
 // refinement holds each step of a world to the model: it observes changes and passes them to a
-// monitor for each address of a block and each pair of nodes.
+// monitor for each address of a block, or each block that is assigned whole, and each pair of nodes.
 type refinement struct {
 	w        *World
 	model    *protocol.Model
@@ -33,7 +33,8 @@ type refinement struct {
 	followed int
 }
 
-// seenNode is the last observed state of a CiliumNode and its machine.
+// seenNode is the last observed state of a CiliumNode and its machine. Of a block that is assigned
+// whole, published has the first address.
 type seenNode struct {
 	published map[netip.Addr]bool
 	entries   map[netip.Addr]protocol.Entry
@@ -46,7 +47,7 @@ type seenNode struct {
 type follower struct {
 	*mapping.Monitor
 	block string
-	addr  netip.Addr
+	cidr  netip.Prefix // a single address, or a block that is assigned whole
 	nodes [2]int
 	// off: something that the model lacks has happened to its block or to one of its nodes.
 	off bool
@@ -54,7 +55,7 @@ type follower struct {
 
 func newRefinement(w *World) *refinement {
 	return &refinement{
-		w: w, model: mapping.Model(), nodes: make([]seenNode, len(w.machines)), left: make([]bool, len(w.machines)),
+		w: w, model: mapping.Model(w.whole()), nodes: make([]seenNode, len(w.machines)), left: make([]bool, len(w.machines)),
 		blocks: map[string]protocol.Block{}, of: map[string][]*follower{},
 	}
 }
@@ -115,8 +116,9 @@ func (r *refinement) view(f *follower) mapping.View {
 	v.Blocks[0].Owner = 0
 	for i, n := range f.nodes {
 		seen := &r.nodes[n]
-		v.Nodes[i] = protocol.Node{Agent: seen.agent, Unreported: !seen.reported[ipalloc.FamilyOf(f.addr)]}
-		v.Nodes[i].Addresses[0] = protocol.Address{Published: seen.published[f.addr], Entry: seen.entries[f.addr], Pod: seen.pods[f.addr]}
+		addr := f.cidr.Addr()
+		v.Nodes[i] = protocol.Node{Agent: seen.agent, Unreported: !r.w.whole() && !seen.reported[ipalloc.FamilyOf(addr)]}
+		v.Nodes[i].Addresses[0] = protocol.Address{Published: seen.published[addr], Entry: seen.entries[addr], Pod: seen.hasPod(f.cidr)}
 		if owner == n {
 			v.Blocks[0].Owner = uint8(i + 1)
 		}
@@ -162,6 +164,9 @@ func (n *seenNode) read(cn *ciliumv2.CiliumNode) {
 	for addr := range addresses(cn.Spec.IPAM.Pool) {
 		n.published[addr] = true
 	}
+	for _, cidr := range allocatedIn(cn) {
+		n.published[cidr.Addr()] = true
+	}
 	for addr, state := range addresses(cn.Status.IPAM.ReleaseIPs) {
 		n.entries[addr] = map[expand.ReleaseStatus]protocol.Entry{
 			expand.Marked: protocol.Marked, expand.Ready: protocol.Ready, expand.DoNotRelease: protocol.Refused,
@@ -170,6 +175,13 @@ func (n *seenNode) read(cn *ciliumv2.CiliumNode) {
 	for addr := range addresses(cn.Status.IPAM.Used) {
 		n.reported[ipalloc.FamilyOf(addr)] = true
 	}
+}
+
+func (n *seenNode) hasPod(cidr netip.Prefix) bool {
+	if cidr.IsSingleIP() {
+		return n.pods[cidr.Addr()]
+	}
+	return slices.ContainsFunc(slices.Collect(maps.Keys(n.pods)), cidr.Contains)
 }
 
 func (r *refinement) storedBlock(v Version) {
@@ -221,15 +233,15 @@ func (r *refinement) block(b crd.Block) protocol.Block {
 	return out
 }
 
-// follow starts to follow the addresses of a new block.
+// follow starts to follow a new block.
 func (r *refinement) follow(b crd.Block) {
 	if _, known := r.of[b.Name]; known {
 		return
 	}
-	for addr := b.CIDR.Addr(); b.CIDR.Contains(addr); addr = addr.Next() {
+	for _, cidr := range r.parts(b.CIDR) {
 		for i := range r.nodes {
 			for j := range i {
-				f := &follower{block: b.Name, addr: addr, nodes: [2]int{j, i}}
+				f := &follower{block: b.Name, cidr: cidr, nodes: [2]int{j, i}}
 				f.Monitor = mapping.New(r.model, r.view(f))
 				r.monitors, r.followed = append(r.monitors, f), r.followed+1
 				r.of[b.Name] = append(r.of[b.Name], f)
@@ -241,10 +253,22 @@ func (r *refinement) follow(b crd.Block) {
 	}
 }
 
+// parts returns the parts of a block to follow.
+func (r *refinement) parts(block netip.Prefix) []netip.Prefix {
+	if r.w.whole() {
+		return []netip.Prefix{block}
+	}
+	var out []netip.Prefix
+	for addr := block.Addr(); block.Contains(addr); addr = addr.Next() {
+		out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return out
+}
+
 // leaveOverlaps stops following blocks that overlap another.
 func (r *refinement) leaveOverlaps(b crd.Block) {
 	for _, f := range r.monitors {
-		if f.block != b.Name && b.CIDR.Contains(f.addr) {
+		if f.block != b.Name && b.CIDR.Overlaps(f.cidr) {
 			r.leave(f)
 		}
 	}
@@ -393,7 +417,7 @@ func (r *refinement) number(node string) int {
 
 func (r *refinement) hold(x *follower, err error) {
 	if err != nil {
-		r.w.violate(noStepOfModel, "%s of block %s, on nodes %s and %s: %s", x.addr, x.block,
+		r.w.violate(noStepOfModel, "%s of block %s, on nodes %s and %s: %s", x.cidr, x.block,
 			r.w.machines[x.nodes[0]].name, r.w.machines[x.nodes[1]].name, err)
 	}
 }
