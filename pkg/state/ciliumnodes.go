@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -174,7 +175,7 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	if l.current(name) != nil {
 		return false
 	}
-	maps.DeleteFunc(l.closed, func(c closedOn, _ string) bool { return c.node == name })
+	maps.DeleteFunc(l.closed, func(c closedOn, _ expand.Closed) bool { return c.node == name })
 	changed = l.setForeign(name, nil)
 	delete(l.seen, name)
 	l.countUsed(name, l.byNode[name])

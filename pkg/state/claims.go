@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -24,7 +25,21 @@ type closedOn struct {
 
 // hasClosed reports whether the agent of a node, running in that container, has closed a CIDR.
 func (c *claims) hasClosed(cidr netip.Prefix, node, agent string) bool {
-	return agent != "" && c.closed[closedOn{cidr, node}] == agent
+	return agent != "" && c.closed[closedOn{cidr, node}].Agent == agent
+}
+
+// closedBy returns which run of its node's agent has closed a block. The agent that runs in that
+// container may have done so before the node had this block of the CIDR.
+func (c *claims) closedBy(b crd.Block, agent string) expand.Closed {
+	if agent == "" || b.Closed.Agent == agent {
+		return b.Closed
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hasClosed(b.CIDR, b.Node, agent) {
+		return c.closed[closedOn{b.CIDR, b.Node}]
+	}
+	return b.Closed
 }
 
 // claims are the claims of blocks, and the CIDRs they must not pick.
@@ -42,10 +57,9 @@ type claims struct {
 	// block. unknownOf are the nodes of each claim.
 	unknown   map[string][]netip.Prefix
 	unknownOf map[netip.Prefix][]string
-	// closed are the agents, by their containers, that have closed a CIDR of a block that has
-	// left the node since: it would bring the node no address while this agent runs, whoever has
-	// had it in between.
-	closed map[closedOn]string
+	// closed are the agents that have closed a CIDR of a block that has left the node since: it
+	// would bring the node no address while this agent runs, whoever has had it in between.
+	closed map[closedOn]expand.Closed
 	// refused are the CIDRs of blocks that the API server has refused to create.
 	refused map[netip.Prefix]bool
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -61,7 +62,7 @@ func NewLedger() *Ledger {
 			core: c, heldBlocks: blocks, pins: pinned,
 			underWay: map[string][]netip.Prefix{}, turnover: map[string]uint64{},
 			unknown: map[string][]netip.Prefix{}, unknownOf: map[netip.Prefix][]string{},
-			closed: map[closedOn]string{}, refused: map[netip.Prefix]bool{},
+			closed: map[closedOn]expand.Closed{}, refused: map[netip.Prefix]bool{},
 		},
 		ready: make(chan struct{}), inCache: map[types.UID]bool{}, gone: map[types.UID]bool{}, waiters: map[types.UID]chan struct{}{},
 	}
@@ -178,7 +179,7 @@ func (l *Ledger) set(b crd.Block) {
 
 func (l *Ledger) drop(b crd.Block) {
 	if b.Closed.Agent != "" {
-		l.closed[closedOn{b.CIDR, b.Node}] = b.Closed.Agent
+		l.closed[closedOn{b.CIDR, b.Node}] = b.Closed
 	}
 	l.unindex(b.CIDR)
 	delete(l.inCache, b.UID)

@@ -171,6 +171,44 @@ func TestLedgerClaim(t *testing.T) {
 	}
 }
 
+// A block counts as closed if the agent that runs has closed an earlier one of its CIDR on the node.
+func TestClosedBefore(t *testing.T) {
+	at := func(node string, version int, agent string) crd.Block {
+		b := fixtures.Block("10.0.0.0/30", "p", node, version)
+		b.Closed.Agent = agent
+		return b
+	}
+	closed, elsewhere := at("n", 1, "c"), at("m", 2, "d")
+	for name, test := range map[string]struct {
+		before []crd.Block // gone
+		own    string      // the agent that has closed this block
+		agent  string      // that runs
+		want   string
+	}{
+		"no earlier one is closed":                {[]crd.Block{at("n", 1, "")}, "", "c", ""},
+		"an earlier one is":                       {[]crd.Block{closed}, "", "c", "c"},
+		"another node has had it in between":      {[]crd.Block{closed, elsewhere}, "", "c", "c"},
+		"one of another node is":                  {[]crd.Block{elsewhere}, "", "d", ""},
+		"the agent has restarted":                 {[]crd.Block{closed}, "", "e", ""},
+		"no agent is known":                       {[]crd.Block{closed}, "", "", ""},
+		"this one was closed by an earlier agent": {[]crd.Block{closed}, "b", "c", "c"},
+		"this one is, too":                        {[]crd.Block{closed}, "c", "c", "c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clusterOf(test.before...)
+			for _, b := range test.before {
+				c.Ledger.Remove(b)
+			}
+			c.Ledger.Upsert(at("n", 3, test.own))
+			c.Defaults.CiliumPools = true
+			c.Agents.Set(ReadAgent(fixtures.AgentPod("1", test.agent, true)), fixtures.Noon())
+			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.Blocks[0].Closed.Agent; got != test.want {
+				t.Errorf("closed by %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestLedgerWaitForCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ReadyLedger()

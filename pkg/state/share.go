@@ -148,7 +148,7 @@ func hasFamily(ips []netip.Addr, f ipalloc.Family) bool {
 func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, now time.Time) expand.Block {
 	pool := c.Pools.Get(b.Pool)
 	out := expand.Block{
-		CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason, Closed: b.Closed,
+		CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason, Closed: c.Ledger.closedBy(b, share.State.Agent),
 		Pinned: slices.Contains(s.pins, b.CIDR), Orphaned: c.IsOrphaned(b, s.CiliumNode),
 	}
 	if c.assignsWhole(view) {
