@@ -110,7 +110,7 @@ type PodIPBlockStatus struct {
 
 	// closed says that no new pod gets an address of the block, in multi-pool mode: a
 	// run of its node's agent saw it taken off its list while pods used it. If lost, the operator
-	// counts on its free addresses until it closes the block again or the agent restarts.
+	// counts on its free addresses until a pod waits beside them for minutes.
 	// +optional
 	Closed *BlockClosed `json:"closed,omitempty"`
 }
@@ -141,6 +141,11 @@ type BlockClosed struct {
 	// since is when the block was taken off the list.
 	// +required
 	Since metav1.Time `json:"since"`
+
+	// inferred says that the operator did not see that: a pod created at that time has waited for
+	// minutes beside free addresses of the block. A later pod with one opens the block again.
+	// +optional
+	Inferred bool `json:"inferred,omitempty"`
 }
 
 // BlockPhase is where a block is between its claim and its end.

@@ -91,7 +91,7 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		b.Published = c.Status == metav1.ConditionTrue && c.ObservedGeneration >= obj.Generation
 	}
 	if c := obj.Status.Closed; c != nil {
-		b.Closed = expand.Closed{Agent: c.Container, Since: c.Since.Time}
+		b.Closed = expand.Closed{Agent: c.Container, Since: c.Since.Time, Inferred: c.Inferred}
 	}
 
 	path := field.NewPath("spec")
@@ -239,7 +239,7 @@ func SetBlockWait(obj *v1alpha1.PodIPBlock, wait Wait, what string, now time.Tim
 
 // SetBlockClosed records that an agent has closed a block.
 func SetBlockClosed(obj *v1alpha1.PodIPBlock, closed expand.Closed) {
-	obj.Status.Closed = &v1alpha1.BlockClosed{Container: closed.Agent, Since: metav1.NewTime(roundUp(closed.Since))}
+	obj.Status.Closed = &v1alpha1.BlockClosed{Container: closed.Agent, Since: metav1.NewTime(roundUp(closed.Since)), Inferred: closed.Inferred}
 }
 
 func phaseName(phase ipalloc.Phase) v1alpha1.BlockPhase {

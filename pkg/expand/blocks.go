@@ -53,8 +53,10 @@ type wholeBlock struct {
 	// whole: the agent is assigned whole blocks. The block's open addresses are capacity, whether
 	// it is planned to leave or not.
 	whole bool
-	// closed: the agent allocates no address of the block to a new pod.
-	closed bool
+	// closed: the agent allocates no address of the block to a new pod. inferred is the plan's
+	// record of it where nobody saw it; zero: none.
+	closed   bool
+	inferred Closed
 	// returnable: the agent returns the block by itself once it does not need it.
 	returnable bool
 	// outlived: it is older than the CiliumNode, so that an agent may have been assigned it by

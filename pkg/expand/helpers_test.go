@@ -229,7 +229,8 @@ func describe(p Plan) []string {
 		add("drain %s %s", d.CIDR, d.Reason)
 	}
 	for _, c := range p.Close {
-		add("close %s by %s since %s", c.CIDR, c.Agent, c.Since.Sub(noon))
+		mark := map[bool]string{true: ", inferred"}[c.Inferred]
+		add("close %s by %s since %s%s", c.CIDR, c.Agent, c.Since.Sub(noon), mark)
 	}
 	list("clear", p.Clear)
 	list("mark", p.Mark)

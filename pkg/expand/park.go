@@ -27,13 +27,16 @@ type Parking struct {
 	Since time.Time
 }
 
-// Closed is a block that was parked, and listed again.
+// Closed is a block that was off its agent's list while in use, and is listed again.
 type Closed struct {
 	// Agent is the container of the agent that had it in use: that run of the agent
-	// allocates no address of it to a new pod. "": the block was never parked.
+	// allocates no address of it to a new pod. "": none did.
 	Agent string
-	// Since is when it was parked.
+	// Since is when it was off the list.
 	Since time.Time
+	// Inferred: nobody saw that. A pod waits in vain beside its free addresses; Since is when that
+	// pod was created.
+	Inferred bool
 }
 
 // steadyAgent is the agent's container, or "" unless it runs steadily.
@@ -56,8 +59,15 @@ func (w *blockShare) closeBlocks(u usage) usage {
 			w.blocks.closedFree += max(0, b.allocatable-b.users)
 		}
 	}
+	hang := 0
+	if w.blocks.closedFree > 0 || w.MayHaveClosed {
+		hang = w.hanging(&u)
+	}
+	if w.inferClosed(&u) { // the stuck pods wait for just that
+		w.freeSince, hang = nil, 0
+	}
 	if w.blocks.closedFree > 0 {
-		stuck := u.admitted(len(u.stuck) - w.hanging(&u))
+		stuck := u.admitted(len(u.stuck) - hang)
 		u.waiting += stuck
 		u.demand += stuck
 	}
@@ -95,6 +105,36 @@ func (w *blockShare) hanging(u *usage) int {
 	return hang
 }
 
+// inferClosed closes the blocks with free addresses if a pod has got none of these for minutes, nor
+// has a later one. It reports whether there are any.
+func (w *blockShare) inferClosed(u *usage) bool {
+	closed := Closed{Agent: u.steadyAgent(), Inferred: true}
+	for _, pod := range u.stuck {
+		since, known := w.freeSince[pod.Name]
+		if known && !w.now.Before(since.Add(givesBackWithin)) && pod.Created.After(closed.Since) {
+			closed.Since = pod.Created
+		}
+	}
+	if !w.MayHaveClosed || w.Foreign > 0 || closed.Agent == "" || closed.Since.IsZero() {
+		return false
+	}
+	var free []*block
+	for _, b := range w.blocks.all {
+		switch {
+		case !b.Listed || b.closed || b.allocatable <= b.users:
+		case w.hasNewer(b, closed.Since):
+			return false
+		default:
+			free = append(free, b)
+		}
+	}
+	for _, b := range free {
+		b.closed, b.inferred = true, closed
+		w.blocks.closedFree += b.allocatable - b.users
+	}
+	return len(free) > 0
+}
+
 // HasFree reports whether an agent that is assigned whole blocks has an address for a new pod: an
 // address of a listed block that it has not closed, and without a known user. Foreign addresses
 // count as free.
@@ -127,13 +167,15 @@ func (s *State) usersIn(cidr netip.Prefix) int {
 }
 
 // isClosed reports whether the agent allocates no address of a block to a new pod.
-func (in *input) isClosed(b *block) bool { return b.Parked || in.hasClosed(b.Block) && !in.hasNewer(b) }
+func (in *input) isClosed(b *block) bool {
+	return b.Parked || in.hasClosed(b.Block) && !in.hasNewer(b, b.Closed.Since)
+}
 
 // hasNewer reports whether a pod has an address of a block that was created after the
 // block had been closed: its agent has not seen it parked, or did not use it then.
-func (in *input) hasNewer(b *block) bool {
+func (in *input) hasNewer(b *block, closed time.Time) bool {
 	return slices.ContainsFunc(in.Pods, func(p Pod) bool {
-		return p.Created.After(b.Closed.Since) && slices.ContainsFunc(p.IPs, b.CIDR.Contains)
+		return p.Created.After(closed) && slices.ContainsFunc(p.IPs, b.CIDR.Contains)
 	})
 }
 
@@ -143,6 +185,9 @@ type closing struct{ *planner }
 // parkDraining parks a draining block, lists parked ones in use again, and records which
 // the agent has closed.
 func (c closing) parkDraining() {
+	if c.MayHaveClosed && c.waiting+len(c.stuck) > 0 {
+		c.requeueLater() // see inferClosed
+	}
 	for _, b := range c.all {
 		if !b.Listed {
 			continue
@@ -169,7 +214,9 @@ func (c closing) parkBlock(b *block) {
 		c.unpark(b, parking)
 	case was && c.closedSince(b, parking):
 		remember(&c.memory.Parked, b.CIDR, parking)
-		c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR, Closed: Closed(parking)})
+		c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR, Closed: Closed{Agent: parking.Agent, Since: parking.Since}})
+	case b.inferred.Inferred:
+		c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR, Closed: b.inferred})
 	case c.mayPark(b) && c.parks(b):
 		c.plan.Park = b.CIDR
 	}
@@ -210,7 +257,7 @@ func (c closing) parks(b *block) bool {
 		c.requeueLater()
 		return false
 	case b.users > 0:
-		return !b.closed && (b.own == 0 || b.Closed.Agent == "" || b.Closed.Agent == c.Agent)
+		return !b.closed && (b.own == 0 || b.Closed.Agent == "" || b.Closed.Agent == c.Agent || b.Closed.Inferred)
 	case c.waiting > 0: // they may have an address of it already
 		c.requeueLater()
 		return false

@@ -17,7 +17,7 @@ func parked(b *Block) { b.Parked = true }
 
 // closed records that the agent in a container closed a block this long ago.
 func closed(agent string, ago time.Duration) func(*Block) {
-	return func(b *Block) { b.Closed = Closed{agent, noon.Add(-ago)} }
+	return func(b *Block) { b.Closed = Closed{Agent: agent, Since: noon.Add(-ago)} }
 }
 
 // born adds a pod with an address that was created this long ago.
@@ -205,6 +205,80 @@ func TestDecideBesideClosed(t *testing.T) {
 			state: node(lone(full), lone(goes, cooling(Returned, noon.Add(time.Minute)), closed("c", time.Minute)), listing(8, full), parks),
 			want:  []string{"needs 0 of 6", "claim 2 in 3 blocks, room 2147483641", "again in 1m0s"},
 		},
+	})
+}
+
+// A pod waits in vain beside free addresses: their blocks count as closed, though nobody saw the agent
+// close them.
+func TestDecideInfersClosed(t *testing.T) {
+	const full, more = "10.0.0.0/30", "10.0.0.16/30"
+	waits := func(ago time.Duration) Memory {
+		return Memory{FreeSince: map[string]time.Time{"a/new": noon.Add(-ago)}}
+	}
+	stuck := func(edits ...func(*State)) State {
+		return node(append([]func(*State){
+			lone(full), lone(goes), listing(2, full, goes), parks, pod("a/a", "10.0.0.1"), pod("a/z", "10.0.0.2"),
+			func(s *State) {
+				s.MayHaveClosed = true
+				s.Pods = append(s.Pods, Pod{Name: "a/new", Seen: noon.Add(-7 * time.Minute), Created: noon.Add(-7 * time.Minute)})
+			},
+		}, edits...)...)
+	}
+	cautious := func(s *State) { s.MayHaveClosed = false }
+	also := func(cidr string, edit func(*Block)) func(*State) {
+		return func(s *State) {
+			lone(cidr, edit)(s)
+			b := &s.Blocks[len(s.Blocks)-1]
+			b.Listed, b.Size, b.Usable = true, 2, nil
+			s.BlockAssignment.Assigned = append(s.BlockAssignment.Assigned, b.CIDR)
+		}
+	}
+	long, first, none := waits(5*time.Minute), waits(0), Memory{}
+	closes, claims := "close 10.0.0.8/30 by c since -7m0s, inferred", "claim 1 in 2 blocks, room 2147483643"
+	runDecide(t, map[string]decideCase{
+		"after minutes": {
+			state: stuck(), memory: long, remember: &none,
+			want: []string{"needs 3 of 2", closes, claims, "again in 1m0s"},
+		},
+		"not at once": {
+			state: stuck(), remember: &first,
+			want: []string{"needs 2 of 4", "again in 1m0s"},
+		},
+		"not before that pod waits for long": {
+			state: stuck(func(s *State) { s.Pods[2].Seen = noon }), memory: long, remember: &none,
+			want: []string{"needs 3 of 4", "again in 1m0s"},
+		},
+		"an earlier pod has an address of it": {
+			state: stuck(born("a/b", "10.0.0.9", 8*time.Minute)), memory: long,
+			want: []string{"needs 4 of 3", closes, claims, "again in 1m0s"},
+		},
+		"a later pod has": {
+			state: stuck(born("a/b", "10.0.0.9", 6*time.Minute)), memory: long, remember: &long,
+			want: []string{"needs 3 of 4", "again in 1m0s"},
+		},
+		"a later pod has one of another": {
+			state: stuck(also(more, func(*Block) {}), born("a/b", "10.0.0.17", 6*time.Minute)), memory: long,
+			want: []string{"needs 3 of 6", "again in 1m0s"},
+		},
+		"all that have free addresses": {
+			state: stuck(also(more, func(*Block) {})), memory: long,
+			want: []string{"needs 3 of 2", closes, "close 10.0.0.16/30 by c since -7m0s, inferred", "claim 1 in 1 blocks, room 2147483641", "again in 1m0s"},
+		},
+		"once": {
+			state: stuck(func(s *State) { s.Blocks[1].Closed = Closed{"c", noon.Add(-7 * time.Minute), true} }), memory: long,
+			want: []string{"needs 3 of 2", "claim 1 in 2 blocks, room 2147483643", "again in 1m0s"},
+		},
+		"a later pod opens it again": {
+			state: stuck(func(s *State) { s.Blocks[1].Closed = Closed{"c", noon.Add(-7 * time.Minute), true} }, born("a/b", "10.0.0.9", 0)), memory: long,
+			want: []string{"needs 3 of 4", "again in 1m0s"},
+		},
+		"and the agent's restart": {
+			state: stuck(func(s *State) { s.Blocks[1].Closed = Closed{"b", noon.Add(-7 * time.Minute), true} }, cautious),
+			want:  []string{"needs 2 of 4"},
+		},
+		"not if the agent may restart":                {state: stuck(unsettled), memory: long, want: []string{"needs 2 of 4", "claim 1 in 2 blocks, room 2147483643", "again in 1m0s"}},
+		"nor where the operator would have seen it":   {state: stuck(cautious), memory: long, want: []string{"needs 2 of 4"}},
+		"nor beside an address that is not a block's": {state: stuck(func(s *State) { s.BlockAssignment.Foreign = 2 }), memory: long, want: []string{"needs 2 of 6", "again in 1m0s"}},
 	})
 }
 

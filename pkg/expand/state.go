@@ -79,8 +79,9 @@ type State struct {
 	// Agent is the agent's container, "" if unknown, if the agent is assigned whole blocks.
 	// MayPark is set if a block may be parked now, because no other block of the node is.
 	// Replaceable is set if a pool has a free block that could replace it.
-	Agent                string
-	MayPark, Replaceable bool
+	// MayHaveClosed is set if the agent may have closed blocks that record nothing of it.
+	Agent                               string
+	MayPark, Replaceable, MayHaveClosed bool
 	// OtherFamilyFull is set, if blocks may be parked, when the agent also runs the other
 	// family and neither has nor can get a free address of it: pods that wait do so for that
 	// family.
@@ -138,7 +139,7 @@ type Block struct {
 	Leftover bool
 	// Parked: it is listed under the reserved pool, and no pod gets an address of that pool.
 	Parked bool
-	// Closed records which agent closed it, and when, the last time it was parked.
+	// Closed records which agent closed it, and when, the last time.
 	Closed Closed
 	// CooldownUntil is when a cooling-down block may be assigned to another node.
 	CooldownUntil time.Time
@@ -224,8 +225,8 @@ type Memory struct {
 	Parked map[netip.Prefix]Parking
 	// EmptySince is since when no use of a Listed block has been known.
 	EmptySince map[netip.Prefix]time.Time
-	// FreeSince is since when a free address beside a closed block has been seen for each pod
-	// that has been without one for long.
+	// FreeSince is since when a free address has been seen, beside the blocks that are closed, for
+	// each pod that has been without one for long.
 	FreeSince map[string]time.Time
 }
 

@@ -28,10 +28,12 @@ type Agents struct {
 	byNode map[string][]agentRun
 }
 
-// agentRun is an agent's pod in its current state, and since when it has been in it.
+// agentRun is an agent's pod in its current state, and since when it has been in it. ranBefore: its
+// container ran when this process first saw the pod.
 type agentRun struct {
 	AgentPod
-	since time.Time
+	since     time.Time
+	ranBefore bool
 }
 
 // AgentPod holds the fields of an agent's pod that decisions need.
@@ -86,11 +88,11 @@ func (a *Agents) Set(pod AgentPod, now time.Time) bool {
 	runs, i := a.byNode[pod.Node], a.index(pod.PodKey)
 	switch {
 	case i < 0:
-		a.byNode[pod.Node] = append(runs, agentRun{pod, now})
+		a.byNode[pod.Node] = append(runs, agentRun{pod, now, pod.container != ""})
 	case runs[i].AgentPod == pod:
 		return false
 	default:
-		runs[i] = agentRun{pod, now}
+		runs[i] = agentRun{pod, now, runs[i].ranBefore && runs[i].container == pod.container}
 	}
 	return true
 }
@@ -138,6 +140,13 @@ func (a *Agents) Container(node string) string {
 		return ""
 	}
 	return a.byNode[node][0].container
+}
+
+// RanBefore reports whether the node's agent may have begun before this process saw it.
+func (a *Agents) RanBefore(node string) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return slices.ContainsFunc(a.byNode[node], func(run agentRun) bool { return run.ranBefore })
 }
 
 // Settled reports whether the node's agent runs steadily at now, and if it only takes time,

@@ -36,6 +36,9 @@ type seenNode struct {
 	// restored: this process restored it after its agent had reported its usage. Such an agent runs
 	// in our mode, even if the new CiliumNode does not show that yet.
 	restored bool
+	// recreated: it was deleted, and created again under an agent that may run on. That agent may
+	// have seen it without CIDRs that pods use.
+	recreated bool
 }
 
 // current returns the latest version of a CiliumNode, or nil if it is deleted or unknown.
@@ -57,7 +60,8 @@ func (c *ciliumNodes) store(cn *ciliumnode.View, gone bool) (was *ciliumnode.Vie
 	if was != nil && !reached(cn.ResourceVersion, was.ResourceVersion) {
 		return was, false
 	}
-	n.view, n.gone, n.restored = cn, gone, n.restored && was.UID == cn.UID
+	same := was == nil || was.UID == cn.UID
+	n.view, n.gone, n.restored, n.recreated = cn, gone, n.restored && same, n.recreated || !same
 	return was, true
 }
 

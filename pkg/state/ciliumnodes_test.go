@@ -17,6 +17,39 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
+// An agent may have closed blocks unseen if it ran before this process, or if its CiliumNode was
+// deleted and created again.
+func TestMayHaveClosed(t *testing.T) {
+	starts, runs := ReadAgent(fixtures.AgentPod("1", "", false)), ReadAgent(fixtures.AgentPod("1", "c", true))
+	for name, test := range map[string]struct {
+		seen  []AgentPod
+		uids  []types.UID
+		parks bool
+		want  bool
+	}{
+		"it ran before":                 {[]AgentPod{runs, runs}, []types.UID{"u"}, true, true},
+		"where no block is parked":      {[]AgentPod{runs}, []types.UID{"u", "v"}, false, false},
+		"it has started since":          {[]AgentPod{starts, runs}, []types.UID{"u", "u"}, true, false},
+		"it has restarted since":        {[]AgentPod{runs, ReadAgent(fixtures.AgentPod("1", "d", true))}, []types.UID{"u"}, true, false},
+		"its CiliumNode is another one": {[]AgentPod{starts, runs}, []types.UID{"u", "v", "v"}, true, true},
+		"no agent":                      {nil, []types.UID{"u"}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+			c.ParkBlocks, c.Defaults.CiliumPools = test.parks, true
+			for _, pod := range test.seen {
+				c.Agents.Set(pod, fixtures.Noon())
+			}
+			for i, uid := range test.uids {
+				c.Ledger.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: uid, ResourceVersion: strconv.Itoa(i + 1)})
+			}
+			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.MayHaveClosed; got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
 // The ledger remembers that a CiliumNode was restored until it is forgotten, and does not
 // confuse it with another CiliumNode of the same name.
 func TestLedgerForgetsRestored(t *testing.T) {

@@ -58,7 +58,8 @@ type claims struct {
 	unknown   map[string][]netip.Prefix
 	unknownOf map[netip.Prefix][]string
 	// closed are the agents that have closed a CIDR of a block that has left the node since: it
-	// would bring the node no address while this agent runs, whoever has had it in between.
+	// would bring the node no address while this agent runs, whoever has had it in between. An
+	// inference does not count: it may be wrong, and the node must be able to have the CIDR again.
 	closed map[closedOn]expand.Closed
 	// refused are the CIDRs of blocks that the API server has refused to create.
 	refused map[netip.Prefix]bool

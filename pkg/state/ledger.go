@@ -178,7 +178,7 @@ func (l *Ledger) set(b crd.Block) {
 }
 
 func (l *Ledger) drop(b crd.Block) {
-	if b.Closed.Agent != "" {
+	if b.Closed.Agent != "" && !b.Closed.Inferred {
 		l.closed[closedOn{b.CIDR, b.Node}] = b.Closed
 	}
 	l.unindex(b.CIDR)
@@ -254,7 +254,7 @@ func (l *Ledger) Facts(name string) *Snapshot {
 	if n := l.seen[name]; n != nil && n.gone {
 		s.deleted = n.view
 	} else if n != nil {
-		s.CiliumNode, s.restored = n.view, n.restored
+		s.CiliumNode, s.restored, s.recreated = n.view, n.restored, n.recreated
 	}
 	for _, held := range l.byNode[name] {
 		s.Blocks = append(s.Blocks, held.Block)

@@ -179,6 +179,8 @@ func TestClosedBefore(t *testing.T) {
 		return b
 	}
 	closed, elsewhere := at("n", 1, "c"), at("m", 2, "d")
+	inferred := closed
+	inferred.Closed.Inferred = true
 	for name, test := range map[string]struct {
 		before []crd.Block // gone
 		own    string      // the agent that has closed this block
@@ -193,6 +195,7 @@ func TestClosedBefore(t *testing.T) {
 		"no agent is known":                       {[]crd.Block{closed}, "", "", ""},
 		"this one was closed by an earlier agent": {[]crd.Block{closed}, "b", "c", "c"},
 		"this one is, too":                        {[]crd.Block{closed}, "c", "c", "c"},
+		"an earlier one is inferred":              {[]crd.Block{inferred}, "", "c", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clusterOf(test.before...)

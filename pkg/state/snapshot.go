@@ -61,9 +61,10 @@ type Snapshot struct {
 	// node.
 	Shares []Share
 
-	// deleted is the last state of its deleted CiliumNode, or nil; restored is as in seenNode.
-	deleted  *ciliumnode.View
-	restored bool
+	// deleted is the last state of its deleted CiliumNode, or nil; restored and recreated are as in
+	// seenNode.
+	deleted             *ciliumnode.View
+	restored, recreated bool
 	// overlapped are the blocks that share addresses with others.
 	overlapped []netip.Prefix
 	// pins are the blocks that are pinned to the node, and missingPins those of them that it can claim.
@@ -224,6 +225,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	if c.Defaults.CiliumPools {
 		state.Agent = c.Agents.Container(s.Name)
 		state.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
+		state.MayHaveClosed = c.ParkBlocks && (s.recreated || c.Agents.RanBefore(s.Name))
 		state.Replaceable = state.MayPark && slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
 			return b.Phase == ipalloc.Draining
 		}) && c.anyFree(f, share.Pools)

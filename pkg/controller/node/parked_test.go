@@ -3,6 +3,7 @@ package node
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,9 +31,9 @@ func (b *bed) park(container string) {
 	b.podAt("old", "10.0.0.5", -time.Hour)
 }
 
-// podAt adds a pod of node n, created this long from now.
+// podAt adds a pod of node n, created this long from now. An empty addr stands for none yet.
 func (b *bed) podAt(name, addr string, created time.Duration) {
-	pod := fixtures.Pod(name, name, "n", addr)
+	pod := fixtures.Pod(name, name, "n", strings.Fields(addr)...)
 	pod.CreationTimestamp = metav1.NewTime(b.Clock.Now().Add(created))
 	b.r.Pods.Set(state.ReadPodWithRequest(pod), b.Clock.Now())
 }
@@ -103,6 +104,21 @@ func TestAgentAnswersAtOnce(t *testing.T) {
 	if got := b.closedBy(); got != "c" || len(b.parked()) > 0 {
 		t.Errorf("closed by %q, want c; parked %v", got, b.parked())
 	}
+}
+
+// An operator that starts later finds that a pod waits beside a closed block: the node gets another.
+func TestInfersClosed(t *testing.T) {
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.4/30"), inService("10.0.0.4/30"))
+	b.park("c")
+	b.podAt("new", "", -time.Hour)
+	for minute := range 12 {
+		b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
+		b.step()
+		if closed := b.block("10.0.0.4/30").Closed; closed.Inferred != (minute >= 6) {
+			t.Errorf("after %d minutes: closed %+v", minute, closed)
+		}
+	}
+	b.is("blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30")
 }
 
 // Of two blocks that drain for two Cilium pools, one is parked at a time.

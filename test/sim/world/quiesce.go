@@ -316,10 +316,13 @@ func (qu *quiescence) endFaults() (begin func()) {
 }
 
 // restartClosed restarts the agents that have closed a CIDR for which their node has a block
-// again, while pods get no address: an operator that has started since has forgotten that
-// (docs/modes.md). It reports whether there were any.
+// again, while pods get no address, where no block is parked: an operator knows of closed blocks only
+// there. It reports whether there were any.
 func (qu *quiescence) restartClosed() bool {
 	restarted := false
+	if qu.cfg.Settings.ParkBlocks {
+		return false
+	}
 	for _, m := range qu.machines {
 		if m.whole != nil && m.lacksAddresses() && slices.ContainsFunc(m.whole.Closed(), func(cidr netip.Prefix) bool {
 			b, ok := qu.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
