@@ -167,6 +167,8 @@ const (
 const (
 	// ReasonReclaim: the node has more blocks than it needs.
 	ReasonReclaim = "Reclaim"
+	// ReasonCompaction: the same, of a block in use, in multi-pool mode: no new pod gets an address of it.
+	ReasonCompaction = "Compaction"
 	// ReasonDeleted: a person deleted the block.
 	ReasonDeleted = "Deleted"
 	// ReasonDrainRequested: its spec.drain is true.

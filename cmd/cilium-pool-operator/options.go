@@ -105,6 +105,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.KeepCiliumPools, "keep-cilium-pod-ip-pools", s.KeepCiliumPools, "in multi-pool mode, create and delete the CiliumPodIPPools that agents need, except those without the operator's label; false: you do")
 	fs.StringVar(&s.FRRNamespace, "frr-k8s-namespace", s.FRRNamespace, "namespace of frr-k8s, for which the operator writes FRRConfigurations that announce the blocks of each node, from the templates there; empty: none")
 	fs.BoolVar(&s.ParkBlocks, "park-draining-blocks", s.ParkBlocks, "in multi-pool mode, take blocks that drain off their agent's list for a second, by moving them to a reserved pool, so that no new pod gets an address of them")
+	fs.BoolVar(&s.CompactBlocks, "compact-blocks", s.CompactBlocks, "with --park-draining-blocks, also drain a block in use that its node can do without, by reclaim.* and the maintenance windows; not where Cilium's BGP control plane runs")
 	fs.BoolVar(&s.KeepManagedFields, "keep-managed-fields", s.KeepManagedFields, "in crd mode, keep metadata.managedFields of CiliumNodes; false: the next write of a pool removes them, unless a client applies the object")
 	fs.StringVar(&s.AgentNamespace, "cilium-namespace", s.AgentNamespace, "namespace of the Cilium agents and of the ConfigMap cilium-config")
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
@@ -176,6 +177,9 @@ func (o *options) validate() error {
 	p.Between("leader-elect-lease-duration", o.leaseDuration, 3*time.Second, 5*time.Minute)
 	if s.NodeWorkers < 1 || s.NodeWorkers > 1024 {
 		p.Bad("node-workers", s.NodeWorkers, "must be between 1 and 1024")
+	}
+	if s.CompactBlocks && !s.ParkBlocks {
+		p.Bad("compact-blocks", true, "needs --park-draining-blocks")
 	}
 	o.validateMaintenance(&p)
 	o.validateServing(&p)

@@ -84,6 +84,7 @@ func TestValidate(t *testing.T) {
 		"workers":                               {args: []string{"--node-workers=0"}, want: []string{"--node-workers is 0", "between 1 and 1024"}},
 		"reclaims":                              {args: []string{"--reclaims-per-minute=0"}, want: []string{`"0"`, `"--reclaims-per-minute"`, "or Unlimited"}},
 		"reclaims of a pool":                    {args: []string{"--reclaims-per-minute-per-pool=never"}, want: []string{`"--reclaims-per-minute-per-pool"`}},
+		"compaction alone":                      {args: []string{"--compact-blocks"}, want: []string{"--compact-blocks is true", "needs --park-draining-blocks"}},
 		"certificate unused":                    {args: []string{"--metrics-secure=false", "--metrics-cert-dir=/certs"}, want: []string{"--metrics-cert-dir is /certs", "needs --metrics-secure"}},
 		"metrics address":                       {args: []string{"--metrics-bind-address=9870"}, want: []string{"--metrics-bind-address is 9870", ":port, or 0"}},
 		"probe address":                         {args: []string{"--health-probe-bind-address=x"}, want: []string{"--health-probe-bind-address is x", ":port, or 0"}},

@@ -50,6 +50,7 @@ type published struct {
 	AgentSettle       metav1.Duration `json:"agent-settle-time"`
 	KeepCiliumPools   bool            `json:"keep-cilium-pod-ip-pools"`
 	ParkBlocks        bool            `json:"park-draining-blocks"`
+	CompactBlocks     bool            `json:"compact-blocks"`
 	FRRNamespace      string          `json:"frr-k8s-namespace"`
 	KeepManagedFields bool            `json:"keep-managed-fields"`
 
@@ -79,7 +80,7 @@ func (s *Settings) Publish() (string, error) {
 		PressurePercent: p.PressurePercent, PerMinute: s.ReclaimsPerMinute, PerPool: s.ReclaimsPerMinutePerPool,
 		Windows: s.Windows, BlocksPerHour: s.Defaults.Maintenance.BlocksPerHour,
 		AckHold: d(p.AckHold), AckTimeout: d(p.AckTimeout), Cooldown: d(s.Defaults.Cooldown), NodeGoneCooldown: d(s.Defaults.NodeGoneCooldown),
-		AgentNamespace: s.AgentNamespace, AgentSelector: selector, AgentSettle: d(s.AgentSettle), KeepCiliumPools: s.KeepCiliumPools, ParkBlocks: s.ParkBlocks,
+		AgentNamespace: s.AgentNamespace, AgentSelector: selector, AgentSettle: d(s.AgentSettle), KeepCiliumPools: s.KeepCiliumPools, ParkBlocks: s.ParkBlocks, CompactBlocks: s.CompactBlocks,
 		FRRNamespace: s.FRRNamespace, KeepManagedFields: s.KeepManagedFields,
 		IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, NodeCondition: s.NodeCondition, ShortageTaint: s.ShortageTaint,
 		OfferFamilies: families,
@@ -110,7 +111,7 @@ func ReadPublished(body string) (Settings, error) {
 	s.Defaults.Maintenance.BlocksPerHour = p.BlocksPerHour
 	s.Defaults.Cooldown, s.Defaults.NodeGoneCooldown = p.Cooldown.Duration, p.NodeGoneCooldown.Duration
 	s.AgentNamespace, s.AgentSettle, s.KeepCiliumPools = p.AgentNamespace, p.AgentSettle.Duration, p.KeepCiliumPools
-	s.ParkBlocks, s.KeepManagedFields, s.FRRNamespace = p.ParkBlocks, p.KeepManagedFields, p.FRRNamespace
+	s.ParkBlocks, s.CompactBlocks, s.KeepManagedFields, s.FRRNamespace = p.ParkBlocks, p.CompactBlocks, p.KeepManagedFields, p.FRRNamespace
 	s.IgnoreTaints, s.StartupTaints, s.NodeCondition, s.ShortageTaint = p.IgnoreTaints, p.StartupTaints, p.NodeCondition, p.ShortageTaint
 	s.OfferFamilies = FamiliesNamed(p.OfferFamilies)
 	if s.AgentSelector, err = labels.Parse(p.AgentSelector); err != nil {

@@ -28,7 +28,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool = 1, 2
 	s.StartupTaints, s.OfferFamilies = []string{"c"}, []ipalloc.Family{ipalloc.IPv6}
 	s.FRRNamespace, s.IgnoreTaints, s.ShortageTaint, s.NodeCondition, s.KeepCiliumPools = "frr", []string{"a", "b"}, "short", false, false
-	s.ParkBlocks, s.KeepManagedFields, s.SkipModeCheck = true, true, true
+	s.ParkBlocks, s.CompactBlocks, s.KeepManagedFields, s.SkipModeCheck = true, true, true, true
 	body, err := s.Publish()
 	if err != nil {
 		t.Fatal(err)

@@ -43,6 +43,8 @@ type Settings struct {
 	// ParkBlocks: in multi-pool mode, park blocks that drain, so that their agent
 	// allocates none of their addresses to new pods.
 	ParkBlocks bool
+	// CompactBlocks: with ParkBlocks, also park blocks in use that their node can do without.
+	CompactBlocks bool
 	// KeepManagedFields keeps metadata.managedFields of CiliumNodes.
 	KeepManagedFields bool
 	// AgentNamespace and AgentSelector select the agents' pods.

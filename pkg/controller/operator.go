@@ -129,7 +129,7 @@ func clusterOf(s config.Settings, ledger *state.Ledger, pressure *state.Pressure
 		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
 		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
 		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode, AnyMode: s.SkipModeCheck || s.Shadow,
-		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, ParkBlocks: s.ParkBlocks,
+		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, ParkBlocks: s.ParkBlocks, CompactBlocks: s.CompactBlocks,
 		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
 		ShortageTaint: s.ShortageTaint,
 	}

@@ -57,6 +57,8 @@ type wholeBlock struct {
 	// record of it where nobody saw it; zero: none.
 	closed   bool
 	inferred Closed
+	// notCompacted: its compaction, if it has begun, is given up.
+	notCompacted bool
 	// returnable: the agent returns the block by itself once it does not need it.
 	returnable bool
 	// outlived: it is older than the CiliumNode, so that an agent may have been assigned it by
@@ -243,9 +245,12 @@ func (b *block) mayReturn() bool {
 // its pods may still have its addresses, or its removal is no longer requested.
 func (b *block) drainEnds() bool {
 	returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
-	// Of whole blocks none is reclaimed; one in use was restored.
-	reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || b.Pinned || b.whole && b.Listed)
-	return b.mayReturn() && (returned || reprieved) && !b.superseded()
+	// Of whole blocks none is reclaimed unless it is compacted; one in use was restored.
+	reprieved := b.Reason != Reclaim || b.Pinned || b.whole && b.Listed
+	if b.Reason == Compaction {
+		reprieved = b.Pinned || b.notCompacted
+	}
+	return b.mayReturn() && (returned || b.Phase == ipalloc.Draining && reprieved) && !b.superseded()
 }
 
 // superseded reports whether a block is surplus: the node was assigned another one,

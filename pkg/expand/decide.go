@@ -42,7 +42,7 @@ func decideAddresses(in *input) (Plan, Memory) {
 
 	// 3. Shrink: drain blocks that must leave, then reclaim blocks that may.
 	p.drainRequested(covered)
-	p.reclaim()
+	p.reclaim(p.removable(), Reclaim)
 
 	// 4. Advance every leaving address and every empty block one step.
 	p.drainAgain()
@@ -62,9 +62,9 @@ func planAddresses(in *input) *planner {
 	return newPlanner(use, blocks, addressNeeds(&use, blocks))
 }
 
-// decideBlocks decides for an agent that is assigned whole blocks, in the same order. It
-// neither reclaims nor performs a handshake: the agent itself returns blocks that it does
-// not need.
+// decideBlocks decides for an agent that is assigned whole blocks, in the same order. It performs no
+// handshake: the agent itself returns blocks that it does not need. So only blocks in use are
+// reclaimed, to be closed.
 func decideBlocks(in *input) (Plan, Memory) {
 	w, p := planBlocks(in)
 	w.assignBlocks(p)
@@ -77,6 +77,7 @@ func decideBlocks(in *input) (Plan, Memory) {
 
 	p.drainRequested(covered)
 	p.drainAgain()
+	p.reclaim(w.compactable(p), Compaction)
 	closing{p}.parkDraining()
 	p.clearAll()
 	p.freeEmpty()

@@ -54,7 +54,7 @@ func (u *usage) steadyAgent() string {
 // reason.
 func (w *blockShare) closeBlocks(u usage) usage {
 	for _, b := range w.blocks.all {
-		b.closed = w.isClosed(b)
+		b.closed, b.notCompacted = w.isClosed(b), w.notCompacted(b)
 		if b.closed && b.Listed {
 			w.blocks.closedFree += max(0, b.allocatable-b.users)
 		}
@@ -244,8 +244,42 @@ func (c closing) unpark(b *block, parking Parking) {
 // mayPark reports whether a block that must go may be parked: no other one is, the agent
 // runs steadily, and no agent of crd mode may run in its place.
 func (c closing) mayPark(b *block) bool {
-	drains := b.Phase == ipalloc.Draining && b.Request != None && !b.undrained
+	drains := b.Phase == ipalloc.Draining && (b.Request != None || b.Reason == Compaction) && !b.undrained
 	return drains && c.MayPark && !c.plan.Park.IsValid() && c.steadyAgent() != "" && !b.Leftover
+}
+
+// compactable returns the block that the node can best do without, if any. No other one may be on its
+// way. The agent may return blocks that are not in use, so the others in use must do.
+func (w *blockShare) compactable(p *planner) []*block {
+	if !w.MayCompact || !w.MayPark {
+		return nil
+	}
+	var least *block
+	rest := 0
+	for _, b := range p.all {
+		switch {
+		case !b.Listed, b.users == 0 && b.inService():
+			continue
+		case b.closed || !b.inService():
+			return nil
+		}
+		rest += b.allocatable
+		if b.mayGo() && b.Request == None && b.Closed.Agent == "" && (least == nil || b.users <= least.users) {
+			least = b
+		}
+	}
+	if least == nil || !p.releasable(least, rest-least.allocatable) {
+		return nil
+	}
+	return []*block{least}
+}
+
+// notCompacted reports whether a block is not, or no longer, to be parked for compaction alone: it has
+// addresses of the agent's own, or the agent has restarted since it closed the block. It would
+// have to be parked again, after each restart.
+func (w *blockShare) notCompacted(b *block) bool {
+	reopened := w.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.Agent
+	return b.own > 0 || reopened || !w.MayCompact && b.Closed.Agent == ""
 }
 
 // parks reports whether to park such a block: one not closed, or one that has become empty, as its

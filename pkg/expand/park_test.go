@@ -282,6 +282,58 @@ func TestDecideInfersClosed(t *testing.T) {
 	})
 }
 
+// A block in use that the node can do without drains, one at a time, if blocks in use remain that are
+// enough.
+func TestDecideCompacts(t *testing.T) {
+	const a, b, spare = "10.0.0.0/28", "10.0.0.16/28", "10.0.0.32/28"
+	long, first := idle(10*time.Minute), idle(0)
+	// two blocks of 14, with a pod in each; the agent requests 8
+	pair := func(edits ...func(*State)) State {
+		return node(append([]func(*State){
+			lone(a), lone(b), listing(8, a, b), parks, pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.17"), func(s *State) { s.MayCompact = true },
+		}, edits...)...)
+	}
+	of := func(i int, edit func(*Block)) func(*State) { return func(s *State) { edit(&s.Blocks[i]) } }
+	begun := func(edits ...func(*State)) State {
+		return pair(append([]func(*State){of(1, draining(Compaction))}, edits...)...)
+	}
+	stays := []string{"needs 2 of 28"}
+	runDecide(t, map[string]decideCase{
+		"once it has not needed it for long": {state: pair(), memory: long, want: []string{"needs 2 of 28", "drain 10.0.0.16/28 Compaction", "10.0.0.16/28 waits for Pods a/b"}},
+		"not at once":                        {state: pair(), remember: &first, want: []string{"needs 2 of 28", "again in 10m0s"}},
+		"that with the fewest pods":          {state: pair(pod("a/c", "10.0.0.18")), memory: long, want: []string{"needs 3 of 28", "drain 10.0.0.0/28 Compaction", "10.0.0.0/28 waits for Pods a/a"}},
+		"not without the flag":               {state: pair(func(s *State) { s.MayCompact = false }), memory: long, want: stays},
+		"nor beside a parked block":          {state: pair(func(s *State) { s.MayPark = false }), memory: long, want: stays},
+		"nor if reclaim is off":              {state: pair(), policy: func(p *Policy) { p.ReclaimDisabled = true }, memory: long, want: stays},
+		"nor without budget":                 {state: pair(budget(0)), memory: long, want: append(stays, "again in 10s")},
+		"nor outside a window":               {state: pair(func(s *State) { s.ReclaimDelay = Delay{For: WaitWindow, Until: noon.Add(time.Hour)} }), memory: long, want: append(stays, "again in 1h0m0s")},
+		"nor while the agent may restart":    {state: pair(unsettled, usedBy("10.0.0.2", "router")), memory: long, want: []string{"needs 3 of 28"}},
+		"nor if the rest would not do":       {state: pair(func(s *State) { s.BlockAssignment.Requested = 16 }), memory: long, want: stays},
+		"nor above the threshold":            {state: pair(), policy: func(p *Policy) { p.ReclaimPercent = 10 }, memory: long, want: stays},
+		"nor with the agent's own address": {
+			state: pair(usedBy("10.0.0.18", "router"), pod("a/c", "10.0.0.2"), pod("a/d", "10.0.0.3")), memory: long,
+			want: []string{"needs 5 of 28", "drain 10.0.0.0/28 Compaction", "10.0.0.0/28 waits for Pods a/a a/c a/d"},
+		},
+		"nor a pinned one": {state: pair(of(0, pinned), of(1, pinned)), memory: long, want: stays},
+		"nor one that was closed before": {
+			state: pair(of(1, closed("b", time.Hour))), memory: long,
+			want: []string{"needs 2 of 28", "drain 10.0.0.0/28 Compaction", "10.0.0.0/28 waits for Pods a/a"},
+		},
+		"nor beside a closed one":  {state: pair(of(1, closed("c", time.Hour))), memory: long, want: []string{"needs 2 of 15"}},
+		"nor beside one that goes": {state: begun(of(1, draining(Deleted)), of(1, request(Deleted)), unreplaceable, func(s *State) { s.BlockAssignment.Requested = 8 }), memory: long, want: []string{"needs 2 of 28", "park 10.0.0.16/28", "10.0.0.16/28 waits for Pods a/b"}},
+		"the agent may return what is not in use": {
+			state:  node(lone(a), lone(spare), listing(8, a, spare), parks, pod("a/a", "10.0.0.1"), func(s *State) { s.MayCompact = true }),
+			memory: long, want: []string{"needs 1 of 28"},
+		},
+		"then it is parked":                     {state: begun(), want: []string{"needs 2 of 28", "park 10.0.0.16/28", "10.0.0.16/28 waits for Pods a/b"}},
+		"then it is closed":                     {state: begun(of(1, closed("c", time.Minute))), want: []string{"needs 2 of 15", "10.0.0.16/28 waits for Pods a/b"}},
+		"put back on demand":                    {state: begun(func(s *State) { s.BlockAssignment.Requested = 29 }), want: []string{"needs 2 of 28", "undrain 10.0.0.16/28", "claim 1 in 2 blocks, room 2147483619"}},
+		"put back once the agent has restarted": {state: begun(of(1, closed("b", time.Minute))), want: []string{"needs 2 of 28", "undrain 10.0.0.16/28", "again in 10m0s"}},
+		"put back with its own address":         {state: begun(usedBy("10.0.0.18", "router")), want: []string{"needs 3 of 28", "undrain 10.0.0.16/28", "again in 10m0s"}},
+		"put back without the flag":             {state: begun(func(s *State) { s.MayCompact = false }), want: []string{"needs 2 of 28", "undrain 10.0.0.16/28"}},
+	})
+}
+
 // A block that is closed, parked, not listed or in use is of no use to a new pod.
 func TestHasFree(t *testing.T) {
 	const four = "10.0.0.8/29"

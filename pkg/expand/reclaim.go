@@ -61,11 +61,10 @@ func (p *planner) drainAgain() {
 }
 
 // reclaim drains blocks that the node has not needed for long enough.
-func (p *planner) reclaim() {
+func (p *planner) reclaim(candidates []*block, why Reason) {
 	if p.policy.ReclaimDisabled || !p.trusted {
 		return
 	}
-	candidates := p.removable()
 	idle := slices.Clone(p.old.IdleSince[:min(len(p.old.IdleSince), len(candidates))])
 	for len(idle) < len(candidates) {
 		idle = append(idle, p.now)
@@ -80,8 +79,10 @@ func (p *planner) reclaim() {
 	}
 	starts := p.mayReclaim(due)
 	for _, b := range candidates[:starts] {
-		p.plan.Capacity -= b.capacity()
-		p.drain(b, Reclaim)
+		if !b.whole { // an agent counts on its addresses until it has returned it
+			p.plan.Capacity -= b.capacity()
+		}
+		p.drain(b, why)
 	}
 	if rest := idle[starts:]; len(rest) > 0 {
 		p.memory.IdleSince = rest

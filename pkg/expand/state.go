@@ -80,8 +80,9 @@ type State struct {
 	// MayPark is set if a block may be parked now, because no other block of the node is.
 	// Replaceable is set if a pool has a free block that could replace it.
 	// MayHaveClosed is set if the agent may have closed blocks that record nothing of it.
-	Agent                               string
-	MayPark, Replaceable, MayHaveClosed bool
+	// MayCompact is set if a block may be parked only because the node can do without it.
+	Agent                                           string
+	MayPark, Replaceable, MayHaveClosed, MayCompact bool
 	// OtherFamilyFull is set, if blocks may be parked, when the agent also runs the other
 	// family and neither has nor can get a free address of it: pods that wait do so for that
 	// family.
@@ -155,6 +156,7 @@ type Reason string
 const (
 	None           Reason = ""
 	Reclaim        Reason = "Reclaim"
+	Compaction     Reason = "Compaction"
 	Deleted        Reason = "Deleted"
 	DrainRequested Reason = "DrainRequested"
 	CIDRDraining   Reason = "CIDRDraining"
@@ -164,6 +166,9 @@ const (
 	Returned       Reason = "Returned"
 	NodeGone       Reason = "NodeGone"
 )
+
+// IsReclaim reports whether only the node has no need of the block.
+func (r Reason) IsReclaim() bool { return r == Reclaim || r == Compaction }
 
 // Pod is a pod bound to the node.
 type Pod struct {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -44,6 +45,30 @@ func TestMayHaveClosed(t *testing.T) {
 				c.Ledger.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: uid, ResourceVersion: strconv.Itoa(i + 1)})
 			}
 			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.MayHaveClosed; got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// Blocks are compacted if the flag says so, but not where Cilium's BGP control plane announces them.
+func TestMayCompact(t *testing.T) {
+	for name, test := range map[string]struct {
+		compacts bool
+		bgp      string
+		want     bool
+	}{
+		"without BGP":      {true, "false", true},
+		"not known":        {true, "", true},
+		"with BGP":         {true, "true", false},
+		"without the flag": {false, "false", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+			c.ParkBlocks, c.CompactBlocks, c.Defaults.CiliumPools, c.AnyMode = true, test.compacts, true, true
+			c.Cilium = &ciliumconfig.Latest{}
+			c.Cilium.Set(&ciliumconfig.Config{Data: map[string]string{"enable-bgp-control-plane": test.bgp}})
+			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.MayCompact; got != test.want {
 				t.Errorf("%t, want %t", got, test.want)
 			}
 		})

@@ -54,6 +54,8 @@ type Cluster struct {
 	Defaults crd.Defaults
 	// ParkBlocks: draining blocks are parked where agents are assigned whole blocks.
 	ParkBlocks bool
+	// CompactBlocks: so are blocks in use that their node can do without.
+	CompactBlocks bool
 	// Paused stops all writes about nodes and blocks.
 	Paused bool
 	// IgnoreTaints are keys of taints that mark Nodes without Cilium.

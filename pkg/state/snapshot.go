@@ -223,12 +223,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 		state.ReclaimDelay = share.Pools[0].Maintenance.Delay(now)
 	}
 	if c.Defaults.CiliumPools {
-		state.Agent = c.Agents.Container(s.Name)
-		state.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
-		state.MayHaveClosed = c.ParkBlocks && (s.recreated || c.Agents.RanBefore(s.Name))
-		state.Replaceable = state.MayPark && slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
-			return b.Phase == ipalloc.Draining
-		}) && c.anyFree(f, share.Pools)
+		c.setMayPark(s, &share)
 	}
 	if c.Unscheduled != nil {
 		state.Offers, state.Scarce = true, c.Unscheduled.IsScarce(f, share.Pools)
@@ -241,6 +236,18 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	}
 	c.addBlocks(s, &share, now)
 	return share
+}
+
+// setMayPark sets what a share says of its agent, and of the blocks that may be parked or closed.
+func (c *Cluster) setMayPark(s *Snapshot, share *Share) {
+	state := &share.State
+	state.Agent = c.Agents.Container(s.Name)
+	state.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
+	state.MayCompact = c.CompactBlocks && s.Node != nil && c.Cilium.Get().Setting(s.Node.Labels, "enable-bgp-control-plane") != "true"
+	state.MayHaveClosed = c.ParkBlocks && (s.recreated || c.Agents.RanBefore(s.Name))
+	state.Replaceable = state.MayPark && slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
+		return b.Phase == ipalloc.Draining
+	}) && c.anyFree(share.Family, share.Pools)
 }
 
 // addBlocks adds to a share its part of the CiliumNode, and its blocks.

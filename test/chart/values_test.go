@@ -81,7 +81,7 @@ func TestFlagsAndValues(t *testing.T) {
 	}
 	for _, forExtraArgs := range []string{
 		"kubeconfig", "version", "leader-elect-name", "kube-api-qps", "kube-api-burst", "leader-elect-lease-duration", "node-workers",
-		"max-addresses-per-node", "ack-hold", "ack-timeout", "agent-selector", "agent-settle-time", "keep-managed-fields", "park-draining-blocks",
+		"max-addresses-per-node", "ack-hold", "ack-timeout", "agent-selector", "agent-settle-time", "keep-managed-fields", "park-draining-blocks", "compact-blocks",
 	} {
 		delete(want, forExtraArgs)
 	}

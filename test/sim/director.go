@@ -40,6 +40,9 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 			if s.traits.has(moves) && d.odds(.5) {
 				d.play((*director).unreadable)
 			}
+			if s.traits.has(parking) && d.odds(.3) {
+				d.play((*director).scattered)
+			}
 			if s.traits.has(families) && s.mode == ciliumnode.CRD && d.odds(.5) {
 				d.switchOff()
 			}

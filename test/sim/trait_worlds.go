@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
@@ -245,6 +246,25 @@ func dies(a world.Action) bool {
 
 // goesOn matches the steps that need no users.
 func goesOn(a world.Action) bool { return a.Verb.GoesOn() && a.What != "stale" }
+
+// compact makes operators compact blocks, also those of nodes with few addresses to spare.
+func compact(c *world.Config) {
+	for _, s := range []*config.Settings{&c.Settings, &c.Upgraded} {
+		s.CompactBlocks = true
+		p := &s.Defaults.Policy
+		p.ExpandPercent, p.ReclaimPercent, p.IdleFor = 100, 99, 30*time.Second
+	}
+	c.Reserve[crd.DefaultCiliumPool] = 1
+}
+
+// scattered: pods use several blocks of a node, few stay, and much time passes.
+func (d *director) scattered(leader, _, node, _ string) {
+	goesOn := []fits{works(leader), lives(node), passes}
+	d.drive(9, never, is(world.PodNew, node, ""))
+	d.drive(150, never, goesOn...)
+	d.drive(5, never, is(world.PodDelete, node, ""))
+	d.drive(100, never, goesOn...)
+}
 
 // served returns a PodIPPool that serves a Cilium pool.
 func served(name, ciliumPool string, size int32, cidr string) *v1alpha1.PodIPPool {

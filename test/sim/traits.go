@@ -108,6 +108,9 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 		switchFamilies(c)
 	}
 	c.Settings.ParkBlocks, c.Upgraded.ParkBlocks = t.has(parking), t.has(parking)
+	if t.has(parking) && rand.New(rand.NewPCG(seed, 22)).IntN(2) == 0 {
+		compact(c)
+	}
 }
 
 // in returns the traits of the set that a world in a mode can have; "": in any mode.

@@ -146,7 +146,7 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, p *familyP
 	}
 	for _, d := range p.plan.Drain {
 		err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason, p.plan.Waits)
-		if d.Reason == expand.Reclaim && !unwritten(err) {
+		if d.Reason.IsReclaim() && !unwritten(err) {
 			r.Pacing.Begun(o.Name, d.CIDR)
 		}
 		if err != nil { // its addresses are marked only under the condition

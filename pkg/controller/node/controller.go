@@ -327,7 +327,7 @@ func (r *Reconciler) forgetShares(o *observation) {
 
 func reclaims(plan expand.Plan) (blocks []netip.Prefix) {
 	for _, d := range plan.Drain {
-		if d.Reason == expand.Reclaim {
+		if d.Reason.IsReclaim() {
 			blocks = append(blocks, d.CIDR)
 		}
 	}

@@ -256,6 +256,7 @@ func wayOut(c *cluster.Cluster, b crd.Block, state *expand.Block, waits string) 
 func reasonWords(r expand.Reason) string {
 	words := map[expand.Reason]string{
 		expand.Reclaim:        "the node could do without it",
+		expand.Compaction:     "the node could do without it",
 		expand.Deleted:        "it was deleted by hand",
 		expand.DrainRequested: "its spec.drain is true",
 		expand.CIDRDraining:   "its CIDR drains or was taken out of the pool",
