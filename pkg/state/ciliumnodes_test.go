@@ -54,20 +54,21 @@ func TestMayHaveClosed(t *testing.T) {
 // Blocks are compacted if the flag says so, but not where Cilium's BGP control plane announces them.
 func TestMayCompact(t *testing.T) {
 	for name, test := range map[string]struct {
-		compacts bool
-		bgp      string
-		want     bool
+		compacts, known bool
+		bgp             string
+		want            bool
 	}{
-		"without BGP":      {true, "false", true},
-		"not known":        {true, "", true},
-		"with BGP":         {true, "true", false},
-		"without the flag": {false, "false", false},
+		"without BGP":            {true, true, "false", true},
+		"without the setting":    {true, true, "", true},
+		"with BGP":               {true, true, "true", false},
+		"configuration not read": {true, false, "", false},
+		"without the flag":       {false, true, "false", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 			c.ParkBlocks, c.CompactBlocks, c.Defaults.CiliumPools, c.AnyMode = true, test.compacts, true, true
 			c.Cilium = &ciliumconfig.Latest{}
-			c.Cilium.Set(&ciliumconfig.Config{Data: map[string]string{"enable-bgp-control-plane": test.bgp}})
+			c.Cilium.Set(&ciliumconfig.Config{Known: test.known, Data: map[string]string{"enable-bgp-control-plane": test.bgp}})
 			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.MayCompact; got != test.want {
 				t.Errorf("%t, want %t", got, test.want)
 			}

@@ -243,7 +243,9 @@ func (c *Cluster) setMayPark(s *Snapshot, share *Share) {
 	state := &share.State
 	state.Agent = c.Agents.Container(s.Name)
 	state.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
-	state.MayCompact = c.CompactBlocks && s.Node != nil && c.Cilium.Get().Setting(s.Node.Labels, "enable-bgp-control-plane") != "true"
+	cilium := c.Cilium.Get()
+	state.MayCompact = c.CompactBlocks && s.Node != nil && cilium != nil && cilium.Known &&
+		cilium.Setting(s.Node.Labels, "enable-bgp-control-plane") != "true"
 	state.MayHaveClosed = c.ParkBlocks && (s.recreated || c.Agents.RanBefore(s.Name))
 	state.Replaceable = state.MayPark && slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
 		return b.Phase == ipalloc.Draining

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
@@ -143,6 +144,7 @@ func (o *Operator) start(versionsAgo int) {
 		panic(err)
 	}
 	o.parts = parts
+	parts.Node.Cilium.Set(&ciliumconfig.Config{Known: true})
 	parts.Node.Blocks.WaitForCache = o.waitForCache
 	for c := range o.queues {
 		o.queues[c] = newQueue(o.w.Now)
