@@ -142,7 +142,7 @@ quickstart: ## Run the first block of docs/start.md as a reader would.
 ##@ On real agents and clusters
 
 .PHONY: e2e
-e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-router) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, or join,surge; CILIUM=v1.19.5, PATCHED=1
+e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN))$(findstring bgp,$(RUN)),$(BIN)/bgp-router) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, or join,surge; CILIUM=v1.19.5, PATCHED=1
 	hack/e2e-packages.sh
 	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./cmd/kubectl-cilium_pool ./test/e2e
 	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) $(if $(PATCHED),-patched) -helm $(helm) $(call or-skipped,e2e)

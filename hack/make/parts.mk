@@ -79,7 +79,7 @@ cilium-ldflags := -s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$(
 RUN ?= all
 
 # Of another version, or a patched one, the agent, its plugin and what it runs beside are enough, but for the other modes.
-cilium-programs := cilium-agent cilium-cni cilium-health-responder wireguard $(if $(filter $(cilium-default),$(CILIUM)$(PATCHED)),cilium-dbg cilium-operator,$(if $(findstring modes,$(RUN)),cilium-operator))
+cilium-programs := cilium-agent cilium-cni cilium-health-responder wireguard $(if $(filter $(cilium-default),$(CILIUM)$(PATCHED)),cilium-dbg cilium-operator,$(if $(findstring modes,$(RUN))$(findstring bgp,$(RUN)),cilium-operator))
 
 .PHONY: cilium
 cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING chart/Chart.yaml) # Build the real Cilium that make e2e runs.

@@ -29,7 +29,7 @@ type command func(context.Context, *env, *script.Arguments) error
 
 // commands adds these commands to testscript's own and those of test/harness/script. Usage:
 //
-//	bed [native] [mode=M] [then=M] [before=M] [values=FILE,…] [set=KEY=VALUE,…]   start network and control plane
+//	bed [patched] [native] [mode=M] [then=M] [before=M] [values=FILE,…] [set=KEY=VALUE,…]   start network and control plane
 //	operator [soon] FLAG…   start our operator with the chart's rights, and check the rules from then on
 //	operator kill|churn|settle   kill it; kill it, or a second one, every few seconds; end that
 //	machine NAME [podcidr=CIDR]; register NAME; node NAME   namespaces; the Node; both, with a healthy agent
@@ -50,7 +50,7 @@ type command func(context.Context, *env, *script.Arguments) error
 //	remember NODE; choose NODE GROUP [any]; routes NODE OTHER; encrypted FROM GROUP
 //	mark NODE GROUP   mark the addresses of running pods for release, by hand
 //	event REASON OBJECT TEXT; exempt RULE SUBJECT TEXT; exempt end
-//	router NODE…; peers; routed [kept]; session NODE; order   the BGP router
+//	router NODE…; peers MODE; routed [kept]; session NODE; order   the BGP router
 func commands() map[string]command {
 	return map[string]command{
 		"bed": cmdBed, "operator": cmdOperator, "cilium": cmdCilium, "mode": cmdMode, "rules": cmdRules,
@@ -67,6 +67,9 @@ func commands() map[string]command {
 }
 
 func cmdBed(ctx context.Context, e *env, a *script.Arguments) (err error) {
+	if a.Take("patched") && !e.patched {
+		return errors.New("the agents lack the patches of test/cilium/patches: add PATCHED=1 to make e2e")
+	}
 	o := &e.options
 	o.Native, o.IPAM, o.Then = a.Take("native"), a.Value("mode", crdMode), a.Value("then", "")
 	if before := a.Value("before", ""); before != "" {

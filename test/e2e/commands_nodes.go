@@ -266,9 +266,9 @@ func cmdRouter(ctx context.Context, e *env, a *script.Arguments) (err error) {
 	return err
 }
 
-// cmdPeers applies the example manifests, with the router of the bed in place of theirs.
-func cmdPeers(ctx context.Context, e *env, _ *script.Arguments) error {
-	for _, name := range []string{"cilium-peers.yaml", "cilium-" + e.options.IPAM + ".yaml"} {
+// cmdPeers applies the example manifests for a mode, with the router of the bed in place of theirs.
+func cmdPeers(ctx context.Context, e *env, a *script.Arguments) error {
+	for _, name := range []string{"cilium-peers.yaml", "cilium-" + a.Word() + ".yaml"} {
 		data, err := os.ReadFile(filepath.Join(e.options.Examples, "bgp", name))
 		if err != nil {
 			return fmt.Errorf("read example: %w", err)
