@@ -38,6 +38,7 @@ var (
 type options struct {
 	binDir, runDir, examples string
 	mode                     agent.IPAM
+	ipv6                     bool
 	nodes                    int
 	node                     string
 	pods                     int
@@ -60,6 +61,7 @@ func Command(ctx context.Context, args []string) error {
 	fs.StringVar(&o.runDir, "run-dir", ".run", "folder for state and logs")
 	fs.StringVar(&o.examples, "examples", "examples", "folder of the examples, whose pools are applied")
 	fs.StringVar((*string)(&o.mode), "mode", string(agent.CRD), "IPAM mode of the agents: crd or multi-pool")
+	fs.BoolVar(&o.ipv6, "ipv6", false, "agents run IPv6, too; the examples must have ranges of it")
 	fs.IntVar(&o.nodes, "nodes", 20, "nodes, half of them in each zone, 4 to 400")
 	fs.StringVar(&o.node, "node", "", "node that burst is about")
 	fs.IntVar(&o.pods, "pods", 60, "pods that burst leaves on the node")

@@ -121,15 +121,19 @@ func (s *stage) start(name string, args ...string) (*process.Process, error) {
 func (s *stage) strike() error { return errors.Join(s.operator.Stop(stopTimeout), s.cluster.Stop()) }
 
 // newFleet returns the machines of the cluster, with agents that report often.
-func newFleet(cfg *rest.Config, mode agent.IPAM) (*fleet.Fleet, error) {
+func newFleet(cfg *rest.Config, o options) (*fleet.Fleet, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent = whole.AgentWriter // the writer in managedFields
 	c, err := harness.NewClient(cfg)
 	if err != nil {
 		return nil, err
 	}
+	var families []agent.Family
+	if o.ipv6 {
+		families = []agent.Family{agent.IPv4, agent.IPv6}
+	}
 	return fleet.New(c, fleet.Options{Retry: time.Second, Agent: agent.Options{
-		IPAM: mode, UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second, Health: true,
+		IPAM: o.mode, Families: families, UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second, Health: true,
 	}}), nil
 }
 

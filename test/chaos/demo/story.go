@@ -62,7 +62,7 @@ func tellStory(ctx context.Context, o options, p *printer) (err error) {
 		err = errors.Join(err, stage.strike())
 	}()
 	s := &story{stage: stage, printer: p, peaks: map[string]int{}}
-	if s.fleet, err = newFleet(stage.cluster.Config(), o.mode); err != nil {
+	if s.fleet, err = newFleet(stage.cluster.Config(), o); err != nil {
 		return err
 	}
 	rules := invariant.Options{Cooldown: s.cooldown(), Agents: s.fleet.Held, OnChange: func(c invariant.Change) {

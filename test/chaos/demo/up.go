@@ -42,7 +42,7 @@ func up(ctx context.Context, o options, p *printer) (err error) {
 	if err != nil {
 		return err
 	}
-	if agents, err = s.start(agentsName, binary, agentsName, "--run-dir="+o.runDir, "--mode="+string(o.mode)); err != nil {
+	if agents, err = s.start(agentsName, binary, agentsName, "--run-dir="+o.runDir, "--mode="+string(o.mode), "--ipv6="+strconv.FormatBool(o.ipv6)); err != nil {
 		return err
 	}
 	if _, err := s.setUp(ctx, o); err != nil {
@@ -137,7 +137,7 @@ func runAgents(ctx context.Context, o options, p *printer) error {
 	if err != nil {
 		return err
 	}
-	agents, err := newFleet(cfg, o.mode)
+	agents, err := newFleet(cfg, o)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 // Options configure a Fleet.
 type Options struct {
 	// Agent is the common part of all agents. The fleet itself sets the node's name, the seed, Pod,
-	// PodExists and OnEvent.
+	// PodExists and OnEvent. Its Families are those of the machines that Follow boots.
 	Agent agent.Options
 	// Seed makes the choice of addresses repeatable, together with a node's name.
 	Seed uint64
@@ -174,7 +174,7 @@ func (f *Fleet) have(ctx context.Context, nodes []corev1.Node) {
 	}
 	for i := range nodes {
 		if node := &nodes[i]; f.machines[node.Name] == nil {
-			f.boot(ctx, node.Name).node = node.UID
+			f.boot(ctx, node.Name, f.opts.Agent.Families...).node = node.UID
 		}
 	}
 }
