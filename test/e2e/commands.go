@@ -86,7 +86,9 @@ func cmdBed(ctx context.Context, e *env, a *script.Arguments) (err error) {
 }
 
 // moves reports whether the cluster moves between modes.
-func (e *env) moves() bool { return e.options.Before || e.options.Then == multiPoolMode }
+func (e *env) moves() bool {
+	return e.options.Before || e.options.Then == multiPoolMode && e.options.IPAM != multiPoolMode
+}
 
 // soon returns flags that make a reclaim start within seconds. The handshake itself keeps its
 // defaults.

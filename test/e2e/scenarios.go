@@ -47,6 +47,7 @@ func scenarios() []script.Scenario {
 		{Name: "migrate-to-multi-pool", Apart: true, Alone: true},
 		{Name: "modes-multi-pool", Apart: true, Alone: true},
 		{Name: "modes-multi-pool-dual", Apart: true, Alone: true, File: "modes-multi-pool"},
+		{Name: "modes-second-family", Apart: true, Alone: true, File: "second-family"},
 		{Name: "modes-pools", Apart: true, Alone: true},
 		{Name: "modes-kubernetes", Apart: true, Alone: true},
 		{Name: "modes-kubernetes-dual", Apart: true, Alone: true, File: "modes-kubernetes"},

@@ -177,10 +177,22 @@ func (r *Rules) went(c invariant.Change, cidr netip.Prefix, who string) {
 	r.inUse(c, cidr, "removed by "+who)
 }
 
+// isLeft reports whether an agent requests addresses, but none of the family of addr: it does not run
+// the family, and goes on naming the address that it had in it.
+func isLeft(o client.Object, addr netip.Addr) bool {
+	cn, ok := o.(*ciliumv2.CiliumNode)
+	if !ok || len(cn.Spec.IPAM.Pools.Requested) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(cn.Spec.IPAM.Pools.Requested, func(p ipamtypes.IPAMPoolRequest) bool {
+		return addr.Is4() && p.Needed.IPv4Addrs > 0 || addr.Is6() && p.Needed.IPv6Addrs > 0
+	})
+}
+
 // inUse is rule 2 for a CIDR that went somehow, while anything says that it is used.
 func (r *Rules) inUse(c invariant.Change, cidr netip.Prefix, how string) {
 	for _, addr := range r.own[c.Name] {
-		if cidr.Contains(addr) {
+		if cidr.Contains(addr) && !isLeft(c.New, addr) {
 			r.find(c, 2, "%s %s while the agent itself has %s", cidr, how, addr)
 		}
 	}

@@ -127,6 +127,16 @@ func TestRulesOfPools(t *testing.T) {
 			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "10.0.0.40", a, b), listed("n1", AgentWriter, "10.0.0.40", a)},
 			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-agent while the agent itself has 10.0.0.40"},
 		},
+		"returned with the router in it, of a family that the agent no longer runs": {versions: []client.Object{
+			podIPBlock("fd00::/123", "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "fd00::7", "fd00::/123"),
+			asking(listed("n1", AgentWriter, "fd00::7"), AgentWriter, 1),
+		}},
+		"returned with the router in it, of a family that the agent runs": {
+			versions: []client.Object{
+				podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "10.0.0.7", a), asking(listed("n1", AgentWriter, "10.0.0.7"), AgentWriter, 1),
+			},
+			want: []string{"rule 2, CiliumNode n1: 10.0.0.0/27 removed by cilium-agent while the agent itself has 10.0.0.7"},
+		},
 		"a part of its own is assigned beside it": {
 			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock("10.0.0.0/28", "n1"), listed("n1", OperatorWriter, "", a), listed("n1", OperatorWriter, "", a, "10.0.0.0/28")},
 			want:     []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/28 by cilium-pool-operator beside a CIDR that it overlaps"},
