@@ -62,21 +62,29 @@ type taken struct {
 	Action
 }
 
-// New returns the model of an instance that fits into State.
-func New(c Config) (*Model, error) {
+// validate refuses an instance that does not fit into State.
+func (c *Config) validate() error {
 	switch {
 	case c.Nodes < 1 || c.Nodes > MaxNodes:
-		return nil, fmt.Errorf("nodes must be 1 to %d, not %d", MaxNodes, c.Nodes)
+		return fmt.Errorf("nodes must be 1 to %d, not %d", MaxNodes, c.Nodes)
 	case c.Blocks < 1 || c.Blocks > MaxBlocks:
-		return nil, fmt.Errorf("blocks must be 1 to %d, not %d", MaxBlocks, c.Blocks)
+		return fmt.Errorf("blocks must be 1 to %d, not %d", MaxBlocks, c.Blocks)
 	case c.Addresses < 1 || c.Blocks*c.Addresses > MaxAddresses:
-		return nil, fmt.Errorf("all blocks together must have 1 to %d addresses, not %d", MaxAddresses, c.Blocks*c.Addresses)
+		return fmt.Errorf("all blocks together must have 1 to %d addresses, not %d", MaxAddresses, c.Blocks*c.Addresses)
 	case c.FenceMarks && (c.Addresses > 1 || c.Thresholds):
-		return nil, fmt.Errorf("with fence marks a block must have one address, not %d, and leaders no thresholds", c.Addresses)
+		return fmt.Errorf("with fence marks a block must have one address, not %d, and leaders no thresholds", c.Addresses)
 	case c.Whole && c.Addresses > 1:
-		return nil, fmt.Errorf("a block that is assigned whole must have one address, not %d", c.Addresses)
+		return fmt.Errorf("a block that is assigned whole must have one address, not %d", c.Addresses)
 	case c.Leaders < 1 || c.Leaders > MaxLeaders:
-		return nil, fmt.Errorf("leaders must be 1 to %d, not %d", MaxLeaders, c.Leaders)
+		return fmt.Errorf("leaders must be 1 to %d, not %d", MaxLeaders, c.Leaders)
+	}
+	return nil
+}
+
+// New returns the model of an instance that fits into State.
+func New(c Config) (*Model, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
 	}
 	if c.Whole {
 		c.Cilium = Cilium{}

@@ -24,7 +24,8 @@ func returns() []Step {
 			func(m *Model, s *State, a Action) bool {
 				n := &s.Nodes[a.Node]
 				unused := m.published(s, a.Node, a.Block) && !m.pods(s, a.Node, a.Block)
-				return n.Agent == Serving && unused && !(m.Thresholds && n.Waiting) && m.mayReturn(s.Blocks[a.Block])
+				needed := m.Thresholds && n.Waiting
+				return n.Agent == Serving && unused && !needed && m.mayReturn(s.Blocks[a.Block])
 			},
 			func(m *Model, s *State, a Action) {
 				for _, i := range m.addresses(a.Block) {
