@@ -32,8 +32,11 @@ func parseMode(name string) (mode, error) {
 
 // operatorFlags returns the operator's flags beyond the flags of crd mode.
 func (m mode) operatorFlags() []string {
-	if m == crdMode {
+	switch m {
+	case crdMode:
 		return nil
+	case multiPoolMode:
+		return []string{"--mode=" + string(m), "--park-draining-blocks", "--compact-blocks"}
 	}
 	return []string{"--mode=" + string(m)}
 }
