@@ -54,7 +54,7 @@ build: ## Build the operator into .cache/bin.
 # at the same time than there are processors. GOGC=400 is for compilers, linkers, tests
 # and API servers alike: a tenth less work for a tenth more memory.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
-TEST := GOGC=400 go test -timeout $$((60 * $(or $(COUNT),1)))m $(if $(COUNT),-count=$(COUNT)) -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
+TEST := GOGC=400 go test -timeout $$((30 * $(or $(COUNT),1)))m $(if $(COUNT),-count=$(COUNT)) -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
 
 # Packages of the product with goroutines, and the suite that runs all of these in one process.
 RACED := $(addprefix ./,$(addprefix pkg/,ciliumconfig controller/... plugin/... scheduling/... state/... window) test/integration)
