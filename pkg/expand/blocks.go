@@ -54,7 +54,7 @@ type wholeBlock struct {
 	// it is planned to leave or not.
 	whole bool
 	// closed: the agent allocates no address of the block to a new pod. inferred is the plan's
-	// record of it where nobody saw it; zero: none.
+	// record of that if it was not observed; zero: none.
 	closed   bool
 	inferred Closed
 	// notCompacted: its compaction, if it has begun, is given up.

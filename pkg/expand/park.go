@@ -34,8 +34,8 @@ type Closed struct {
 	Agent string
 	// Since is when it was off the list.
 	Since time.Time
-	// Inferred: nobody saw that. A pod waits in vain beside its free addresses; Since is when that
-	// pod was created.
+	// Inferred: the operator did not observe that. A pod waits although the block has free addresses;
+	// Since is when that pod was created.
 	Inferred bool
 }
 

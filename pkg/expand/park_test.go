@@ -208,8 +208,8 @@ func TestDecideBesideClosed(t *testing.T) {
 	})
 }
 
-// A pod waits in vain beside free addresses: their blocks count as closed, though nobody saw the agent
-// close them.
+// A pod waits although blocks have free addresses: they count as closed, although the operator did not
+// observe that.
 func TestDecideInfersClosed(t *testing.T) {
 	const full, more = "10.0.0.0/30", "10.0.0.16/30"
 	waits := func(ago time.Duration) Memory {
