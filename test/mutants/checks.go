@@ -33,12 +33,13 @@ const (
 func checksOf(o options) ([]check, error) {
 	only := func(pkg string) func(mutant) string { return func(mutant) string { return pkg } }
 	known := map[string]check{
-		"unit":        {of: mutant.pkg, catch: tests(hang)},
-		"controller":  {of: byControllers, catch: tests(hang)},
-		"scripts":     {of: byScripts, catch: tests(longHang, "-test.run", "^TestScripts$")},
-		"sim":         {of: only("./test/sim"), catch: simulate()},
-		"mapping":     {of: only("./test/sim"), catch: simulate("-model-alone")},
-		"integration": {of: only("./test/integration"), catch: tests(longHang)},
+		"unit":          {of: mutant.pkg, catch: tests(hang)},
+		"controller":    {of: byControllers, catch: tests(hang)},
+		"scripts":       {of: byScripts, catch: tests(longHang, "-test.run", "^TestScripts$")},
+		"sim":           {of: only("./test/sim"), catch: simulate()},
+		"mapping":       {of: only("./test/sim"), catch: simulate("-model-alone")},
+		"mapping-whole": {of: only("./test/sim"), catch: simulate("-model-alone", "-mode=multi-pool")},
+		"integration":   {of: only("./test/integration"), catch: tests(longHang)},
 	}
 	var checks []check
 	for _, name := range o.checks {
