@@ -22,7 +22,7 @@ func checkBlocks(x *index, found *findings) {
 			found.add(BlockMalformed, aboutBlock(b), "%s", err)
 			continue
 		}
-		if conflict := x.conflict[b.Name]; conflict != nil {
+		if conflict := x.conflict[b]; conflict != nil {
 			found.add(BlocksOverlap, aboutBlock(b, blockObject(crd.BlockName(conflict.Old.CIDR))),
 				"block of node %s shares addresses with %s of node %s, which was first", b.Node, conflict.Old.CIDR, conflict.Old.Owner.Node)
 		}

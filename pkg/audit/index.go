@@ -29,11 +29,11 @@ type index struct {
 	// kind is that of the objects that assign blocks to agents, list the field in them.
 	kind, list string
 
-	allBlocks []crd.Block                       // listed ones first, then by age; malformed ones too
-	bad       map[string]error                  // why a block is malformed, by name
-	byCIDR    map[netip.Prefix]*crd.Block       // the first of each CIDR
-	space     *ipalloc.Space                    // the same
-	conflict  map[string]*ipalloc.ConflictError // blocks that overlap one before them, by name
+	allBlocks []crd.Block                           // listed ones first, then by age; malformed ones too
+	bad       map[string]error                      // why a block is malformed, by name
+	byCIDR    map[netip.Prefix]*crd.Block           // the first of each CIDR
+	space     *ipalloc.Space                        // the same
+	conflict  map[*crd.Block]*ipalloc.ConflictError // of blocks that overlap one before them
 
 	nodes     []*node // sorted by name
 	byName    map[string]*node
@@ -138,7 +138,7 @@ func (x *index) nodeOf(name string) *node {
 // readBlocks reads blocks. Of two overlapping blocks, the one that its CiliumNode lists in podCIDRs
 // was first (docs/contributing/architecture.md).
 func (x *index) readBlocks() {
-	x.bad, x.conflict = map[string]error{}, map[string]*ipalloc.ConflictError{}
+	x.bad, x.conflict = map[string]error{}, map[*crd.Block]*ipalloc.ConflictError{}
 	x.byCIDR, x.space = map[netip.Prefix]*crd.Block{}, ipalloc.NewSpace()
 	for i := range x.snapshot.Blocks {
 		b, err := crd.BlockFrom(&x.snapshot.Blocks[i])
@@ -165,7 +165,7 @@ func (x *index) readBlocks() {
 		n.blocks = append(n.blocks, b)
 		owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
 		if conflict := conflictOf(x.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})); conflict != nil {
-			x.conflict[b.Name] = conflict
+			x.conflict[b] = conflict
 		}
 		if x.byCIDR[b.CIDR] == nil {
 			x.byCIDR[b.CIDR] = b
