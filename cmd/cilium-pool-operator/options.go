@@ -255,7 +255,7 @@ func (o *options) validateFamilies(p *config.Problems) {
 	case len(s.OfferFamilies) != len(o.families):
 		p.Bad("scheduling-families", strings.Join(o.families, ","), "must be ipv4, ipv6 or both")
 	case len(o.families) > 0 && o.mode != string(ciliumnode.CRD) && o.mode != string(ciliumnode.MultiPool):
-		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s or --mode=%s: with --mode=%s a node keeps one block", ciliumnode.CRD, ciliumnode.MultiPool, o.mode))
+		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s or --mode=%s: with --mode=%s nodes offer no addresses", ciliumnode.CRD, ciliumnode.MultiPool, o.mode))
 	}
 	if o.webhook == "" {
 		return

@@ -60,6 +60,7 @@ func (o *Observer) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := o.observe(ctx); ctx.Err() == nil {
 			logger.Error(err, "observing nothing; trying again")
+			o.metrics.own.awaited.Set(1)
 			o.show(nil)
 		}
 		_ = clusterread.Sleep(ctx, observeRetry) // an interrupt ends the loop
@@ -91,6 +92,7 @@ func (o *Observer) observe(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		o.metrics.own.awaited.Set(0)
 		o.show(c)
 		if err := clusterread.Sleep(ctx, max(observeEvery, observeFactor*time.Since(began))); err != nil {
 			return err
@@ -152,17 +154,22 @@ func (o *Observer) showNode(c *cluster.Cluster, name string, used map[string][2]
 	for _, f := range ipalloc.Families() {
 		if capacity[f]+demand[f] > 0 {
 			o.metrics.node.Show(name, f, demand[f], capacity[f])
+		} else {
+			o.metrics.node.Forget(name, f)
 		}
 	}
 }
 
 func (o *Observer) showPool(c *cluster.Cluster, name string, used [2]int64) {
 	pool := c.Pools.Get(name)
+	if pool.Frozen() { // with figures of its last readable version
+		o.metrics.pool.Forget(name)
+	}
 	usage := state.UsageOf(pool, c.Ledger.PoolBlocks(name), c.Ledger.Free)
 	for i := range usage.Families {
 		f := &usage.Families[i]
 		f.Status.Addresses.Used = &used[f.Family]
 	}
-	o.metrics.pool.Show(name, true, &usage)
+	o.metrics.pool.Show(name, !pool.Frozen(), &usage)
 	o.metrics.pool.ShowRoom(pool, usage.Families)
 }
