@@ -12,15 +12,16 @@ import (
 // in the CiliumNode.
 type Views struct {
 	mode Mode
-	// By the name of a CiliumNode, in kubernetes mode: the CIDRs that its agent runs with, and the
-	// families that it does not run.
+	// By the name of a CiliumNode, in kubernetes mode: the CIDRs that its agent runs with, the
+	// families that it does not run, and the agent's own addresses.
 	runs           map[string][]netip.Prefix
 	familyDisabled map[string][2]bool
+	own            map[string][]netip.Addr
 }
 
 // NewViews returns empty Views.
 func NewViews(mode Mode) *Views {
-	return &Views{mode: mode, runs: map[string][]netip.Prefix{}, familyDisabled: map[string][2]bool{}}
+	return &Views{mode: mode, runs: map[string][]netip.Prefix{}, familyDisabled: map[string][2]bool{}, own: map[string][]netip.Addr{}}
 }
 
 // CiliumNode reads a CiliumNode; nil if it does not assign blocks in this mode.
@@ -29,6 +30,7 @@ func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 		return vs.mode.View(cn)
 	}
 	vs.runs[cn.Name], vs.familyDisabled[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...), familiesUnnamed(cn)
+	vs.own[cn.Name] = ownAddresses(cn)
 	return nil
 }
 
@@ -40,6 +42,6 @@ func (vs *Views) Node(node *corev1.Node) *View {
 	}
 	v := vs.mode.View(node)
 	v.BlockAssignment.Runs, v.BlockAssignment.HasAgent = vs.runs[node.Name], vs.runs[node.Name] != nil
-	v.familyDisabled = vs.familyDisabled[node.Name]
+	v.familyDisabled, v.Own = vs.familyDisabled[node.Name], vs.own[node.Name]
 	return v
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -27,32 +28,46 @@ import (
 // Name is the --mode of an operator that observes.
 const Name = "observe"
 
+// UnclearError explains why the IPAM of a cluster is not clear, though its objects were read.
+type UnclearError struct{ reason string }
+
+func (e UnclearError) Error() string { return e.reason }
+
+func unclear(format string, args ...any) error { return UnclearError{fmt.Sprintf(format, args...)} }
+
 // ModeOf returns the mode that assigns addresses in the cluster. It fails if the configuration does
 // not say, names a mode that no CiliumNode shows, or differs between nodes.
 func ModeOf(c *ciliumconfig.Config, namespace string) (ciliumnode.Mode, error) {
 	where := "ConfigMap " + namespace + "/" + ciliumconfig.Name
-	switch {
-	case c != nil && len(c.Denied) > 0:
-		return "", fmt.Errorf("cannot tell what assigns addresses: %s may not be read", strings.Join(c.Denied, ", "))
-	case c == nil || c.Data == nil:
-		return "", fmt.Errorf("cannot tell what assigns addresses: there is no %s. --cilium-namespace names another namespace", where)
+	if c == nil {
+		c = &ciliumconfig.Config{}
 	}
-	is := c.Mode(nil)
+	denied := slices.DeleteFunc(slices.Clone(c.Denied), func(what string) bool { return strings.HasSuffix(what, "/"+ciliumconfig.MasqAgentName) })
+	switch {
+	case len(denied) > 0:
+		return "", unclear("cannot tell what assigns addresses: %s may not be read", strings.Join(denied, ", "))
+	case c.Data == nil:
+		return "", unclear("cannot tell what assigns addresses: there is no %s. --cilium-namespace names another namespace", where)
+	}
+	is, chained := c.Mode(nil), c.Setting(nil, "cni-chaining-mode")
 	mode := ciliumnode.Mode(is)
 	switch {
+	case chained != "" && chained != "none" && chained != "portmap":
+		return "", unclear("%s says cni-chaining-mode: %s: another CNI plugin assigns the addresses, and CiliumNodes do not show them", where, chained)
 	case !slices.Contains(append(ciliumnode.Modes(), ciliumnode.ClusterPool), mode):
-		return "", fmt.Errorf("%s says ipam: %q, and CiliumNodes show which addresses a node has only in cluster-pool, multi-pool, kubernetes and crd mode", where, is)
+		return "", unclear("%s says ipam: %q, and CiliumNodes show which addresses a node has only in cluster-pool, multi-pool, kubernetes and crd mode", where, is)
 	case c.Differs(is):
-		return "", fmt.Errorf("%s says ipam: %s, and a CiliumNodeConfig another mode: a migration is under way. Observe before it or after it", where, is)
+		return "", unclear("%s says ipam: %s, and a CiliumNodeConfig another mode: a migration is under way. Observe before it or after it", where, is)
 	}
 	return mode, nil
 }
 
 // Describe replaces the pools and blocks of a snapshot, which was read in the mode that ModeOf
 // returned. sources are CiliumPodIPPools, the ConfigMap cilium-config and kubeadm's, as far as they
-// exist. A cluster with PodIPBlocks stays as it is. It fails if pods show that another mode is in use.
+// exist. A cluster with PodIPBlocks on all nodes stays as it is. It fails if pods show that another mode
+// is in use.
 func Describe(s *audit.Snapshot, sources []importer.Object) error {
-	if len(s.Blocks) > 0 && s.Mode != ciliumnode.ClusterPool {
+	if assignedHere(s) {
 		return nil
 	}
 	s.Pins = nil
@@ -62,6 +77,9 @@ func Describe(s *audit.Snapshot, sources []importer.Object) error {
 		result = importer.Kubernetes(sources, true)
 	}
 	for _, p := range result.Pools {
+		if s.Mode == ciliumnode.MultiPool {
+			p.Object.Spec.CiliumPoolName = ciliumPoolName(p.Object.Name)
+		}
 		s.Pools = append(s.Pools, p.Object)
 	}
 	d := describer{Snapshot: s, outside: map[string][]netip.Prefix{}}
@@ -75,9 +93,19 @@ func Describe(s *audit.Snapshot, sources []importer.Object) error {
 	return d.contradiction()
 }
 
+// assignedHere reports whether every node with CIDRs holds PodIPBlocks: this operator assigns them.
+func assignedHere(s *audit.Snapshot) bool {
+	holds := map[string]bool{}
+	for i := range s.Blocks {
+		holds[s.Blocks[i].Spec.NodeName] = true
+	}
+	other := func(cn audit.CiliumNode) bool { return len(cn.Listed())+len(cn.Pool) > 0 && !holds[cn.Name] }
+	return len(s.Blocks) > 0 && s.Mode != ciliumnode.ClusterPool && !slices.ContainsFunc(s.CiliumNodes, other)
+}
+
 type describer struct {
 	*audit.Snapshot
-	// outside are held CIDRs that no known range contains, by the name of the pool to make of them.
+	// outside are held CIDRs that no known range contains, by the Cilium pool that they are of.
 	outside map[string][]netip.Prefix
 }
 
@@ -99,7 +127,7 @@ func (d *describer) addBlocks() {
 }
 
 // cidrsOf returns the CIDRs of a node. In crd mode the addresses that podCIDRs does not name are
-// ranges as large as they allow.
+// ranges as large as they allow, and from now on in podCIDRs.
 func (d *describer) cidrsOf(v *ciliumnode.View) []netip.Prefix {
 	if d.Mode != ciliumnode.CRD {
 		return v.PodCIDRs
@@ -113,6 +141,7 @@ func (d *describer) cidrsOf(v *ciliumnode.View) []netip.Prefix {
 		rest.RemovePrefix(p)
 	}
 	set, _ := rest.IPSet() // it holds valid addresses alone
+	v.PodCIDRs = append(slices.Clip(v.PodCIDRs), set.Prefixes()...)
 	return append(out, set.Prefixes()...)
 }
 
@@ -121,39 +150,55 @@ func (d *describer) addBlock(v *ciliumnode.View, cidr netip.Prefix, ciliumPool s
 	i := slices.IndexFunc(d.Pools, func(p v1alpha1.PodIPPool) bool {
 		return (ciliumPool == "" || p.Name == ciliumPool) && ipalloc.Covered(cidr, crd.CIDRsIn(&p.Spec))
 	})
-	pool := cmp.Or(ciliumPool, d.Mode.String())
-	if i >= 0 {
-		pool = d.Pools[i].Name
-	} else {
-		d.outside[pool] = append(d.outside[pool], cidr)
-	}
 	b := v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{
 		Name: crd.BlockName(cidr), CreationTimestamp: metav1.NewTime(v.Created), Finalizers: []string{v1alpha1.Finalizer},
 	}}
-	b.Spec = v1alpha1.PodIPBlockSpec{PoolName: pool, NodeName: v.Name, CIDR: cidr.String()}
+	b.Spec = v1alpha1.PodIPBlockSpec{NodeName: v.Name, CIDR: cidr.String(), CiliumPoolName: ciliumPoolName(ciliumPool)}
 	if i >= 0 {
-		b.Spec.CiliumPoolName = d.Pools[i].Spec.CiliumPoolName
+		b.Spec.PoolName = d.Pools[i].Name
+	} else {
+		b.Spec.PoolName = d.outsideOf(ciliumPool)
+		d.outside[ciliumPool] = append(d.outside[ciliumPool], cidr)
 	}
 	d.Blocks = append(d.Blocks, b)
+}
+
+// ciliumPoolName returns the name of a Cilium pool in spec.ciliumPoolName.
+func ciliumPoolName(pool string) string {
+	if pool == crd.DefaultCiliumPool {
+		return ""
+	}
+	return pool
+}
+
+// outsideOf returns the name of the pool of the CIDRs outside the known ranges: pools have one block
+// size each.
+func (d *describer) outsideOf(ciliumPool string) string {
+	name := cmp.Or(ciliumPool, d.Mode.String())
+	if slices.ContainsFunc(d.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name }) {
+		return name + "-other"
+	}
+	return name
 }
 
 // addOutside adds pools of the CIDRs that nodes have and no known range contains. The rest of these
 // ranges is not known, so they are cordoned.
 func (d *describer) addOutside() {
-	for name, cidrs := range d.outside {
-		i := slices.IndexFunc(d.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name })
-		if i < 0 {
-			d.Pools = append(d.Pools, v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}})
-			i = len(d.Pools) - 1
-		}
+	var more []v1alpha1.PodIPPool
+	for ciliumPool, cidrs := range d.outside {
+		p := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: d.outsideOf(ciliumPool)}}
+		p.Spec.CiliumPoolName = ciliumPoolName(ciliumPool)
 		for _, f := range ipalloc.Families() {
-			d.addRanges(&d.Pools[i].Spec, f, slices.DeleteFunc(slices.Clone(cidrs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f }))
+			d.addRanges(&p.Spec, f, slices.DeleteFunc(slices.Clone(cidrs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f }))
 		}
+		more = append(more, p)
 	}
+	d.Pools = append(d.Pools, more...)
 	slices.SortFunc(d.Pools, func(a, b v1alpha1.PodIPPool) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// addRanges adds CIDRs of a family to a pool, as few as there can be.
+// addRanges adds the CIDRs of a family to a pool, as few as there can be, and none that is smaller than
+// a block may be.
 func (d *describer) addRanges(spec *v1alpha1.PodIPPoolSpec, f ipalloc.Family, cidrs []netip.Prefix) {
 	if len(cidrs) == 0 {
 		return
@@ -161,8 +206,9 @@ func (d *describer) addRanges(spec *v1alpha1.PodIPPoolSpec, f ipalloc.Family, ci
 	var merged netipx.IPSetBuilder
 	bits, longest := crd.BlockSizes(f, d.Mode.WholeBlocks())
 	for _, cidr := range cidrs {
-		merged.AddPrefix(cidr)
-		bits = min(max(bits, cidr.Bits()), longest)
+		wide := min(cidr.Bits(), longest)
+		merged.AddPrefix(netip.PrefixFrom(cidr.Addr(), wide).Masked())
+		bits = max(bits, wide)
 	}
 	set, _ := merged.IPSet() // it holds valid CIDRs alone
 	var more []v1alpha1.PoolCIDR
@@ -170,12 +216,10 @@ func (d *describer) addRanges(spec *v1alpha1.PodIPPoolSpec, f ipalloc.Family, ci
 		more = append(more, v1alpha1.PoolCIDR{CIDR: cidr.String(), AllocationPolicy: v1alpha1.AllocationCordon})
 	}
 	if f == ipalloc.IPv4 {
-		spec.IPv4 = cmp.Or(spec.IPv4, &v1alpha1.IPv4Ranges{BlockSize: int32(bits)})
-		spec.IPv4.CIDRs = append(spec.IPv4.CIDRs, more...)
+		spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: int32(bits), CIDRs: more}
 		return
 	}
-	spec.IPv6 = cmp.Or(spec.IPv6, &v1alpha1.IPv6Ranges{BlockSize: int32(bits)})
-	spec.IPv6.CIDRs = append(spec.IPv6.CIDRs, more...)
+	spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: int32(bits), CIDRs: more}
 }
 
 // contradiction returns an error if pods of a node have addresses, and none of these is of its blocks.
@@ -188,6 +232,9 @@ func (d *describer) contradiction() error {
 	}
 	within, strange := map[string]bool{}, map[string]string{}
 	for i := range d.Pods {
+		if p := &d.Pods[i]; p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
 		pod := state.ReadPod(&d.Pods[i])
 		for _, a := range pod.IPs {
 			if ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), has[pod.Node]) {
@@ -199,7 +246,8 @@ func (d *describer) contradiction() error {
 	}
 	var wrong []string
 	for _, cn := range d.CiliumNodes {
-		if at := strange[cn.Name]; at != "" && !within[cn.Name] {
+		withoutAgent := d.Mode == ciliumnode.Kubernetes && !cn.BlockAssignment.HasAgent
+		if at := strange[cn.Name]; at != "" && !within[cn.Name] && !withoutAgent {
 			wrong = append(wrong, at)
 		}
 	}
@@ -207,7 +255,7 @@ func (d *describer) contradiction() error {
 		return nil
 	}
 	slices.Sort(wrong)
-	return fmt.Errorf("cannot tell what assigns addresses: %s says ipam: %s, and pods of some nodes have no address of the %s there: %s. "+
+	return unclear("cannot tell what assigns addresses: %s says ipam: %s, and pods of some nodes have no address of the %s there: %s. "+
 		"Their agents may run in another mode: observe once the move is over", ciliumconfig.Name, d.Mode, d.list(), suggest.Few(wrong))
 }
 

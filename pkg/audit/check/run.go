@@ -4,6 +4,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -61,7 +63,11 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	if err != nil {
 		return audit.Report{}, CannotRead(config.Host, err)
 	}
-	operator, err := clusterread.Find(ctx, direct, o.where)
+	where := o.where
+	if !o.given("cilium-namespace") {
+		where.CiliumNamespace = ""
+	}
+	operator, err := clusterread.Find(ctx, direct, where)
 	if err != nil {
 		return audit.Report{}, CannotRead(config.Host, err)
 	}
@@ -93,6 +99,9 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 
 // CannotRead explains why the API server could not be read, and suggests a check.
 func CannotRead(host string, err error) error {
+	if errors.As(err, &observe.UnclearError{}) { // it was read
+		return err
+	}
 	if meta.IsNoMatchError(err) {
 		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, host)
 	}

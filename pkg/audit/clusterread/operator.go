@@ -32,7 +32,7 @@ type Where struct {
 	// LeaseNamespace and LeaseName name the operator's Lease. If one is empty, the chart's default
 	// counts, or else the only Lease of an operator.
 	LeaseNamespace, LeaseName string
-	// CiliumNamespace has Cilium's settings.
+	// CiliumNamespace has Cilium's settings; "": the one that the operator publishes, or the default.
 	CiliumNamespace string
 	// Mode is the flag --mode, also observe.Name; "": find it.
 	Mode string
@@ -127,6 +127,9 @@ func (o Operator) SettingsUnknown() string {
 // migration.
 func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
 	label, err := o.readLease(ctx, c, w)
+	if published, _ := config.ReadPublished(o.Published); w.CiliumNamespace == "" { // the defaults if it cannot be read
+		w.CiliumNamespace = published.AgentNamespace
+	}
 	switch {
 	case err != nil:
 		return err

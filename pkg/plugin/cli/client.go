@@ -62,9 +62,11 @@ func (e *Env) FindOperator(ctx context.Context) (clusterread.Operator, error) {
 	if err != nil {
 		return clusterread.Operator{}, err
 	}
-	operator, err := clusterread.Find(ctx, c, clusterread.Where{
-		LeaseNamespace: *e.Flags.Namespace, LeaseName: e.Lease, CiliumNamespace: e.AgentNamespace, Mode: e.mode,
-	})
+	where := clusterread.Where{LeaseNamespace: *e.Flags.Namespace, LeaseName: e.Lease, Mode: e.mode}
+	if e.given("cilium-namespace") {
+		where.CiliumNamespace = e.AgentNamespace
+	}
+	operator, err := clusterread.Find(ctx, c, where)
 	if err != nil {
 		return operator, e.CannotRead(fmt.Errorf("cannot tell the operator's mode: %w", err))
 	}

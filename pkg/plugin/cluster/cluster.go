@@ -68,6 +68,9 @@ func New(s *audit.Snapshot, operator clusterread.Operator) *Cluster {
 		view := cn.View
 		if s.Mode == ciliumnode.Kubernetes { // the operator's has no report of the agent
 			view = s.Mode.View(c.Nodes[cn.Name])
+			if operator.Observe {
+				view.Own = cn.Own
+			}
 		}
 		views = append(views, view)
 	}
@@ -137,8 +140,11 @@ func (c *Cluster) Users(node string) map[netip.Addr]string {
 
 // UsableCount returns the number of addresses of a block that pods can have.
 func (c *Cluster) UsableCount(b crd.Block) int {
-	if view := c.Ledger.CiliumNode(b.Node); view != nil && view.BlockAssignment != nil {
-		return view.BlockAssignment.Count(b.CIDR)
+	switch view := c.Ledger.CiliumNode(b.Node); {
+	case view != nil && view.BlockAssignment != nil:
+		return view.Of(view.ListedFor(b.CIDR)).BlockAssignment.Count(b.CIDR)
+	case view != nil && c.Operator.Observe: // its writer may leave some out
+		return len(view.PublishedIn(b.CIDR))
 	}
 	if pool := c.Pools.Get(b.Pool); pool != nil && !pool.Frozen() {
 		return pool.UsableCount(b.CIDR)

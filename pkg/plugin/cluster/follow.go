@@ -19,6 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -100,6 +101,9 @@ func (w *Followed) slim(obj any) (any, error) {
 
 // Unreadable explains a failed watch.
 func (w *Followed) Unreadable(err error) error {
+	if errors.As(err, &observe.UnclearError{}) {
+		return err
+	}
 	return fmt.Errorf("cannot watch the cluster at %s: %w", w.host, err)
 }
 

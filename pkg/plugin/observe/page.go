@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
+
+// mostNodes is the number of nodes that the page names.
+const mostNodes = 20
 
 // section is a part of the page, as text and as HTML.
 type section struct {
@@ -35,16 +40,23 @@ func (r *report) sections() []section {
 	})
 	pools := section{Title: "Ranges", Head: []string{"Name", "Family", "CIDRs", "Nodes", "Held", "Free", "Full", "Used"}}
 	for _, p := range r.Pools {
+		free, full := cli.Many(uint64(p.Free)), fmt.Sprintf("%d%%", p.Full)
+		if p.Free == 0 && !slices.ContainsFunc(p.CIDRs, func(c string) bool { return !strings.HasSuffix(c, "(cordoned)") }) {
+			free, full = "-", "-" // the range is made of what nodes hold
+		}
 		pools.Rows = append(pools.Rows, []any{
 			p.Pool, p.Family, suggest.Few(p.CIDRs), p.Nodes, fmt.Sprintf("%d/%s", p.Blocks.Held(), cli.Many(uint64(p.Assignable))),
-			cli.Many(uint64(p.Free)), fmt.Sprintf("%d%%", p.Full), cli.Fraction(p.Used, p.Addresses),
+			free, full, cli.Fraction(p.Used, p.Addresses),
 		})
 	}
 	full := section{Title: "Nodes with less than a tenth of their addresses free", Head: []string{"Node", "Family", "Used", "Held"}}
-	for _, n := range r.NearlyFull {
+	for _, n := range r.NearlyFull[:min(len(r.NearlyFull), mostNodes)] {
 		full.Rows = append(full.Rows, []any{n.Node, n.Family, n.Used, n.Held})
 	}
-	if len(full.Rows) == 0 {
+	switch more := len(r.NearlyFull) - len(full.Rows); {
+	case more > 0:
+		full.line("The fullest, and %d more.", more)
+	case len(full.Rows) == 0:
 		full.line("None.")
 	}
 	return []section{now, pools, full, r.then(), r.move()}
@@ -66,17 +78,21 @@ func (r *report) then() section {
 		s.line("Pool %s: blocks of %s.", p.Name, p.Blocks)
 	}
 	s.line("%s.", suggest.Plural(r.WhatIf.Routes, "block, a route each", "blocks, a route each"))
+	if len(r.WhatIf.TooSmall) > 0 {
+		s.line("Too few blocks in pool %s.", suggest.Few(r.WhatIf.TooSmall))
+	}
 	r.each(func(f ipalloc.Family) {
-		held, would := r.Held.of(f), r.WhatIf.Held.of(f)
+		held, would := r.WhatIf.Replaced.of(f), r.WhatIf.Held.of(f)
 		switch {
+		case held == 0:
 		case would <= held:
 			s.line("%s: nodes would hold %d addresses: %d come free (%s).", f, would, held-would, cli.Percent(held-would, held))
 		default:
 			s.line("%s: nodes would hold %d addresses, %d more than now.", f, would, would-held)
 		}
 	})
-	if n := len(r.WhatIf.Unserved); n > 0 {
-		s.line("Not served: %s.", suggest.Few(r.WhatIf.Unserved))
+	if len(r.WhatIf.Unserved) > 0 {
+		s.line("Not served, and left out of these numbers: %s.", suggest.Few(r.WhatIf.Unserved))
 	}
 	return s
 }

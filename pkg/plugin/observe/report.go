@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -70,8 +71,15 @@ type whatIf struct {
 	// Routes is the number of blocks.
 	Routes int   `json:"routes"`
 	Held   count `json:"held"`
+	// Replaced counts the addresses that the nodes with these blocks hold now.
+	Replaced count `json:"replaced"`
 	// Unserved are nodes that no pool selects, or that need more than its limits let them have.
 	Unserved []string `json:"unserved"`
+	// TooSmall are pools with fewer blocks than these.
+	TooSmall []string `json:"tooSmall"`
+
+	// blocks counts them by pool.
+	blocks map[*crd.Pool]*[2]int
 }
 
 type ifPool struct {
@@ -86,17 +94,18 @@ type migration struct {
 	TooLarge []string `json:"tooLarge"`
 }
 
-// mostNodes is the number of nodes that the page names.
-const mostNodes = 20
-
 // reportOf makes the page. Without pools, nodes would get blocks of 32 addresses of the same ranges.
 func reportOf(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*report, error) {
 	r := &report{
 		Time: c.Now, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Pools: list.PoolRows(c),
-		NearlyFull: []nearlyFull{}, WhatIf: whatIf{Unserved: []string{}}, Migration: migration{TooLarge: []string{}},
+		NearlyFull: []nearlyFull{}, Migration: migration{TooLarge: []string{}},
+		WhatIf: whatIf{Pools: []ifPool{}, Unserved: []string{}, TooSmall: []string{}, blocks: map[*crd.Pool]*[2]int{}},
+	}
+	if err := onTwoNodes(c.Objects.Blocks); err != nil {
+		return nil, err
 	}
 	if len(pools) == 0 {
-		pools = inSmallBlocks(c.Objects.Pools)
+		pools = inSmallBlocks(c.Objects)
 	}
 	after, err := with(c, pools)
 	if err != nil {
@@ -109,8 +118,21 @@ func reportOf(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*report, error) {
 		r.addNode(c, after, name)
 	}
 	slices.SortStableFunc(r.NearlyFull, func(a, b nearlyFull) int { return cmp.Compare(a.Held-a.Used, b.Held-b.Used) })
-	r.NearlyFull = r.NearlyFull[:min(len(r.NearlyFull), mostNodes)]
+	r.WhatIf.compare(after)
 	return r, nil
+}
+
+// onTwoNodes fails if two nodes have a CIDR: each would count as if it had all of it.
+func onTwoNodes(blocks []v1alpha1.PodIPBlock) error {
+	nodes := map[string]string{}
+	for i := range blocks {
+		b := &blocks[i].Spec
+		if other, there := nodes[b.CIDR]; there && other != b.NodeName {
+			return fmt.Errorf("%s is assigned to both %s and %s: kubectl cilium-pool check --mode observe lists all such ranges. Take it from one of the nodes first", b.CIDR, other, b.NodeName)
+		}
+		nodes[b.CIDR] = b.NodeName
+	}
+	return nil
 }
 
 func (r *report) addNode(c, after *cluster.Cluster, name string) {
@@ -139,29 +161,53 @@ func (r *report) addNode(c, after *cluster.Cluster, name string) {
 		if (held[f]-used[f])*10 < held[f] {
 			r.NearlyFull = append(r.NearlyFull, nearlyFull{name, f.String(), used[f], held[f]})
 		}
-		r.WhatIf.add(after, name, f, used[f])
+		if r.WhatIf.add(after, name, f, used[f]) {
+			r.WhatIf.Replaced.add(f, held[f])
+		}
 	}
 }
 
-// add adds the blocks of a node that uses so many addresses.
-func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, used int) {
-	node := after.Nodes[name]
-	if node == nil {
-		return
+// add adds the blocks of a node that uses so many addresses, and reports whether it has any.
+func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, used int) bool {
+	var served []*crd.Pool
+	if node := after.Nodes[name]; node != nil {
+		served = after.Pools.Match(labels.Set(node.Labels))
 	}
-	for _, pool := range after.Pools.Match(labels.Set(node.Labels)) {
+	for _, pool := range served {
 		if _, has := pool.Ranges(f); !has || pool.Frozen() {
 			continue
 		}
 		n := int(state.BlocksFor(pool, f, used))
-		w.Routes += n
-		w.Held.add(f, n*pool.AddressesPerBlock(f))
 		if n*pool.AddressesPerBlock(f) < used {
 			w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s: expand.maxBlocksPerNode of pool %s)", name, f, pool.Name))
+			return false
 		}
-		return
+		w.Routes += n
+		w.Held.add(f, n*pool.AddressesPerBlock(f))
+		if w.blocks[pool] == nil {
+			w.blocks[pool] = &[2]int{}
+		}
+		w.blocks[pool][f] += n
+		return true
 	}
 	w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s)", name, f))
+	return false
+}
+
+// compare compares the blocks with those that the pools have.
+func (w *whatIf) compare(after *cluster.Cluster) {
+	for pool, n := range w.blocks {
+		for _, f := range ipalloc.Families() {
+			var has uint64
+			if cut, ok := pool.Cut(f); ok {
+				has = after.Ledger.Free(cut)
+			}
+			if has < uint64(n[f]) {
+				w.TooSmall = append(w.TooSmall, fmt.Sprintf("%s (%s: %d of %d)", pool.Name, f, has, n[f]))
+			}
+		}
+	}
+	slices.Sort(w.TooSmall)
 }
 
 // with returns the cluster as it would be with these pools in crd mode, and no block yet.
@@ -179,10 +225,13 @@ func with(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*cluster.Cluster, err
 }
 
 // inSmallBlocks returns pools with the same ranges for all nodes, in blocks of 32 addresses.
-func inSmallBlocks(pools []v1alpha1.PodIPPool) []v1alpha1.PodIPPool {
+func inSmallBlocks(s *audit.Snapshot) []v1alpha1.PodIPPool {
 	var out []v1alpha1.PodIPPool
-	for i := range pools {
-		p := *pools[i].DeepCopy()
+	for i := range s.Pools {
+		p := *s.Pools[i].DeepCopy()
+		if p.Name == s.CiliumConfig.Setting(nil, "ipam-default-ip-pool") {
+			p.Spec.CiliumPoolName = ""
+		}
 		if p.Spec.CiliumPoolName != "" { // pods choose it, in multi-pool mode alone
 			continue
 		}
@@ -190,7 +239,15 @@ func inSmallBlocks(pools []v1alpha1.PodIPPool) []v1alpha1.PodIPPool {
 			bits := r.Family.Bits() - 5
 			*r.BlockSize, *r.CIDRs = int32(bits), fit(*r.CIDRs, bits)
 		}
-		out = append(out, p)
+		if r := p.Spec.IPv4; r != nil && len(r.CIDRs) == 0 {
+			p.Spec.IPv4 = nil
+		}
+		if r := p.Spec.IPv6; r != nil && len(r.CIDRs) == 0 {
+			p.Spec.IPv6 = nil
+		}
+		if p.Spec.IPv4 != nil || p.Spec.IPv6 != nil {
+			out = append(out, p)
+		}
 	}
 	return out
 }
