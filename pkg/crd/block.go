@@ -237,8 +237,12 @@ func SetBlockWait(obj *v1alpha1.PodIPBlock, wait Wait, what string, now time.Tim
 	return SetBlockCondition(obj, v1alpha1.BlockDraining, status, reason, what, now) || changed
 }
 
-// SetBlockClosed records that an agent has closed a block.
+// SetBlockClosed records that an agent has closed a block, or, if closed is zero, that none has.
 func SetBlockClosed(obj *v1alpha1.PodIPBlock, closed expand.Closed) {
+	if closed.Agent == "" {
+		obj.Status.Closed = nil
+		return
+	}
 	obj.Status.Closed = &v1alpha1.BlockClosed{Container: closed.Agent, Since: metav1.NewTime(roundUp(closed.Since)), Inferred: closed.Inferred}
 }
 

@@ -229,6 +229,10 @@ func describe(p Plan) []string {
 		add("drain %s %s", d.CIDR, d.Reason)
 	}
 	for _, c := range p.Close {
+		if c.Agent == "" {
+			add("open %s", c.CIDR)
+			continue
+		}
 		mark := map[bool]string{true: ", inferred"}[c.Inferred]
 		add("close %s by %s since %s%s", c.CIDR, c.Agent, c.Since.Sub(noon), mark)
 	}

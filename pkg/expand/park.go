@@ -106,15 +106,11 @@ func (w *blockShare) hanging(u *usage) int {
 }
 
 // inferClosed closes the blocks with free addresses if a pod has got none of these for minutes, nor
-// has a later one. It reports whether there are any.
+// has a later one. It reports whether there are any. A pod closes no other blocks later, as it may hang
+// for another reason.
 func (w *blockShare) inferClosed(u *usage) bool {
 	closed := Closed{Agent: u.steadyAgent(), Inferred: true}
-	for _, pod := range u.stuck {
-		since, known := w.freeSince[pod.Name]
-		if known && !w.now.Before(since.Add(givesBackWithin)) && pod.Created.After(closed.Since) {
-			closed.Since = pod.Created
-		}
-	}
+	closed.Since = w.stuckBeside(u, closed.Agent)
 	if !w.MayHaveClosed || w.Foreign > 0 || closed.Agent == "" || closed.Since.IsZero() {
 		return false
 	}
@@ -133,6 +129,25 @@ func (w *blockShare) inferClosed(u *usage) bool {
 		w.blocks.closedFree += b.allocatable - b.users
 	}
 	return len(free) > 0
+}
+
+// stuckBeside is when the newest pod was created that has waited for minutes beside free addresses, and
+// from which nothing was inferred yet; zero: there is none.
+func (w *blockShare) stuckBeside(u *usage, agent string) (newest time.Time) {
+	for _, pod := range u.stuck {
+		since, known := w.freeSince[pod.Name]
+		if known && !w.hasInferred(agent, pod.Created) && !w.now.Before(since.Add(givesBackWithin)) && pod.Created.After(newest) {
+			newest = pod.Created
+		}
+	}
+	return newest
+}
+
+// hasInferred reports whether a block was inferred to be closed from a pod of that time, or a later one.
+func (w *blockShare) hasInferred(agent string, created time.Time) bool {
+	return slices.ContainsFunc(w.blocks.all, func(b *block) bool {
+		return b.Closed.Inferred && b.Closed.Agent == agent && !b.Closed.Since.Before(created)
+	})
 }
 
 // HasFree reports whether an agent that is assigned whole blocks has an address for a new pod: an
@@ -217,6 +232,8 @@ func (c closing) parkBlock(b *block) {
 		c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR, Closed: Closed{Agent: parking.Agent, Since: parking.Since}})
 	case b.inferred.Inferred:
 		c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR, Closed: b.inferred})
+	case b.Closed.Inferred && b.inService() && c.hasClosed(b.Block) && c.hasNewer(b, b.Closed.Since):
+		c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR}) // a later pod shows that it was wrong
 	case c.mayPark(b) && c.parks(b):
 		c.plan.Park = b.CIDR
 	}
@@ -260,11 +277,11 @@ func (w *blockShare) compactable(p *planner) []*block {
 		switch {
 		case !b.Listed, b.users == 0 && b.inService():
 			continue
-		case b.closed || !b.inService():
+		case b.closed || !b.inService() || b.leaveDelayed():
 			return nil
 		}
 		rest += b.allocatable
-		if b.mayGo() && b.Request == None && b.Closed.Agent == "" && (least == nil || b.users <= least.users) {
+		if b.mayCompact() && (least == nil || b.users <= least.users) {
 			least = b
 		}
 	}
@@ -272,6 +289,11 @@ func (w *blockShare) compactable(p *planner) []*block {
 		return nil
 	}
 	return []*block{least}
+}
+
+// mayCompact reports whether a block may leave because the node can do without it, and has not been closed.
+func (b *block) mayCompact() bool {
+	return b.mayGo() && b.Request == None && b.Closed.Agent == "" && !b.Leftover
 }
 
 // notCompacted reports whether a block is not, or no longer, to be parked for compaction alone: it has
@@ -284,24 +306,35 @@ func (w *blockShare) notCompacted(b *block) bool {
 
 // parks reports whether to park such a block: one not closed, or one that has become empty, as its
 // agent would keep it for its reserve. Pods must find an address elsewhere. A block with the
-// agent's own addresses cannot leave, so no second run of the agent has to close it.
+// agent's own addresses cannot leave, so no second run of the agent has to close it. Pods that seem
+// newer than the last parking, as this clock may be behind, make it park again no sooner than in a while.
 func (c closing) parks(b *block) bool {
+	closedSince := b.Closed.Since
+	if closedSince.After(c.now) {
+		closedSince = c.now
+	}
 	switch {
-	case !c.Replaceable && c.freeBeside(b) <= 0:
+	case !c.mayReplace() && c.freeBeside(b) <= 0:
 		c.requeueLater()
 		return false
 	case b.users > 0:
-		return !b.closed && (b.own == 0 || b.Closed.Agent == "" || b.Closed.Agent == c.Agent || b.Closed.Inferred)
+		return !b.closed && (b.own == 0 || b.Closed.Agent == "" || b.Closed.Agent == c.Agent || b.Closed.Inferred) &&
+			(b.Closed.Agent != c.Agent || c.due(closedSince.Add(reserveWait)))
 	case c.waiting > 0: // they may have an address of it already
 		c.requeueLater()
 		return false
 	}
 	emptySince := c.memory.EmptySince[b.CIDR]
-	if b.Closed.Agent != c.Agent || b.Closed.Since.Before(emptySince) {
+	if b.Closed.Agent != c.Agent || closedSince.Before(emptySince) {
 		return true
 	}
 	// The agent has a user of it that is not known here: it is asked again, later each time.
-	return c.due(emptySince.Add(max(givesBackWithin, 2*b.Closed.Since.Sub(emptySince))))
+	return c.due(emptySince.Add(max(givesBackWithin, 2*closedSince.Sub(emptySince))))
+}
+
+// mayReplace reports whether the node may have another block.
+func (c closing) mayReplace() bool {
+	return c.Replaceable && c.inService() < c.policy.MaxBlocks && c.room() > 0
 }
 
 // requeueLater requeues the node in a while: that pods have waited for too long is no event.

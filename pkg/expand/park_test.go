@@ -51,6 +51,11 @@ func TestDecideParks(t *testing.T) {
 			state: node(parking(), pod("a/a", "10.0.0.9"), pod("a/b", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"), unreplaceable),
 			want:  []string{"needs 2 of 8", "10.0.0.8/30 waits for Pods a/a", "again in 1m0s"},
 		},
+		"nor beyond the node's limit of blocks": {
+			state:  node(parking(), pod("a/a", "10.0.0.9"), pod("a/b", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6")),
+			policy: func(p *Policy) { p.MaxBlocks = 1 },
+			want:   []string{"needs 2 of 8", "10.0.0.8/30 waits for Pods a/a", "again in 1m0s"},
+		},
 		"with one it does": {
 			state: node(parking(), pod("a/a", "10.0.0.9"), unreplaceable),
 			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
@@ -75,6 +80,10 @@ func TestDecideParks(t *testing.T) {
 			state: node(parking(closed("b", time.Hour)), pod("a/a", "10.0.0.9")),
 			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
 		},
+		"but not at once: this clock may be behind": {
+			state: node(parking(closed("c", time.Second)), born("a/a", "10.0.0.9", -time.Minute)),
+			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a", "again in 59s"},
+		},
 		"what the agent went on allocating from": {
 			state: node(parking(closed("c", time.Minute)), born("a/a", "10.0.0.9", 59*time.Second)),
 			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
@@ -96,6 +105,10 @@ func TestDecideParksEmpty(t *testing.T) {
 		},
 		"not again while the agent says that it is in use": {
 			state: node(parking(closed("c", time.Minute))), memory: emptySince(goes, time.Minute),
+			want: []string{"needs 0 of 6", "10.0.0.8/30 waits for Return", "again in 4m0s"},
+		},
+		"nor much later, though the clock was ahead then": {
+			state: node(parking(closed("c", -24*time.Hour))), memory: emptySince(goes, time.Minute),
 			want: []string{"needs 0 of 6", "10.0.0.8/30 waits for Return", "again in 4m0s"},
 		},
 	})
@@ -270,7 +283,11 @@ func TestDecideInfersClosed(t *testing.T) {
 		},
 		"a later pod opens it again": {
 			state: stuck(func(s *State) { s.Blocks[1].Closed = Closed{"c", noon.Add(-7 * time.Minute), true} }, born("a/b", "10.0.0.9", 0)), memory: long,
-			want: []string{"needs 3 of 4", "again in 1m0s"},
+			want: []string{"needs 3 of 4", "open 10.0.0.8/30", "again in 1m0s"},
+		},
+		"and no other block for the same pod": {
+			state: stuck(also(more, func(*Block) {}), func(s *State) { s.Blocks[1].Closed = Closed{"c", noon.Add(-7 * time.Minute), true} }), memory: long,
+			want: []string{"needs 2 of 4", "again in 1m0s"},
 		},
 		"and the agent's restart": {
 			state: stuck(func(s *State) { s.Blocks[1].Closed = Closed{"b", noon.Add(-7 * time.Minute), true} }, cautious),
@@ -318,6 +335,14 @@ func TestDecideCompacts(t *testing.T) {
 		"nor one that was closed before": {
 			state: pair(of(1, closed("b", time.Hour))), memory: long,
 			want: []string{"needs 2 of 28", "drain 10.0.0.0/28 Compaction", "10.0.0.0/28 waits for Pods a/a"},
+		},
+		"nor one that an agent in crd mode may use": {
+			state: pair(of(1, func(b *Block) { b.Leftover = true })), memory: long,
+			want: []string{"needs 2 of 28", "drain 10.0.0.0/28 Compaction", "10.0.0.0/28 waits for Pods a/a"},
+		},
+		"nor beside one that must leave later": {
+			state: pair(of(0, request(PoolDeleted)), of(0, func(b *Block) { b.Delay = Delay{For: WaitWindow, Until: noon.Add(time.Hour)} })), memory: long,
+			want: []string{"needs 2 of 28", "10.0.0.0/28 waits for Window until 1h0m0s", "again in 1h0m0s"},
 		},
 		"nor beside a closed one":  {state: pair(of(1, closed("c", time.Hour))), memory: long, want: []string{"needs 2 of 15"}},
 		"nor beside one that goes": {state: begun(of(1, draining(Deleted)), of(1, request(Deleted)), unreplaceable, func(s *State) { s.BlockAssignment.Requested = 8 }), memory: long, want: []string{"needs 2 of 28", "park 10.0.0.16/28", "10.0.0.16/28 waits for Pods a/b"}},

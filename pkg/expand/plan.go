@@ -69,7 +69,7 @@ type Drain struct {
 	Reason Reason
 }
 
-// Close is a block that its agent has closed.
+// Close is a block that its agent has closed; without an Agent, one that it has not, against the record.
 type Close struct {
 	CIDR netip.Prefix
 	Closed

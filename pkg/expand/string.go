@@ -34,7 +34,11 @@ func (p Plan) String() string {
 		add("drain %s (%s)", b.CIDR, b.Reason)
 	}
 	for _, b := range p.Close {
-		add("close %s", b.CIDR)
+		if b.Agent == "" {
+			add("open %s", b.CIDR)
+		} else {
+			add("close %s", b.CIDR)
+		}
 	}
 	list("clear", p.Clear)
 	list("mark", p.Mark)

@@ -142,7 +142,18 @@ func (a *Agents) Container(node string) string {
 	return a.byNode[node][0].container
 }
 
-// RanBefore reports whether the node's agent may have begun before this process saw it.
+// Inherit lets all agents count as begun before: another process led while this one saw them begin.
+func (a *Agents) Inherit() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, runs := range a.byNode {
+		for i := range runs {
+			runs[i].ranBefore = runs[i].container != ""
+		}
+	}
+}
+
+// RanBefore reports whether the node's agent may have begun before this process led, or saw it.
 func (a *Agents) RanBefore(node string) bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

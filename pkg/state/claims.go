@@ -23,20 +23,23 @@ type closedOn struct {
 	node string
 }
 
-// hasClosed reports whether the agent of a node, running in that container, has closed a CIDR.
-func (c *claims) hasClosed(cidr netip.Prefix, node, agent string) bool {
-	return agent != "" && c.closed[closedOn{cidr, node}].Agent == agent
+// hasClosed returns whether the agent of a node, running in that container, has closed a CIDR, and
+// whether that is certain.
+func (c *claims) hasClosed(cidr netip.Prefix, node, agent string) (closed, certain bool) {
+	by := c.closed[closedOn{cidr, node}]
+	closed = agent != "" && by.Agent == agent
+	return closed, closed && !by.Inferred
 }
 
 // closedBy returns which run of its node's agent has closed a block. The agent that runs in that
 // container may have done so before the node had this block of the CIDR.
 func (c *claims) closedBy(b crd.Block, agent string) expand.Closed {
-	if agent == "" || b.Closed.Agent == agent {
+	if agent == "" || b.Closed.Agent == agent || crd.PodOfPool(b.CiliumPool) != "" { // see claimPin
 		return b.Closed
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.hasClosed(b.CIDR, b.Node, agent) {
+	if _, certain := c.hasClosed(b.CIDR, b.Node, agent); certain {
 		return c.closed[closedOn{b.CIDR, b.Node}]
 	}
 	return b.Closed
@@ -136,21 +139,30 @@ func (c *claims) claimFrom(pools []*crd.Pool, f ipalloc.Family, node string, pic
 	return netip.Prefix{}, nil, none
 }
 
-// claimOpen picks a free block that neither an agent has closed nor the API server refused.
-func (c *claims) claimOpen(cut ipalloc.Cut, o ipalloc.Owner, agent string, near []netip.Prefix) (netip.Prefix, error) {
+// claimOpen picks a free block that neither an agent has closed nor the API server refused. If that is
+// inferred of all, it picks the first.
+func (c *claims) claimOpen(cut ipalloc.Cut, o ipalloc.Owner, agent string, near []netip.Prefix) (picked netip.Prefix, err error) {
 	var skipped []netip.Prefix
+	var inferred netip.Prefix
 	defer func() {
 		for _, cidr := range skipped {
-			c.space.Release(cidr)
+			if cidr != picked {
+				c.space.Release(cidr)
+			}
 		}
 	}()
 	for {
 		cidr, err := c.space.Claim(cut, o, near)
+		closed, certain := c.hasClosed(cidr, o.Node, agent)
 		switch {
+		case errors.Is(err, ipalloc.ErrExhausted) && inferred.IsValid():
+			return inferred, nil
 		case errors.Is(err, ipalloc.ErrExhausted) && slices.ContainsFunc(skipped, func(p netip.Prefix) bool { return c.refused[p] }):
 			return cidr, ErrRefused
-		case err != nil || !c.hasClosed(cidr, o.Node, agent) && !c.refused[cidr]:
+		case err != nil || !closed && !c.refused[cidr]:
 			return cidr, err
+		case !certain && !c.refused[cidr] && !inferred.IsValid():
+			inferred = cidr
 		}
 		skipped = append(skipped, cidr)
 	}

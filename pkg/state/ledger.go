@@ -178,7 +178,7 @@ func (l *Ledger) set(b crd.Block) {
 }
 
 func (l *Ledger) drop(b crd.Block) {
-	if b.Closed.Agent != "" && !b.Closed.Inferred {
+	if b.Closed.Agent != "" {
 		l.closed[closedOn{b.CIDR, b.Node}] = b.Closed
 	}
 	l.unindex(b.CIDR)

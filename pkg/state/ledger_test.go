@@ -212,6 +212,34 @@ func TestClosedBefore(t *testing.T) {
 	}
 }
 
+// A node gets a CIDR that its agent is inferred to have closed if there is no other.
+func TestClaimOfClosed(t *testing.T) {
+	closed := fixtures.Block("10.0.0.0/30", "p", "n", 1)
+	closed.Closed = expand.Closed{Agent: "c"}
+	inferred := closed
+	inferred.Closed.Inferred = true
+	for name, test := range map[string]struct {
+		before crd.Block
+		pool   string
+		want   string // empty: none
+	}{
+		"another one":        {closed, "10.0.0.0/29", "10.0.0.4/30"},
+		"none":               {closed, "10.0.0.0/30", ""},
+		"inferred, another":  {inferred, "10.0.0.0/29", "10.0.0.4/30"},
+		"inferred, no other": {inferred, "10.0.0.0/30", "10.0.0.0/30"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ReadyLedger()
+			l.Upsert(test.before)
+			l.Remove(test.before)
+			cidr, _, err := l.Claim(ipalloc.IPv4, "n", "c", []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, test.pool))})
+			if got := cidr.String(); err == nil && got != test.want || (err != nil) != (test.want == "") {
+				t.Errorf("got %s, %v, want %q", got, err, test.want)
+			}
+		})
+	}
+}
+
 func TestLedgerWaitForCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ReadyLedger()

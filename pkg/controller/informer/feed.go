@@ -136,6 +136,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	logger.Info("everything has been read; decisions begin")
 	select {
 	case <-f.Elected:
+		f.Agents.Inherit()
 		f.queueAll()
 		<-ctx.Done()
 	case <-ctx.Done():

@@ -22,6 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -273,14 +274,14 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	}
 	var plans []familyPlan
 	var idle [2][]string
+	drains := slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.Phase == ipalloc.Draining })
 	for i := range shares {
 		fo, memory := &shares[i], o.memory.of(o, &shares[i])
 		if fo.Paused != "" {
 			*memory = expand.Memory{} // changes meanwhile go unobserved
 			continue
 		}
-		// One block of a node is parked at a time.
-		fo.State.MayPark = fo.State.MayPark && !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.plan.Park.IsValid() })
+		oneAtATime(&fo.State, plans, drains)
 		plan, next := expand.Decide(now, fo.Policy, fo.State, *memory)
 		// If no pool serves the node any more, its drains are no longer paced.
 		if blocks := reclaims(plan); len(blocks) > 0 && len(fo.Pools) > 0 && !r.Pacing.Reclaim(o.Name, blocks, fo.Pools[0], now) {
@@ -293,11 +294,20 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 		}
 		r.Metrics.decided(fo.Family, plan)
 		r.Reporter.logPlan(ctx, fo, plan)
+		drains = drains || len(plan.Drain) > 0
 		plans = append(plans, familyPlan{Share: fo, plan: plan})
 	}
 	r.Pressure.SetIdle(o.Name, idle)
 	r.Metrics.sized(o.Name, plans)
 	return plans
+}
+
+// oneAtATime lets one block of a node be compacted, and one be parked, at a time. drains: the node has a
+// draining block.
+func oneAtATime(s *expand.State, plans []familyPlan, drains bool) {
+	own := slices.ContainsFunc(s.Blocks, func(b expand.Block) bool { return b.Phase == ipalloc.Draining })
+	s.MayCompact = s.MayCompact && (own || !drains)
+	s.MayPark = s.MayPark && !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.plan.Park.IsValid() })
 }
 
 // forgetShares drops the memory of families and Cilium pools that no longer concern the node: a block

@@ -56,6 +56,8 @@ type Reporter struct {
 // phaseMessage explains the phase that a block enters.
 func (o *observation) phaseMessage(b crd.Block, phase ipalloc.Phase, reason expand.Reason) string {
 	switch {
+	case phase == ipalloc.InService && b.Phase == ipalloc.Draining && b.Reason == expand.Compaction:
+		return "the node needs it again, or its agent has restarted: the block is in service again"
 	case phase == ipalloc.InService && b.Phase == ipalloc.Draining && b.Reason != expand.Reclaim:
 		return "the reason for its drain is gone: the block is in service again"
 	case phase == ipalloc.InService:
@@ -118,7 +120,7 @@ func (o *observation) leaves(cidr netip.Prefix) string {
 	case whole.SingleBlock, own:
 		return "the Node is deleted, as its agent keeps the block until then"
 	}
-	return unused + " and the node's other blocks cover what its agent requests"
+	return unused + " and, unless it is parked, the node's other blocks cover what its agent requests"
 }
 
 // sendBlock reports the fate of a block on the block and on its Node: the block may be gone before
