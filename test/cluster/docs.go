@@ -23,7 +23,7 @@ const migrationPage = "docs/migration.md"
 
 var (
 	// bareFile is a file of the page or of the reader, which is in the bed's folder.
-	bareFile = regexp.MustCompile(`-f ([a-z-]+\.yaml)\b`)
+	bareFile = regexp.MustCompile(`(-f|--what-if|>) ([a-z-]+\.yaml)\b`)
 	// agentDeleted is a command after which the next one waits until the node's agent is Ready again.
 	agentDeleted = regexp.MustCompile(`(?m)^kubectl (-n kube-system) delete pod (-l k8s-app=cilium --field-selector \S+)$`)
 )
@@ -34,7 +34,7 @@ func movesOf(text, dir string) map[string]string {
 	blocks := page.Marked(text, "move")
 	for name, code := range blocks {
 		code = agentDeleted.ReplaceAllString(code, "$0\nuntil kubectl $1 wait pod $2 --for=condition=Ready --timeout=5m; do sleep 1; done")
-		blocks[name] = bareFile.ReplaceAllString(code, "-f "+dir+"/$1")
+		blocks[name] = bareFile.ReplaceAllString(code, "$1 "+dir+"/$2")
 	}
 	return blocks
 }

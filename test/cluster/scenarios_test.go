@@ -55,22 +55,26 @@ func TestStartPageInstallsBothCharts(t *testing.T) {
 	}
 }
 
-// The script migration runs each block of commands of the page.
+// Scripts run each block of commands of the page.
 func TestMigrationPageIsMarked(t *testing.T) {
 	text, err := os.ReadFile("../../" + migrationPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := scripts.ReadFile("testdata/migration.txtar")
-	if err != nil {
-		t.Fatal(err)
+	var run string
+	for _, name := range []string{"migration", "observe"} {
+		script, err := scripts.ReadFile("testdata/" + name + ".txtar")
+		if err != nil {
+			t.Fatal(err)
+		}
+		run += string(script)
 	}
 	commands, files := page.Marked(string(text), "move"), page.Marked(string(text), "file")
 	if all := page.OfLanguage(string(text), "sh"); len(all) != len(commands) {
 		t.Errorf("%s has %d blocks of commands, %d of them with a name of their own", migrationPage, len(all), len(commands))
 	}
 	for name := range commands {
-		if name != "drain" && !strings.Contains(string(run), "block "+name+"\n") && !strings.Contains(string(run), "block "+name+" ") {
+		if name != "drain" && !strings.Contains(run, "block "+name+"\n") && !strings.Contains(run, "block "+name+" ") {
 			t.Errorf("no script runs the block %s of %s", name, migrationPage)
 		}
 	}

@@ -55,6 +55,8 @@ func scenarios() []script.Scenario {
 		{Name: "modes-bgp", Apart: true, Alone: true},
 		{Name: "modes-bgp-kubernetes", Apart: true, Alone: true, File: "modes-bgp"},
 		{Name: "modes-drain", Apart: true, Alone: true},
+		{Name: "modes-compact", Apart: true, Alone: true},
+		{Name: "modes-in-place", Apart: true, Alone: true},
 		{Name: "bgp-crd", Apart: true, Alone: true, File: "modes-bgp"}, // with PATCHED=1 alone
 	}
 }

@@ -186,8 +186,8 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 	return slices.ContainsFunc(v.NonCanonical, cidr.Contains)
 }
 
-// restoreOrphanedBlocks recreates blocks after their objects were removed by force while the
-// CiliumNode still lists them, if they lie on a pool's grid. Anything else is foreign. It uses the
+// restoreOrphanedBlocks creates blocks that the CiliumNode lists and that lie on a pool's grid: their
+// objects were removed by force, or cilium-operator assigned them. Anything else is foreign. It uses the
 // current CiliumNode, or the last one seen, and reports whether it has recreated one.
 func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View, done *outcome) (bool, error) {
 	if len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // another IPAM's
@@ -214,7 +214,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 			restored = true
 			logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
 			r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
-				fmt.Sprintf("the object of block %s was gone while node %s still publishes it; recreated it", cidr, o.Name))
+				fmt.Sprintf("node %s lists %s of pool %s, which had no PodIPBlock; created it", o.Name, cidr, pool.Name))
 		}
 		if err := done.carryOn(err); err != nil {
 			return false, err
