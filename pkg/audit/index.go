@@ -267,11 +267,11 @@ func (x *index) publisher(n *node, a netip.Addr) *node {
 func (x *index) readPods() {
 	for i := range x.snapshot.Pods {
 		p := &x.snapshot.Pods[i]
-		n := x.byName[p.Spec.NodeName]
-		if n == nil || p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		n, read := x.byName[p.Spec.NodeName], state.ReadPod(p)
+		if n == nil || !read.NeedsAddress {
 			continue
 		}
-		n.pods = append(n.pods, pod{Object{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}, state.ReadPod(p).IPs})
+		n.pods = append(n.pods, pod{Object{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}, read.IPs})
 	}
 	for _, n := range x.nodes {
 		slices.SortFunc(n.pods, func(a, b pod) int { return strings.Compare(a.object.String(), b.object.String()) })

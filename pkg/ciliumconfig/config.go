@@ -25,6 +25,9 @@ const (
 	ipam          = "ipam"
 )
 
+// DefaultPoolSetting names the Cilium pool of pods that request none (pkg/option/config.go, v1.20.1).
+const DefaultPoolSetting = "ipam-default-ip-pool"
+
 // Config is how agents are configured at their next start. A nil Config knows no setting.
 type Config struct {
 	// Data is that of the ConfigMap cilium-config. Nil: it does not exist, or may not be read.

@@ -109,8 +109,8 @@ func (w *blockShare) hanging(u *usage) int {
 // has a later one. It reports whether there are any. A pod closes no other blocks later, as it may hang
 // for another reason.
 func (w *blockShare) inferClosed(u *usage) bool {
-	closed := Closed{Agent: u.steadyAgent(), Inferred: true}
-	closed.Since = w.stuckBeside(u, closed.Agent)
+	agent := u.steadyAgent()
+	closed := Closed{Agent: agent, Since: w.stuckBeside(u, agent), Inferred: true}
 	if !w.MayHaveClosed || w.Foreign > 0 || closed.Agent == "" || closed.Since.IsZero() {
 		return false
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"go4.org/netipx"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -232,10 +231,10 @@ func (d *describer) contradiction() error {
 	}
 	within, strange := map[string]bool{}, map[string]string{}
 	for i := range d.Pods {
-		if p := &d.Pods[i]; p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		pod := state.ReadPod(&d.Pods[i])
+		if !pod.NeedsAddress {
 			continue
 		}
-		pod := state.ReadPod(&d.Pods[i])
 		for _, a := range pod.IPs {
 			if ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), has[pod.Node]) {
 				within[pod.Node] = true

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -280,7 +281,7 @@ func (s *poolSource) says(pod string, f ipalloc.Family) string {
 	case s.by == podSelector:
 		return "CiliumPodIPPool " + s.picked[0] + " selects pod " + pod
 	case s.by == nobody:
-		return "pod " + pod + " names no pool, and Cilium's setting " + defaultPoolSetting + " makes this one the node's default"
+		return "pod " + pod + " names no pool, and Cilium's setting " + ciliumconfig.DefaultPoolSetting + " makes this one the node's default"
 	}
 	return "the annotation of " + of + " asks for it"
 }

@@ -195,8 +195,8 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 	}
 	none := ipalloc.ErrExhausted
 	for _, cidr := range c.missingPins(cmp.Or(pool.Pod, o.Node), o.Node) {
-		// An agent forgets what it has closed with the last CIDR of a Cilium pool, as is a pod's
-		// (pkg/ipam/multipool_manager.go, updateLocalNode, v1.20.2).
+		// When an agent returns the last CIDR of a Cilium pool, it forgets the closed ones. A pod's pool
+		// has one CIDR of a family (pkg/ipam/multipool_manager.go, updateLocalNode, v1.20.2).
 		_, closed := c.hasClosed(cidr, o.Node, agent)
 		switch {
 		case ipalloc.FamilyOf(cidr.Addr()) != f, !pool.MayGive(cidr), closed && pool.Pod == "":

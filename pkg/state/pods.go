@@ -68,8 +68,8 @@ type BoundPod struct {
 	// Named: no generator chose its name, so another pod may have it later.
 	Named bool
 
-	// needs: the pod needs an address.
-	needs bool
+	// NeedsAddress: it runs, or will, and not on the host's network.
+	NeedsAddress bool
 	// request is shared by the pods of a workload; empty in modes with one pool per agent.
 	request unique.Handle[PoolRequest]
 }
@@ -98,13 +98,13 @@ func ReadPod(pod *corev1.Pod) BoundPod {
 	p := BoundPod{PodKey: PodKey{node, pod.UID}, request: noRequest}
 	p.Name, p.IPs = pod.Namespace+"/"+pod.Name, podIPs(pod)
 	p.Requests, p.PoolRequests = AddressRequests(&pod.Spec)
-	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
+	p.NeedsAddress = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 	return p
 }
 
 // waits reports whether the pod needs an address and has none.
-func (p *BoundPod) waits() bool { return p.needs && len(p.IPs) == 0 }
+func (p *BoundPod) waits() bool { return p.NeedsAddress && len(p.IPs) == 0 }
 
 // UsedByPods returns the addresses in the statuses of those pods that need an address, and
 // whether any of these pods has no address yet and is missing from shown.
@@ -112,7 +112,7 @@ func UsedByPods(pods []corev1.Pod, shown []expand.Pod) (used map[netip.Addr]bool
 	used = map[netip.Addr]bool{}
 	for i := range pods {
 		pod := ReadPod(&pods[i])
-		if !pod.needs {
+		if !pod.NeedsAddress {
 			continue
 		}
 		for _, addr := range pod.IPs {
@@ -167,7 +167,7 @@ func NewPods() *Pods {
 // Set stores the state of a pod as of now, and reports whether anything relevant has
 // changed.
 func (p *Pods) Set(pod BoundPod, now time.Time) bool {
-	if !pod.needs {
+	if !pod.NeedsAddress {
 		return p.Delete(pod.PodKey, now)
 	}
 	p.mu.Lock()

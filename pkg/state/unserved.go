@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
@@ -137,7 +138,7 @@ func (c *Cluster) requestedByAgent(s *Snapshot, f ipalloc.Family) (out map[strin
 		if pool == "" || n == 0 {
 			continue
 		}
-		out[pool] = &Unserved{Requested: n, OfAgent: pool == c.Cilium.Get().Setting(s.Node.Labels, defaultPoolSetting)}
+		out[pool] = &Unserved{Requested: n, OfAgent: pool == c.Cilium.Get().Setting(s.Node.Labels, ciliumconfig.DefaultPoolSetting)}
 		if out[pool].OfAgent {
 			byDefault = pool
 		}
@@ -145,11 +146,8 @@ func (c *Cluster) requestedByAgent(s *Snapshot, f ipalloc.Family) (out map[strin
 	return out, byDefault
 }
 
-// Cilium's settings that make agents ask for Cilium pools (pkg/option/config.go, v1.20.1).
-const (
-	defaultPoolSetting = "ipam-default-ip-pool"
-	reserveSetting     = "ipam-multi-pool-pre-allocation"
-)
+// reserveSetting makes agents ask for Cilium pools (pkg/option/config.go, v1.20.1).
+const reserveSetting = "ipam-multi-pool-pre-allocation"
 
 // describeUnserved says, for the node and each pod, why a node has no address of a Cilium pool, and
 // who asks for one.
@@ -165,7 +163,7 @@ func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
 	reserves := "," + c.Cilium.Get().Setting(s.Node.Labels, reserveSetting)
 	switch {
 	case u.OfAgent:
-		u.Says = why + "Cilium's setting " + defaultPoolSetting + " makes it the node's default: the agent does not start without an address"
+		u.Says = why + "Cilium's setting " + ciliumconfig.DefaultPoolSetting + " makes it the node's default: the agent does not start without an address"
 	case len(u.Pods) > 0:
 		u.Says = u.ofPods[0]
 	case strings.Contains(reserves, ","+u.CiliumPool+"="):

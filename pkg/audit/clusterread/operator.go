@@ -84,14 +84,8 @@ func CheckMode(mode string) error {
 // Find reads the operator's mode and settings.
 func Find(ctx context.Context, c client.Reader, w Where) (Operator, error) {
 	o := Operator{Settings: config.DefaultSettings()}
-	err := o.find(ctx, c, w)
-	if err != nil {
+	if err := o.find(ctx, c, w); err != nil {
 		return o, err
-	}
-	if o.NoSettings == "" {
-		if o.Settings, err = config.ReadPublished(o.Published); err != nil {
-			o.NoSettings = err.Error()
-		}
 	}
 	o.Settings.Mode = o.Mode
 	// It looks for no CRDs of users who may not read them.
@@ -127,9 +121,7 @@ func (o Operator) SettingsUnknown() string {
 // migration.
 func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
 	label, err := o.readLease(ctx, c, w)
-	if published, _ := config.ReadPublished(o.Published); w.CiliumNamespace == "" { // the defaults if it cannot be read
-		w.CiliumNamespace = published.AgentNamespace
-	}
+	w.CiliumNamespace = cmp.Or(w.CiliumNamespace, o.Settings.AgentNamespace)
 	switch {
 	case err != nil:
 		return err
@@ -193,6 +185,11 @@ func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where) (mod
 		o.NoSettings = "there is no Lease " + o.Lease.String()
 	case o.Published == "":
 		o.NoSettings = "Lease " + o.Lease.String() + " has no annotation " + v1alpha1.SettingsAnnotation
+	default:
+		var unreadable error
+		if o.Settings, unreadable = config.ReadPublished(o.Published); unreadable != nil {
+			o.NoSettings = unreadable.Error()
+		}
 	}
 	return lease.Labels[v1alpha1.ModeLabel], err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -288,5 +289,5 @@ func (a *aborting) release(ctx context.Context, r *returning) error {
 
 // defaultPool returns the Cilium pool of pods of a node that request none.
 func (m *move) defaultPool(node string) string {
-	return cmp.Or(m.config.Setting(m.Nodes[node].Labels, "ipam-default-ip-pool"), "default")
+	return cmp.Or(m.config.Setting(m.Nodes[node].Labels, ciliumconfig.DefaultPoolSetting), crd.DefaultCiliumPool)
 }

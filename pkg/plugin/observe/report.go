@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -79,7 +80,7 @@ type whatIf struct {
 	TooSmall []string `json:"tooSmall"`
 
 	// blocks counts them by pool.
-	blocks map[*crd.Pool]*[2]int
+	blocks map[*crd.Pool][2]int
 }
 
 type ifPool struct {
@@ -99,7 +100,7 @@ func reportOf(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*report, error) {
 	r := &report{
 		Time: c.Now, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Pools: list.PoolRows(c),
 		NearlyFull: []nearlyFull{}, Migration: migration{TooLarge: []string{}},
-		WhatIf: whatIf{Pools: []ifPool{}, Unserved: []string{}, TooSmall: []string{}, blocks: map[*crd.Pool]*[2]int{}},
+		WhatIf: whatIf{Pools: []ifPool{}, Unserved: []string{}, TooSmall: []string{}, blocks: map[*crd.Pool][2]int{}},
 	}
 	if err := onTwoNodes(c.Objects.Blocks); err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func reportOf(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*report, error) {
 		r.addNode(c, after, name)
 	}
 	slices.SortStableFunc(r.NearlyFull, func(a, b nearlyFull) int { return cmp.Compare(a.Held-a.Used, b.Held-b.Used) })
-	r.WhatIf.compare(after)
+	r.WhatIf.findTooSmall(after)
 	return r, nil
 }
 
@@ -167,7 +168,7 @@ func (r *report) addNode(c, after *cluster.Cluster, name string) {
 	}
 }
 
-// add adds the blocks of a node that uses so many addresses, and reports whether it has any.
+// add counts the blocks of a node for its used addresses. It reports whether a pool serves the node.
 func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, used int) bool {
 	var served []*crd.Pool
 	if node := after.Nodes[name]; node != nil {
@@ -184,18 +185,17 @@ func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, used
 		}
 		w.Routes += n
 		w.Held.add(f, n*pool.AddressesPerBlock(f))
-		if w.blocks[pool] == nil {
-			w.blocks[pool] = &[2]int{}
-		}
-		w.blocks[pool][f] += n
+		sum := w.blocks[pool]
+		sum[f] += n
+		w.blocks[pool] = sum
 		return true
 	}
 	w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s)", name, f))
 	return false
 }
 
-// compare compares the blocks with those that the pools have.
-func (w *whatIf) compare(after *cluster.Cluster) {
+// findTooSmall finds the pools without room for the blocks.
+func (w *whatIf) findTooSmall(after *cluster.Cluster) {
 	for pool, n := range w.blocks {
 		for _, f := range ipalloc.Families() {
 			var has uint64
@@ -229,7 +229,7 @@ func inSmallBlocks(s *audit.Snapshot) []v1alpha1.PodIPPool {
 	var out []v1alpha1.PodIPPool
 	for i := range s.Pools {
 		p := *s.Pools[i].DeepCopy()
-		if p.Name == s.CiliumConfig.Setting(nil, "ipam-default-ip-pool") {
+		if p.Name == s.CiliumConfig.Setting(nil, ciliumconfig.DefaultPoolSetting) {
 			p.Spec.CiliumPoolName = ""
 		}
 		if p.Spec.CiliumPoolName != "" { // pods choose it, in multi-pool mode alone
