@@ -68,7 +68,7 @@ func parsePodAddresses(spec *v1alpha1.PodIPPoolSpec, d Defaults, path *field.Pat
 	if !single || !d.CiliumPools {
 		return nil, field.ErrorList{field.Forbidden(path, "needs multi-pool mode, and blocks of single addresses (blockSize 32, 128 in ipv6). Until then no pod keeps an address")}
 	}
-	is := &PodAddresses{ReleaseAfter: releaseAfter, Never: from.ReleaseAfter == v1alpha1.Never}
+	is := &PodAddresses{ReleaseAfter: ReleaseAfter, Never: from.ReleaseAfter == v1alpha1.Never}
 	var problems field.ErrorList
 	if from.ReleaseAfter != "" && !is.Never {
 		problems = setDuration(&is.ReleaseAfter, &from.ReleaseAfter, maxReleaseAfter, path.Child("releaseAfter"))

@@ -16,8 +16,8 @@ const (
 	maxCooldown = 24 * time.Hour
 	maxIdleFor  = 7 * 24 * time.Hour
 
-	// releaseAfter, the default, is longer than a weekend.
-	releaseAfter    = 7 * 24 * time.Hour
+	// ReleaseAfter, the default, is longer than a weekend.
+	ReleaseAfter    = 7 * 24 * time.Hour
 	maxReleaseAfter = 365 * 24 * time.Hour
 
 	maxUnselected = 100_000

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -193,10 +194,46 @@ func TestAddressPinnedToPod(t *testing.T) {
 	}
 }
 
+// The agent of a node that the pod has left may still request its address, and any pod may name its Cilium
+// pool: neither gets the address.
+func TestAddressOfPodElsewhere(t *testing.T) {
+	const pod = "default/web-0"
+	c := singles()
+	c.pinPod(fixtures.Prefix("10.0.0.0/32"), pod)
+	cn := fixtures.Pooled(2)
+	cn.Spec.IPAM.Pools.Requested = append(cn.Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: crd.PodPool(pod), Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}})
+	c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(cn))
+	other := fixtures.Pod("other", "1", "n")
+	other.Annotations = map[string]string{poolAnnotation: crd.PodPool(pod)}
+	c.Pods.Set(ReadPodWithRequest(other), fixtures.Noon())
+	for _, there := range []bool{false, true} {
+		if there {
+			c.Pods.Set(ReadPodWithRequest(fixtures.Pod("web-0", "2", "n")), fixtures.Noon())
+		}
+		s := c.Snapshot("n", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, fixtures.Noon())
+		i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.CiliumPool == crd.PodPool(pod) })
+		if i < 0 {
+			t.Fatalf("no share: %+v", s.Shares)
+		}
+		want := 0
+		if there {
+			want = 1
+		}
+		if is := s.Shares[i].State; is.BlockAssignment.Requested != want || len(is.Pods) != want {
+			t.Errorf("the pod is there: %t; requested are %d, pods %v", there, is.BlockAssignment.Requested, is.Pods)
+		}
+		unserved := s.UnservedPods()
+		if len(unserved) != 1 || !strings.Contains(unserved["default/other"].Says, "is for pod default/web-0 alone") {
+			t.Errorf("unserved: %+v", unserved)
+		}
+	}
+}
+
 // A pod is named unless the API server has generated its name. A StatefulSet has its own generateName.
 func TestNamed(t *testing.T) {
 	c := singles()
-	for name, generate := range map[string]string{"db": "", "web-0": "web-", "web-9999": "web-", "api-x7k2p": "api-", "api-22222": "api-"} {
+	cut := strings.Repeat("a", 58) // of a longer one, by the API server
+	for name, generate := range map[string]string{"db": "", "web-0": "web-", "web-9999": "web-", "api-x7k2p": "api-", "api-22222": "api-", cut + "x7k2p": cut + "aa-"} {
 		pod := fixtures.Pod(name, name, "n")
 		pod.GenerateName, pod.Labels = generate, map[string]string{"app": strings.TrimSuffix(generate, "-")}
 		if name == "web-0" {

@@ -84,12 +84,13 @@ func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 	return p
 }
 
-// generated is the least number of characters that the API server adds to metadata.generateName
-// (k8s.io/apiserver v0.36.3, pkg/storage/names, randomLength). A StatefulSet adds an ordinal to it by itself.
+// generated is the least number of characters that the API server adds to metadata.generateName, after it
+// has cut a long one (k8s.io/apiserver v0.36.3, pkg/storage/names, randomLength). A StatefulSet adds an ordinal
+// to it by itself.
 const generated = 5
 
 func isNamed(pod *corev1.Pod) bool {
-	return pod.GenerateName == "" || len(pod.Name) < len(pod.GenerateName)+generated
+	return pod.GenerateName == "" || strings.HasPrefix(pod.Name, pod.GenerateName) && len(pod.Name) < len(pod.GenerateName)+generated
 }
 
 // ReadPod extracts from a pod the fields that decisions need.

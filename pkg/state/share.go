@@ -99,9 +99,17 @@ func (c *Cluster) IsOrphaned(b crd.Block, view *ciliumnode.View) bool {
 	return c.Defaults.CiliumPools && c.Pools.Get(b.Pool) == nil && (view == nil || !slices.Contains(view.Listed(), b.CIDR))
 }
 
-// anyFree reports whether one of pools has a free block of a family.
+// anyFree reports whether one of pools has a free block of a family: of the pool of a single pod, one that
+// is pinned to the pod.
 func (c *Cluster) anyFree(f ipalloc.Family, pools []*crd.Pool) bool {
-	return slices.ContainsFunc(pools, func(p *crd.Pool) bool { return c.FreeIn(p.Name, f) > 0 })
+	return slices.ContainsFunc(pools, func(p *crd.Pool) bool {
+		if p.Pod == "" {
+			return c.FreeIn(p.Name, f) > 0
+		}
+		return slices.ContainsFunc(c.Ledger.PinsOf(p.Pod), func(cidr netip.Prefix) bool {
+			return ipalloc.FamilyOf(cidr.Addr()) == f && p.MayGive(cidr) && len(c.Ledger.HeldIn(cidr)) == 0
+		})
+	})
 }
 
 // FreeIn returns the number of blocks of a family that can be claimed from a pool.

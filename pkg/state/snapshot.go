@@ -268,11 +268,19 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 			state.Blocks = append(state.Blocks, c.block(s, share, view, b, now))
 		}
 	}
+	// The agent of a node that the pod has left requests its address for some more minutes.
+	if pod := crd.PodOfPool(share.CiliumPool); pod != "" && len(state.Blocks) == 0 && state.BlockAssignment != nil && !s.hasPod(pod) {
+		state.BlockAssignment.Requested = 0
+	}
 	for _, cidr := range s.missingPins {
-		if ipalloc.FamilyOf(cidr.Addr()) == share.Family && slices.ContainsFunc(share.Pools, func(p *crd.Pool) bool { return p.MayGive(cidr) }) {
+		if ipalloc.FamilyOf(cidr.Addr()) == share.Family && slices.ContainsFunc(share.Pools, func(p *crd.Pool) bool { return p.Pod == "" && p.MayGive(cidr) }) {
 			state.Pins++
 		}
 	}
+}
+
+func (s *Snapshot) hasPod(name string) bool {
+	return slices.ContainsFunc(s.Pods, func(p expand.Pod) bool { return p.Name == name })
 }
 
 // podsOf returns the pods that count for one family and Cilium pool: pods that request it, and pods
@@ -281,13 +289,15 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 // plugin serves: their addresses lie in no PodIPPool or block, and the CiliumNode does not name them.
 // Pods without an address count once an agent is seen that can assign them one: until then the node
 // gets the addresses that an agent needs to start. Pods that request addresses of the scheduler stay.
-// others is the number of addresses of the Cilium pool that the pods left out request.
+// others is the number of addresses of the Cilium pool that the pods left out request. The Cilium pool of
+// a single pod counts no other one without an address.
 func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods []expand.Pod, others int) {
 	view := s.CiliumNode
 	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
+	only := crd.PodOfPool(ciliumPool)
 	leaves := func(p expand.Pod) bool {
 		switch {
-		case (!uses || s.PoolRequests.Of(p.Name, f) != ciliumPool) && !hasFamily(p.IPs, f):
+		case (!uses || s.PoolRequests.Of(p.Name, f) != ciliumPool || only != "" && p.Name != only) && !hasFamily(p.IPs, f):
 			return true
 		case p.Requests[f] > 0:
 			return false

@@ -49,13 +49,24 @@ func (c *Cluster) unserved(s *Snapshot, served map[string][]*crd.Pool, now time.
 		if len(crd.ForFamily(served[""], f, "")) == 0 && c.agentWants(s, f) && !c.hasAny(s, f) {
 			out = append(out, c.unservedAgent(s, f, now))
 		}
-		asked := c.requested(s, f)
-		for _, pool := range slices.Sorted(maps.Keys(asked)) {
-			if u := asked[pool]; len(crd.ForFamily(c.servedFor(served, pool), f, pool)) == 0 && !containsFamily(s.CiliumNode.Of(pool).PodCIDRs, f) {
-				u.Family, u.CiliumPool = f, pool
-				c.describeUnserved(s, u)
-				out = append(out, *u)
-			}
+		out = append(out, c.unservedPools(s, served, f)...)
+	}
+	return out
+}
+
+// unservedPools returns the requests for Cilium pools other than the default one.
+func (c *Cluster) unservedPools(s *Snapshot, served map[string][]*crd.Pool, f ipalloc.Family) (out []Unserved) {
+	asked := c.requested(s, f)
+	for _, pool := range slices.Sorted(maps.Keys(asked)) {
+		u, pod := asked[pool], crd.PodOfPool(pool)
+		isServed := len(crd.ForFamily(c.servedFor(served, pool), f, pool)) > 0 || containsFamily(s.CiliumNode.Of(pool).PodCIDRs, f)
+		if isServed { // all pods, or the one that it is for
+			u.Pods = slices.DeleteFunc(u.Pods, func(name string) bool { return pod == "" || name == pod })
+		}
+		if !isServed || len(u.Pods) > 0 {
+			u.Family, u.CiliumPool = f, pool
+			c.describeUnserved(s, u)
+			out = append(out, *u)
 		}
 	}
 	return out
@@ -154,7 +165,7 @@ const reserveSetting = "ipam-multi-pool-pre-allocation"
 func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
 	why, picking := "", c.CiliumPools.Picking()
 	if u.CiliumPool != noPool {
-		why = c.whyUnserved(s.Name, u.Family, u.CiliumPool) + "; "
+		why = c.whyUnserved(s.Name, u) + "; "
 	}
 	for _, pod := range u.Pods {
 		source := c.Pods.poolSource(s.Name, pod, u.Family, picking)
@@ -174,9 +185,14 @@ func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
 }
 
 // whyUnserved says why a node has no address of a Cilium pool, and suggests a similar one.
-func (c *Cluster) whyUnserved(node string, f ipalloc.Family, ciliumPool string) string {
-	if pod := crd.PodOfPool(ciliumPool); pod != "" {
-		return fmt.Sprintf("no PodIPPool that selects node %s has an %s address that a PodIPPin keeps for pod %s", node, f, pod)
+func (c *Cluster) whyUnserved(node string, u *Unserved) string {
+	f, ciliumPool := u.Family, u.CiliumPool
+	switch pod := crd.PodOfPool(ciliumPool); {
+	case pod != "" && len(u.Pods) > 0 && !slices.Contains(u.Pods, pod):
+		return fmt.Sprintf("Cilium's pool %s is for pod %s alone", ciliumPool, pod)
+	case pod != "":
+		return fmt.Sprintf("no PodIPPool that selects node %s has an %s address that a PodIPPin keeps for pod %s: "+
+			"keep the pod on nodes of the pin's pool, or delete the pin and the pod gets another address", node, f, pod)
 	}
 	says := fmt.Sprintf("no PodIPPool gives %s of Cilium's pool %s to node %s", f, ciliumPool, node)
 	var elsewhere, others []string

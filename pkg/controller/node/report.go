@@ -201,7 +201,7 @@ func (p *familyPlan) lack() (reason, message string) {
 	case p.failed != nil:
 		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, p.lacks(), termsafe.Line(p.failed.Error()))
 	case p.short > 0 && len(p.Pools) > 0 && p.isOfPod():
-		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to pod %s has yet to leave another node: kubectl get podippins", what, p.Pools[0].Pod)
+		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to pod %s cannot come here yet: kubectl get podippins", what, p.Pools[0].Pod)
 	case p.short > 0:
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			what, p.short, poolNames(p))
@@ -307,7 +307,7 @@ func cooldowns(ledger *state.Ledger, plans []familyPlan) string {
 // advice is the advice about a shortage, by its reason.
 var advice = map[string]string{
 	v1alpha1.NodePoolsExhausted: "Add a CIDR to a pool of this node or another pool for it, or move pods away",
-	reasonMoves:                 "Wait; if the other node is off, delete its Node. A pin that is not Ready says who has the address",
+	reasonMoves:                 "The condition of the pin says why. Wait until another node has returned the address; if that node is off, delete its Node",
 	reasonPaused:                "End the pause, or move pods away",
 	reasonLimitReached:          "Raise that limit, or move pods away",
 	reasonBlockFull:             "Move pods away; Nodes that need more addresses must join with a pool of larger blocks",

@@ -54,7 +54,7 @@ func TestLacking(t *testing.T) {
 		"the one block of a Node":                {[]familyPlan{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has", false},
 		"no pool at all":                         {[]familyPlan{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)", false},
 		"a pool of Cilium's":                     {[]familyPlan{blue}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", false},
-		"an address that moves":                  {[]familyPlan{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 has yet to leave another node", true},
+		"an address that moves":                  {[]familyPlan{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 cannot come here yet", true},
 		"and other pods wait":                    {[]familyPlan{web, v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(1)}, east)}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", false},
 		"and a reserve is lacking":               {[]familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}, east), web}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", true},
 		"full pools before a limit":              {[]familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: 2 more addresses needed", false},

@@ -82,15 +82,14 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 		}
 		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionTrue, Reason: v1alpha1.PinHeld, Message: "node " + block.Node + " holds the block"}
 	}
-	pool := r.poolOf(pin)
+	pool := poolOf(r.Pools, pin)
 	switch {
 	case pool == nil:
-		return no(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: name a block of a pool, or add the CIDR to one", pin.CIDR)
+		return no(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: add the CIDR to one, or delete this pin and name a block of a pool", pin.CIDR)
 	case pin.Pod != "" && !pool.ManyCiliumPools():
 		return no(v1alpha1.PinNotAllocated, "pins for pods need multi-pool mode: in this mode agents have no pool for a single pod")
 	case !pool.OnGrid(pin.CIDR):
-		ranges, _ := pool.Ranges(ipalloc.FamilyOf(pin.CIDR.Addr()))
-		return no(v1alpha1.PinNotABlock, "blocks of PodIPPool %s have blockSize %d: pin each of them by itself", pool.Name, ranges.Bits)
+		return no(v1alpha1.PinNotABlock, "%s", wrongSize(pool, pin))
 	}
 	if others := r.Ledger.HeldIn(pin.CIDR); len(others) > 0 {
 		return no(v1alpha1.PinHeldByNode, "node %s holds it; to move it: kubectl cilium-pool drain %s", others[0].Owner.Node, crd.BlockName(others[0].CIDR))
@@ -123,13 +122,23 @@ func isFor(b crd.Block, pin crd.Pin) bool {
 
 // poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it prefers the assigning
 // one.
-func (r *Reconciler) poolOf(pin crd.Pin) (found *crd.Pool) {
-	for _, name := range r.Pools.Names() {
-		if pool := r.Pools.Get(name); pool != nil && pool.Touches(pin.CIDR) && (found == nil || found.ClosedTo(pin.CIDR)) {
+func poolOf(pools *state.Pools, pin crd.Pin) (found *crd.Pool) {
+	for _, name := range pools.Names() {
+		if pool := pools.Get(name); pool != nil && pool.Touches(pin.CIDR) && (found == nil || found.ClosedTo(pin.CIDR) || pool.Assigns(pin.CIDR) && !found.Assigns(pin.CIDR)) {
 			found = pool
 		}
 	}
 	return found
+}
+
+// wrongSize says what to do about a pin that is no block of its pool.
+func wrongSize(pool *crd.Pool, pin crd.Pin) string {
+	ranges, _ := pool.Ranges(ipalloc.FamilyOf(pin.CIDR.Addr()))
+	says, do := fmt.Sprintf("blocks of PodIPPool %s have blockSize %d: ", pool.Name, ranges.Bits), "pin each of them by itself"
+	if pin.Pod != "" {
+		do = "delete this pin, as pods keep addresses only of a pool with blocks of single ones"
+	}
+	return says + do
 }
 
 // whyNot returns the reason for a pool to assign a block to no node.

@@ -71,7 +71,7 @@ func TestPinReady(t *testing.T) {
 			objects: []client.Object{fixtures.Pin("10.0.0.4/30", "m"), pool, fixtures.BlockObject("10.0.0.0/29", ipalloc.InService)},
 			want:    "False HeldByNode: node n holds it; to move it: kubectl cilium-pool drain 10.0.0.0-29",
 		},
-		"no pool":       {objects: []client.Object{fixtures.Pin("10.9.0.4/30", "n"), node, pool}, want: "False NotInPool: no valid PodIPPool has 10.9.0.4/30 in its cidrs: name a block of a pool, or add the CIDR to one"},
+		"no pool":       {objects: []client.Object{fixtures.Pin("10.9.0.4/30", "n"), node, pool}, want: "False NotInPool: no valid PodIPPool has 10.9.0.4/30 in its cidrs: add the CIDR to one, or delete this pin and name a block of a pool"},
 		"wrong size":    {objects: []client.Object{fixtures.Pin("10.0.0.0/29", "n"), node, pool}, want: "False NotABlock: blocks of PodIPPool p have blockSize 30: pin each of them by itself"},
 		"wider than it": {objects: []client.Object{fixtures.Pin("10.0.0.0/24", "n"), node, pool}, want: "False NotABlock: blocks of PodIPPool p have blockSize 30: pin each of them by itself"},
 		"not selected": {
@@ -98,7 +98,7 @@ func TestPinReady(t *testing.T) {
 			objects: []client.Object{pin, node, ofPool(func(s *v1alpha1.PodIPPoolSpec) {
 				s.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "bad"}}}
 			})},
-			want: "False NotInPool: no valid PodIPPool has 10.0.0.4/30 in its cidrs: name a block of a pool, or add the CIDR to one",
+			want: "False NotInPool: no valid PodIPPool has 10.0.0.4/30 in its cidrs: add the CIDR to one, or delete this pin and name a block of a pool",
 		},
 		"named by another": {
 			objects: []client.Object{pin, node, pool},

@@ -33,7 +33,7 @@ import (
 )
 
 // Keeper makes a pin for each pod that a pool keeps an address for (spec.podAddresses), and deletes it once
-// there are no pods of that name. It writes and remembers nothing but pins. Their names
+// there has been no pod of that name for long enough. It writes nothing but pins. Their names
 // follow from their addresses, so two leaders pin no address for two pods; of two pins for one pod, one goes.
 type Keeper struct {
 	Cache, Live client.Reader
@@ -48,10 +48,10 @@ type Keeper struct {
 	// Off stops all writes.
 	Off bool
 
-	pools  []*crd.Pool           // with podAddresses, best first
-	made   map[podFamily]madePin // until the watch shows them
-	looked map[string]time.Time  // when there was no bound pod of a name, but another
-	told   map[types.UID]string  // why pods have no address
+	pools []*crd.Pool           // with podAddresses, best first
+	made  map[podFamily]madePin // until the watch shows them
+	seen  map[string]time.Time  // when there was a pod of a name last
+	told  map[types.UID]string  // why pods have no address
 }
 
 type podFamily struct {
@@ -77,7 +77,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if err := k.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	if k.pools = k.Pools.WithPodAddresses(); k.Off || !k.CiliumPools.Known() || len(k.pools) == 0 {
+	if k.pools = k.Pools.WithPodAddresses(); k.Off || !k.CiliumPools.Known() {
 		return reconcile.Result{}, nil
 	}
 	all := &v1alpha1.PodIPPinList{}
@@ -86,7 +86,11 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	}
 	k.forget()
 	var errs []error
-	pods, bound, told, wait := k.Pods.Named(k.CiliumPools.Picking()), map[string]bool{}, map[types.UID]string{}, time.Duration(0)
+	var pods []state.NamedPod
+	if len(k.pools) > 0 {
+		pods = k.Pods.Named(k.CiliumPools.Picking())
+	}
+	told, wait := map[types.UID]string{}, time.Duration(0)
 	for i := range pods {
 		pod := &pods[i]
 		why, again, err := k.keep(ctx, pod)
@@ -96,15 +100,16 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		if err != nil && common.RefusalIn(err) == nil { // the API server does not answer
 			return reconcile.Result{}, err
 		}
-		bound[pod.Name], wait, errs = true, common.Sooner(wait, again), append(errs, err)
+		k.seen[pod.Name], wait, errs = k.Clock.Now(), common.Sooner(wait, again), append(errs, err)
 	}
 	if k.told = told; len(k.made) > 0 {
 		wait = common.Sooner(wait, common.LongestWait)
 	}
 	for _, pins := range byPod(all.Items) {
-		again, err := k.release(ctx, pins, bound)
+		again, err := k.release(ctx, pins)
 		wait, errs = common.Sooner(wait, again), append(errs, err)
 	}
+	maps.DeleteFunc(k.seen, func(pod string, _ time.Time) bool { return len(k.Ledger.PinsOf(pod)) == 0 })
 	err := errors.Join(errs...)
 	k.Events.Writes("podAddresses", err, func(is *common.Refusal) runtime.Object {
 		return &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: is.Name}}
@@ -115,9 +120,8 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 // forget forgets the new pins that the watch has shown, or that were deleted before it could.
 func (k *Keeper) forget() {
 	if k.made == nil {
-		k.made, k.looked = map[podFamily]madePin{}, map[string]time.Time{}
+		k.made, k.seen = map[podFamily]madePin{}, map[string]time.Time{}
 	}
-	maps.DeleteFunc(k.looked, func(_ string, at time.Time) bool { return k.Clock.Since(at) >= common.LongestWait })
 	maps.DeleteFunc(k.made, func(_ podFamily, made madePin) bool {
 		gone := len(k.Ledger.PinsIn(made.cidr)) > 0 || k.Clock.Since(made.at) >= common.LongestWait
 		if gone && made.reserved {
@@ -163,17 +167,13 @@ func (k *Keeper) keep(ctx context.Context, pod *state.NamedPod) (why string, aga
 	return why, again, nil
 }
 
-// pin makes a pin, unless there is one: of the address that the pod has had by an earlier pin, or of the lowest
-// free one.
+// pin makes a pin, unless there is one: of the address that the pod has had by an earlier pin, unless that
+// drains, or of the lowest free one.
 func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix, err error) {
 	if _, made := k.made[of]; made || slices.ContainsFunc(k.Ledger.PinsOf(of.pod), of.is) {
 		return cidr, nil
 	}
-	for _, addr := range has {
-		if block, held := k.Ledger.Block(netip.PrefixFrom(addr, addr.BitLen())); held && of.is(block.CIDR) && block.CiliumPool == crd.PodPool(of.pod) && len(k.Ledger.PinsIn(block.CIDR)) == 0 {
-			cidr = block.CIDR
-		}
-	}
+	cidr = k.earlier(of, has, pools)
 	reserved := !cidr.IsValid()
 	for i := 0; i < len(pools) && !cidr.IsValid(); i++ {
 		if _, has := pools[i].Ranges(of.family); has && !pools[i].Paused {
@@ -197,6 +197,18 @@ func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools 
 	log.FromContext(ctx).Info("keeping an address for a pod's name", "address", cidr.Addr(), "pod", of.pod)
 	k.made[of] = madePin{cidr, reserved, k.Clock.Now()}
 	return cidr, nil
+}
+
+// earlier returns the address that a pod has by an earlier pin, unless it drains.
+func (k *Keeper) earlier(of podFamily, has []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix) {
+	for _, addr := range has {
+		block, _ := k.Ledger.Block(netip.PrefixFrom(addr, addr.BitLen()))
+		stays := func(pool *crd.Pool) bool { return pool.OnGrid(block.CIDR) && !pool.Drains(block.CIDR) }
+		if block.CiliumPool == crd.PodPool(of.pod) && of.is(block.CIDR) && len(k.Ledger.PinsIn(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
+			cidr = block.CIDR
+		}
+	}
+	return cidr
 }
 
 // is reports whether an address is of the family.
@@ -232,12 +244,12 @@ func isOurs(pin *v1alpha1.PodIPPin) bool {
 
 // release deletes the pins of one pod and family that the operator made and that count no more. It returns the
 // time until the next look, unless an event brings it.
-func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin, bound map[string]bool) (again time.Duration, err error) {
+func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin) (again time.Duration, err error) {
 	for i, obj := range pins {
 		pin, _ := crd.PinFrom(obj) // byPod has read it
-		due := i > 0
+		due := i > 0 && (isOurs(pins[0]) || isUsable(pins[0]))
 		if isOurs(obj) && !due {
-			due, again, err = k.isDue(ctx, obj, pin, bound[pin.Pod])
+			due, again, err = k.isDue(ctx, obj, pin)
 		}
 		if err != nil || !due || !isOurs(obj) {
 			continue
@@ -251,45 +263,55 @@ func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin, bound m
 	return again, err
 }
 
-// isDue reports whether a pin has no use any more: no node holds its address, and it lies in a draining range,
-// or there has been no pod for releaseAfter, since the condition of the pin says so.
-func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin, bound bool) (due bool, again time.Duration, err error) {
+// isUsable reports whether a pin's pod has its address or can get it.
+func isUsable(pin *v1alpha1.PodIPPin) bool {
+	is := meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
+	return is != nil && (is.Status == metav1.ConditionTrue || is.Reason == v1alpha1.PinNotClaimed)
+}
+
+// isDue reports whether a pin has no use any more: no node holds its address in service, and its pool drains
+// it, or for releaseAfter there has been neither a pod nor a node with it. Where no pool has or keeps the
+// address any more, that is the default.
+func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin) (due bool, again time.Duration, err error) {
 	is := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PinReady)
-	i := slices.IndexFunc(k.pools, func(pool *crd.Pool) bool { return pool.OnGrid(pin.CIDR) && !pool.ClosedTo(pin.CIDR) })
-	if i < 0 || k.pools[i].Paused || is == nil || is.Status != metav1.ConditionFalse {
+	if is == nil || is.Status != metav1.ConditionFalse {
 		return false, 0, nil
 	}
-	pool := k.pools[i]
-	left := pool.PodAddresses.ReleaseAfter - k.Clock.Since(is.LastTransitionTime.Time)
-	switch {
-	case pool.Drains(pin.CIDR):
+	rule := &crd.PodAddresses{ReleaseAfter: crd.ReleaseAfter}
+	isInvalid := func(name string) bool { return k.Pools.Invalid(name) != nil }
+	switch pool := poolOf(k.Pools, pin); {
+	case pool == nil && slices.ContainsFunc(k.Pools.Names(), isInvalid): // one of them may have it
+		return false, 0, nil
+	case pool == nil:
+	case pool.Paused, isInvalid(pool.Name):
+		return false, 0, nil
+	case pool.Drains(pin.CIDR), pool.Deleting:
 		return true, 0, nil
-	case pool.PodAddresses.Never:
-		return false, 0, nil
-	case left > 0:
-		return false, left, nil
-	case !bound:
-		due, err = k.isGone(ctx, pin.Pod)
+	case pool.PodAddresses != nil:
+		rule = pool.PodAddresses
 	}
-	if !due {
-		again = common.LongestWait
+	if rule.Never {
+		return false, 0, nil
+	}
+	since := is.LastTransitionTime.Time
+	if seen := k.seen[pin.Pod]; seen.After(since) {
+		since = seen
+	}
+	if left := rule.ReleaseAfter - k.Clock.Since(since); left > 0 {
+		return false, left, nil
+	}
+	if due, err = k.isGone(ctx, pin.Pod); err == nil && !due {
+		k.seen[pin.Pod], again = k.Clock.Now(), max(rule.ReleaseAfter, common.LongestWait)
 	}
 	return due, again, err
 }
 
 // isGone reports whether there is no pod of a name, bound or not. The watch shows bound ones only.
 func (k *Keeper) isGone(ctx context.Context, pod string) (bool, error) {
-	if _, recently := k.looked[pod]; recently {
-		return false, nil
-	}
-	k.looked[pod] = k.Clock.Now()
 	namespace, name, _ := strings.Cut(pod, "/")
 	left := &corev1.PodList{}
 	if err := k.Live.List(ctx, left, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name}, client.Limit(1)); err != nil {
 		return false, fmt.Errorf("looking for pod %s: %w", pod, err)
-	}
-	if len(left.Items) == 0 {
-		delete(k.looked, pod)
 	}
 	return len(left.Items) == 0, nil
 }

@@ -78,6 +78,14 @@ func TestKeeper(t *testing.T) {
 	dual := keeping(func(s *v1alpha1.PodIPPoolSpec) {
 		s.IPv6 = &v1alpha1.IPv6Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/126"}}, BlockSize: 128}
 	})
+	drains := keeping(func(s *v1alpha1.PodIPPoolSpec) {
+		s.IPv4.CIDRs = append(s.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.0.1.0/30"})
+		s.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+	})
+	useless := byHand("10.9.0.0/32", "web-0")
+	useless.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: v1alpha1.PinNotInPool}}
+	useful := byHand("10.0.0.1/32", "web-0")
+	useful.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: v1alpha1.PinNotClaimed}}
 	pending := web("web-0")
 	pending.Spec.NodeName = ""
 	for name, test := range map[string]struct {
@@ -105,18 +113,29 @@ func TestKeeper(t *testing.T) {
 			want: "10.0.0.0 web-0, 10.0.0.1 web-1, 10.0.0.2 web-2, 10.0.0.3 web-3", again: time.Minute,
 			told: "no ipv4 address is free for its name in PodIPPool p: add a CIDR, or delete PodIPPins of pods that are gone",
 		},
-		"paused":               {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true }), objects: []client.Object{kept("10.0.0.0/32", "web-1", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-1"},
-		"gone for an hour":     {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}},
-		"gone for less":        {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(59*time.Minute))}, want: "10.0.0.0 web-0", again: time.Minute},
-		"its node holds it":    {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil)}, want: "10.0.0.0 web-0"},
-		"bound":                {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-0", again: time.Minute},
-		"pending":              {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour)), pending}, want: "10.0.0.0 web-0", again: time.Minute},
-		"by hand":              {objects: []client.Object{byHand("10.0.0.0/32", "web-0")}, want: "10.0.0.0 web-0"},
-		"never":                {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.PodAddresses.ReleaseAfter = v1alpha1.Never }), objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}, want: "10.0.0.0 web-0"},
-		"of no such pool":      {objects: []client.Object{kept("10.9.0.0/32", "web-0", 1, ago(time.Hour))}, want: "10.9.0.0 web-0"},
+		"paused":                          {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true }), objects: []client.Object{kept("10.0.0.0/32", "web-1", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-1"},
+		"gone for an hour":                {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}},
+		"gone for less":                   {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(59*time.Minute))}, want: "10.0.0.0 web-0", again: time.Minute},
+		"its node holds it":               {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil)}, want: "10.0.0.0 web-0"},
+		"bound":                           {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-0", again: time.Hour},
+		"pending":                         {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour)), pending}, want: "10.0.0.0 web-0", again: time.Hour},
+		"by hand":                         {objects: []client.Object{byHand("10.0.0.0/32", "web-0")}, want: "10.0.0.0 web-0"},
+		"never":                           {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.PodAddresses.ReleaseAfter = v1alpha1.Never }), objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}, want: "10.0.0.0 web-0"},
+		"of no pool any more":             {objects: []client.Object{kept("10.9.0.0/32", "web-0", 1, ago(time.Hour))}, want: "10.9.0.0 web-0", again: 167 * time.Hour},
+		"of none for a week":              {objects: []client.Object{kept("10.9.0.0/32", "web-0", 1, ago(168*time.Hour))}},
+		"an invalid pool":                 {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.1/30" }), objects: []client.Object{kept("10.9.0.0/32", "web-0", 1, ago(168*time.Hour))}, want: "10.9.0.0 web-0"},
+		"a pool that keeps none any more": {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.PodAddresses = nil }), objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(168*time.Hour)), kept("10.0.0.1/32", "web-1", 1, ago(time.Hour))}, want: "10.0.0.1 web-1", again: 167 * time.Hour},
+		"its address drains":              {pool: drains, objects: []client.Object{moved}, pods: []*corev1.Pod{web("web-0", "10.0.0.2")}, want: "10.0.1.0 web-0", again: time.Minute},
+		"another pool takes its range over": {
+			objects: []client.Object{moved, kept("10.0.0.2/32", "web-0", 1, ago(0)), fixtures.Edited(fixtures.PodIPPool("a", 1, "10.0.0.0/30"), func(s *v1alpha1.PodIPPoolSpec) {
+				s.IPv4.BlockSize, s.IPv4.CIDRs[0].AllocationPolicy = 32, v1alpha1.AllocationDrain
+			})},
+			pods: []*corev1.Pod{web("web-0", "10.0.0.2")}, want: "10.0.0.2 web-0", again: time.Hour,
+		},
 		"the range drains":     {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain }), objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(0))}},
 		"two, the older stays": {objects: []client.Object{kept("10.0.0.0/32", "web-0", 2, ago(0)), kept("10.0.0.1/32", "web-0", 1, ago(0))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.1 web-0", again: time.Hour},
-		"two, by hand stays":   {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil), byHand("10.0.0.1/32", "web-0")}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.1 web-0"},
+		"two, by hand stays":   {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil), useful}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.1 web-0"},
+		"two, one is useless":  {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil), useless}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-0, 10.9.0.0 web-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, b := newKeeper(t, test.pool, test.others, test.pods, test.objects...)
