@@ -67,7 +67,7 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 	if err := mgr.Add(feed); err != nil {
 		return err
 	}
-	if err := errors.Join(addChecks(mgr, o, s), addWebhook(mgr, o, s)); err != nil {
+	if err := errors.Join(addChecks(mgr, o, s), addWebhook(mgr, o, s, prerequisites)); err != nil {
 		return err
 	}
 	for _, c := range controllersOf(o, s) {

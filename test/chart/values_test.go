@@ -57,7 +57,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"certificate without TLS":    {"metrics: {secure: false, certSecret: s}", "metrics.certSecret needs metrics.secure"},
 		"monitor without metrics":    {"metrics: {port: 0, serviceMonitor: {enabled: true}}", "metrics.serviceMonitor.enabled needs metrics.port"},
 		"offers of fixed blocks":     {"mode: kubernetes\nscheduling: {enabled: true}", "scheduling.enabled needs mode=crd or mode=multi-pool"},
-		"a webhook on health's port": {"scheduling: {webhookPort: 9871}", "scheduling.webhookPort is 9871"},
+		"a webhook on health's port": {"scheduling: {enabled: true, admission: Webhook, webhookPort: 9871}", "scheduling.webhookPort is 9871"},
+		"offers of a shadow":         {"shadow: true\nscheduling: {enabled: true}", "set scheduling.enabled=false until shadow is off"},
 		"a family that is none":      {"scheduling: {families: [IPv4]}", "value must be one of"},
 		"one port for two endpoints": {"metrics: {port: 9871}", "metrics.port and health.port are both 9871"},
 	}

@@ -6,6 +6,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,7 @@ type env struct {
 	fleet   *fleet.Fleet
 	checker *invariant.Checker
 	log     *zap.Logger
+	health  string // address of /readyz; "": none
 }
 
 // newEnv runs the test in parallel with others, on its own control plane, and removes the leftovers
@@ -207,7 +209,7 @@ func (e *env) startWith(s config.Settings, wrap func(client.WithWatch) client.Cl
 	e.Must(err)
 	options := ctrl.Options{
 		Scheme: scheme, Cache: informer.CacheOptions(), NewCache: apiclient.NewCache, NewClient: apiclient.NewClient, Logger: zapr.NewLogger(e.log),
-		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: cmp.Or(e.health, "0"),
 		Controller:              ctrlconfig.Controller{SkipNameValidation: ptr.To(true)},
 		GracefulShutdownTimeout: ptr.To(30 * time.Second),
 	}

@@ -61,6 +61,9 @@ func TestWebhook(t *testing.T) {
 	s := quickMultiPool()
 	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
 	s.Webhook, s.WebhookAddress = e.webhooked(port), "127.0.0.1:"+strconv.Itoa(port)
+	port, err = controlplane.FreePort("127.0.0.1")
+	e.Must(err)
+	e.health = "127.0.0.1:" + strconv.Itoa(port)
 	red := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "red"}}
 	red.Spec.IPv4 = &ciliumv2alpha1.IPv4PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{"10.66.0.0/24"}, MaskSize: 28}
 	red.Spec.PodSelector = &slimmetav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}
@@ -90,7 +93,24 @@ func TestWebhook(t *testing.T) {
 		})
 	}
 	asks("no operator runs", "0", plain)
+	ready := func(path string, want bool) {
+		t.Helper()
+		e.Eventually(path, func() error {
+			if answers(e.Ctx, "http://"+e.health+"/readyz"+path) != want {
+				return fmt.Errorf("ready: %t", !want)
+			}
+			return nil
+		})
+	}
+	secret := &corev1.Secret{}
+	e.Must(e.Client.Get(e.Ctx, s.Webhook, secret))
+	e.Must(e.Client.Delete(e.Ctx, secret))
 	op := e.start(s)
+	ready("/ledger", true)
+	ready("", false)
+	secret.ResourceVersion = ""
+	e.Must(e.Client.Create(e.Ctx, secret))
+	ready("", true)
 	asks("a pod requests an address", one, plain)
 	for what, test := range map[string]struct {
 		want string

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,12 @@ func (c *Certificate) Serve(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return current, nil
 	}
 	return nil, errors.New("there is no certificate yet")
+}
+
+// Ready checks that there is a certificate.
+func (c *Certificate) Ready(*http.Request) error {
+	_, err := c.Serve(nil)
+	return err
 }
 
 // Start keeps the certificate until ctx ends.
