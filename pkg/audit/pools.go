@@ -15,8 +15,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// reasonInvalid is the Ready reason of a pool with a spec that the operator rejects.
-const reasonInvalid = "Invalid"
+const (
+	// reasonInvalid is the Ready reason of a pool with a spec that the operator rejects.
+	reasonInvalid = "Invalid"
+	// ReasonObserved is that of a pool of another allocator.
+	ReasonObserved = "Observed"
+)
 
 // poolCheck checks one pool.
 type poolCheck struct {
@@ -81,7 +85,10 @@ func (c *poolCheck) ranges() {
 		}
 	}
 	says := "no pod gets these addresses of nodes or Services"
-	if c.pool.WholeBlocks {
+	switch ready := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolReady); {
+	case ready != nil && ready.Reason == ReasonObserved:
+		says = "a pod can get one of these addresses of nodes or Services"
+	case c.pool.WholeBlocks:
 		says = "no node gets a block with one of these addresses of nodes or Services"
 	}
 	for _, r := range c.cluster.Ledger.ExcludedFrom(c.pool) {

@@ -87,7 +87,7 @@ func Describe(s *audit.Snapshot, sources []importer.Object) error {
 	for i := range s.Pools { // as its operator would report it
 		p := &s.Pools[i]
 		p.Finalizers, p.Generation, p.Status.ObservedGeneration = []string{v1alpha1.Finalizer}, 1, 1
-		meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolReady, Status: metav1.ConditionTrue, Reason: "Observed"})
+		meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolReady, Status: metav1.ConditionTrue, Reason: audit.ReasonObserved})
 	}
 	return d.contradiction()
 }
