@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -159,12 +160,13 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 		return err
 	}
 	rows := leavingRows(c, t)
+	if err := cannotUndo(t); f.undo && err != nil {
+		return err
+	}
 	if !f.undo {
 		warnPinned(e, c, t)
 	}
 	switch {
-	case f.undo && t.block != nil && t.block.Deleting:
-		return fmt.Errorf("%s is being deleted: that cannot be undone", t.what)
 	case f.dryRun:
 		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, suggest.Count(len(rows), "block"))
 		for _, r := range rows {
@@ -190,6 +192,18 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 		return nil
 	}
 	return followDrain(ctx, e, t, f)
+}
+
+// cannotUndo returns why the drain of a block does not end by spec.drain.
+func cannotUndo(t target) error {
+	switch b := t.block; {
+	case b == nil:
+	case b.Deleting:
+		return fmt.Errorf("%s is being deleted: that cannot be undone", t.what)
+	case b.Phase == ipalloc.Draining && !b.Drain && b.Reason != expand.DrainRequested:
+		return fmt.Errorf("%s does not drain by spec.drain, but by itself (%s): end that of its CIDR or pool, or see kubectl cilium-pool explain %s", t.what, b.Reason, b.Node)
+	}
+	return nil
 }
 
 func warnPinned(e *cli.Env, c *cluster.Cluster, t target) {
@@ -251,6 +265,8 @@ type target struct {
 	block  *crd.Block // nil: ranges
 	pool   string
 	ranges []netip.Prefix
+	// all: the blocks outside ranges, too, which may have been taken out of the pool.
+	all bool
 }
 
 // parseTarget parses the argument: a block, a pool's CIDR, or a pool.
@@ -268,7 +284,7 @@ func parseTarget(c *cluster.Cluster, name string) (target, error) {
 		}
 	}
 	if pool := c.PodIPPools[name]; pool != nil {
-		return target{what: "pool " + name, pool: name, ranges: crd.CIDRsIn(&pool.Spec)}, nil
+		return target{what: "pool " + name, pool: name, ranges: crd.CIDRsIn(&pool.Spec), all: true}, nil
 	}
 	return target{}, fmt.Errorf("%s is neither a block, nor a CIDR in the spec of a pool, nor a pool", name)
 }
@@ -307,7 +323,7 @@ func isOneOf(ranges []netip.Prefix) func(v1alpha1.PoolCIDR) bool {
 func leavingRows(c *cluster.Cluster, t target) []list.BlockRow {
 	var rows []list.BlockRow
 	for _, r := range list.BlockRows(c, list.BlockFilter{Pool: t.pool}) {
-		if r.Phase != ipalloc.CoolingDown.String() && ipalloc.Covered(r.CIDR, t.ranges) {
+		if r.Phase != ipalloc.CoolingDown.String() && (t.all || ipalloc.Covered(r.CIDR, t.ranges)) {
 			rows = append(rows, r)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -23,8 +24,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// retryEvery is the wait after a refused eviction, as in kubectl drain.
-const retryEvery = 5 * time.Second
+const (
+	// retryEvery is the wait after a refused eviction, as in kubectl drain.
+	retryEvery = 5 * time.Second
+	// hangsAfter is how long past its grace period a pod counts as one that does not end by itself.
+	hangsAfter = time.Minute
+)
 
 // evicter evicts pods from draining blocks. Its memory only serves its output and saves
 // requests: another process can continue where it was stopped.
@@ -37,8 +42,9 @@ type evicter struct {
 	// emptyDirs: evict pods with emptyDir volumes too.
 	emptyDirs bool
 
-	// alone is why pods are not evicted.
+	// alone is why pods are not evicted, leaving since when this process has known that they end.
 	alone   map[types.NamespacedName]string
+	leaving map[types.UID]time.Time
 	retryAt map[types.NamespacedName]time.Time
 	said    map[types.NamespacedName]string
 }
@@ -47,6 +53,7 @@ func newEvicter(e *cli.Env, c client.Client, f flags) *evicter {
 	return &evicter{
 		client: c, out: e.Out, now: e.TimeNow, limit: f.maxConcurrent, emptyDirs: f.emptyDirs,
 		alone:   map[types.NamespacedName]string{},
+		leaving: map[types.UID]time.Time{},
 		retryAt: map[types.NamespacedName]time.Time{},
 		said:    map[types.NamespacedName]string{},
 	}
@@ -58,8 +65,9 @@ type placed struct {
 	node    string
 	address netip.Addr
 	block   string
-	// leaves: it was terminating when the cluster was read.
-	leaves bool
+	uid     types.UID
+	// leaves is its grace period, if it was terminating when the cluster was read.
+	leaves *time.Duration
 }
 
 // podsIn returns the pods with an address in the blocks, sorted by node and name.
@@ -77,7 +85,7 @@ func podsIn(c *cluster.Cluster, rows []list.BlockRow) []placed {
 		for _, r := range ofNode[p.Spec.NodeName] {
 			if a, in := addressIn(p, r.CIDR); in {
 				key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-				out = append(out, placed{key, r.Node, a, r.Block, p.DeletionTimestamp != nil})
+				out = append(out, placed{key, r.Node, a, r.Block, p.UID, graceOf(p)})
 				break
 			}
 		}
@@ -86,6 +94,14 @@ func podsIn(c *cluster.Cluster, rows []list.BlockRow) []placed {
 		return strings.Compare(a.node+"\x00"+a.key.String(), b.node+"\x00"+b.key.String())
 	})
 	return out
+}
+
+// graceOf returns the grace period of a pod that ends, or nil.
+func graceOf(p *corev1.Pod) *time.Duration {
+	if p.DeletionTimestamp == nil {
+		return nil
+	}
+	return new(time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
 }
 
 func addressIn(p *corev1.Pod, cidr netip.Prefix) (netip.Addr, bool) {
@@ -108,15 +124,25 @@ func draining(rows []list.BlockRow) []list.BlockRow {
 func (v *evicter) step(ctx context.Context, pods []placed) error {
 	leaving := 0
 	for _, p := range pods {
-		if p.leaves {
-			leaving++
+		if p.leaves == nil {
+			continue
 		}
+		since, known := v.leaving[p.uid]
+		if !known {
+			since = v.now()
+			v.leaving[p.uid] = since
+		}
+		if v.now().Sub(since) <= *p.leaves+hangsAfter {
+			leaving++
+			continue
+		}
+		v.say(p, "does not end, and the others no longer wait for it: if its node is off, delete the Node")
 	}
 	for _, p := range pods {
 		if leaving >= v.limit {
 			return nil
 		}
-		if p.leaves || v.skips(p.key) {
+		if p.leaves != nil || v.skips(p.key) {
 			continue
 		}
 		pod, err := v.read(ctx, p)
@@ -197,7 +223,8 @@ func (v *evicter) evict(ctx context.Context, p placed, uid types.UID) (accepted 
 		return true, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return false, nil
-	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err): // the latter: of two budgets
+	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err), // the latter: of two budgets
+		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it ends without an eviction
 		v.retryAt[p.key] = v.now().Add(retryEvery)
 		v.say(p, "waits: "+err.Error())
 		return false, nil

@@ -41,7 +41,7 @@ func podAt(name, ip string, edits ...func(*corev1.Pod)) *corev1.Pod {
 }
 
 func at(name, ip string) placed {
-	return placed{types.NamespacedName{Namespace: "default", Name: name}, "n1", netip.MustParseAddr(ip), "10.0.0.0-24", false}
+	return placed{types.NamespacedName{Namespace: "default", Name: name}, "n1", netip.MustParseAddr(ip), "10.0.0.0-24", types.UID("uid-" + name), nil}
 }
 
 // eviction is one request.
@@ -127,13 +127,31 @@ func TestEvictsNoMoreAtATime(t *testing.T) {
 func TestEvictsNoMoreOnceABudgetLets(t *testing.T) {
 	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"))
 	leaving := at("b", "10.0.0.2")
-	leaving.leaves = true
+	leaving.leaves = new(10 * time.Second)
 	e := w.evicter(1)
 	if got := w.step(t, e, at("a", "10.0.0.1"), leaving); len(got) > 0 {
 		t.Errorf("%v while b is on its way out", got)
 	}
 	if diff := cmp.Diff([]eviction{{"a", "uid-a"}}, w.step(t, e, at("a", "10.0.0.1"))); diff != "" {
 		t.Errorf("once b has gone (-want +got):\n%s", diff)
+	}
+}
+
+// A pod on a node that is off never ends. Others do not wait for it for ever.
+func TestEvictsBesideAPodThatHangs(t *testing.T) {
+	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"))
+	hangs := at("b", "10.0.0.2")
+	hangs.leaves = new(10 * time.Second)
+	e := w.evicter(1)
+	for _, after := range []time.Duration{0, 10*time.Second + hangsAfter} {
+		w.now = w.now.Add(after)
+		if got := w.step(t, e, at("a", "10.0.0.1"), hangs); len(got) > 0 {
+			t.Errorf("%v while b may still end", got)
+		}
+	}
+	w.now = w.now.Add(time.Second)
+	if got := w.step(t, e, at("a", "10.0.0.1"), hangs); len(got) != 1 || !strings.Contains(w.out.String(), "default/b on n1 (10.0.0.2) does not end") {
+		t.Errorf("%v while b hangs: %s", got, w.out.String())
 	}
 }
 
@@ -166,6 +184,12 @@ func TestRefusedEvictionIsTriedAgain(t *testing.T) {
 
 func TestEvictFails(t *testing.T) {
 	w := newWorld(podAt("a", "10.0.0.1"))
+	ending := apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a", nil)
+	ending.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	w.refuse["a"] = ending
+	if err := w.evicter(1).step(t.Context(), []placed{at("a", "10.0.0.1")}); err != nil {
+		t.Errorf("of a namespace that ends: %v", err)
+	}
 	w.refuse["a"] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a", nil)
 	if err := w.evicter(1).step(t.Context(), []placed{at("a", "10.0.0.1")}); !apierrors.IsForbidden(err) {
 		t.Errorf("%v, want that it is forbidden", err)

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -30,7 +33,8 @@ func newFollower(e *cli.Env, f flags) *follower {
 }
 
 // follow reads the cluster again and again and passes it to look, until that reports the end of
-// the wait or fails. stopped returns the error of a wait that ended early.
+// the wait or fails. Later than the first read, it outlasts errors that pass by themselves. stopped returns the
+// error of a wait that ended early.
 func (w *follower) follow(ctx context.Context, look func(context.Context, *cluster.Cluster) (done bool, err error), stopped func(left string) error) error {
 	reading := ctx // the first read may outlast the timeout, so that there is something to print
 	if w.flags.timeout > 0 {
@@ -38,21 +42,29 @@ func (w *follower) follow(ctx context.Context, look func(context.Context, *clust
 		ctx, cancel = context.WithTimeout(ctx, w.flags.timeout)
 		defer cancel()
 	}
-	for {
+	for first := true; ; first = false {
 		c, err := w.env.Read(reading)
-		if err != nil && reading.Err() == nil {
+		running, done := reading, false
+		if reading = ctx; err == nil {
+			running = ctx
+			done, err = look(ctx, c)
+		}
+		if done || err != nil && running.Err() == nil && (first || !passes(err)) {
 			return err
 		}
-		reading = ctx
-		if err == nil {
-			if done, err := look(ctx, c); done || err != nil && ctx.Err() == nil {
-				return err
-			}
+		if err != nil && running.Err() == nil {
+			fmt.Fprintf(w.env.ErrOut, "trying again: %v\n", err)
 		}
 		if w.env.Sleep(ctx, 2*time.Second) != nil {
 			return stopped(suggest.Count(len(w.printed), "block"))
 		}
 	}
+}
+
+// passes reports whether an error ends by itself, as while an API server restarts.
+func passes(err error) bool {
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsInternalError(err) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err)
 }
 
 // followDrain shows the obstacles until every block of the target cools down, or the remaining

@@ -100,7 +100,7 @@ func (w *follower) finish(ctx context.Context, c *cluster.Cluster, m move) (done
 func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error {
 	switch {
 	case m.pool(c) == nil || !m.inSpec(c):
-		return fmt.Errorf("it is over: %s is no longer there. To go back: drain %s --to %s", m.from, m.to, m.from)
+		return fmt.Errorf("it is over: %s is no longer there. To go back%s: %s", m.from, m.again(c), m.back())
 	case m.pool(c).DeletionTimestamp != nil:
 		return fmt.Errorf("it is over: pool %s is being deleted, and that cannot be undone", m.old.pool)
 	}
@@ -113,10 +113,23 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error 
 	}
 	fmt.Fprintf(e.Out, "%s %s. What nodes have of %s stays theirs", m.from, outcome, m.to)
 	if held := len(m.heldOfNew(c)); held > 0 {
-		fmt.Fprintf(e.Out, ": %s. To leave that: drain %s --to %s", suggest.Count(held, "block"), m.to, m.from)
+		fmt.Fprintf(e.Out, ": %s. To leave that: %s", suggest.Count(held, "block"), m.back())
 	}
 	fmt.Fprintln(e.Out)
 	return nil
+}
+
+// back is the command for the opposite move.
+func (m *move) back() string {
+	return "drain " + strings.TrimPrefix(m.to, "pool ") + " --to " + strings.TrimPrefix(m.from, "pool ")
+}
+
+// again is what comes before that, once the old pool is gone.
+func (m *move) again(c *cluster.Cluster) string {
+	if m.byCIDR() || m.pool(c) != nil {
+		return ""
+	}
+	return ", create it again, then"
 }
 
 func (m *move) beginning() string {

@@ -100,15 +100,11 @@ func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
 	}
 	to := &sink{out: e.Out, errOut: e.ErrOut, file: f.file, command: strings.Fields(f.exec)}
 	write := shapes()[f.format]
-	operator, err := e.FindOperator(ctx)
-	if err != nil {
-		return err
-	}
 	dead := &silence{after: f.withdraw}
 	if _, err := dead.read(ctx, c); err != nil {
 		return e.CannotRead(err)
 	}
-	now, err := exported(ctx, c, operator.Mode, dead, write)
+	now, err := exported(ctx, c, dead, write)
 	if err != nil {
 		return e.CannotRead(err)
 	}
@@ -123,13 +119,13 @@ func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
 	if follow.watched, err = watchPrefixes(ctx, e, f.withdraw > 0); err != nil {
 		return e.CannotRead(err)
 	}
-	return follow.run(ctx, func() ([]byte, error) { return exported(ctx, follow.watched, operator.Mode, dead, write) })
+	return follow.run(ctx, func() ([]byte, error) { return exported(ctx, follow.watched, dead, write) })
 }
 
 type shape func(*bytes.Buffer, []prefixRow) error
 
-func exported(ctx context.Context, from client.Reader, mode ciliumnode.Mode, dead *silence, write shape) ([]byte, error) {
-	rows, err := readPrefixes(ctx, from, mode)
+func exported(ctx context.Context, from client.Reader, dead *silence, write shape) ([]byte, error) {
+	rows, err := readPrefixes(ctx, from)
 	if err != nil {
 		return nil, err
 	}
@@ -150,10 +146,10 @@ type prefixRow struct {
 	Phase string `json:"phase"`
 }
 
-// readPrefixes returns the blocks that their own nodes list in the field of the mode, sorted by
-// address. Lists from different instants can hide a prefix for a moment, but route none to a
-// node that does not hold it: block and CiliumNode must agree.
-func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode) ([]prefixRow, error) {
+// readPrefixes returns the blocks that their own nodes list in the field of any mode, as the mode can change
+// under a watch, sorted by address. Lists from different instants can hide a prefix for a moment, but route
+// none to a node that does not hold it: block and CiliumNode must agree.
+func readPrefixes(ctx context.Context, from client.Reader) ([]prefixRow, error) {
 	var (
 		nodes       corev1.NodeList
 		ciliumNodes ciliumv2.CiliumNodeList
@@ -164,23 +160,26 @@ func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode)
 			return nil, err
 		}
 	}
-	read, listed, addresses := ciliumnode.NewViews(mode), map[string][]netip.Prefix{}, map[string][]corev1.NodeAddress{}
-	for i := range ciliumNodes.Items {
-		if view := read.CiliumNode(&ciliumNodes.Items[i]); view != nil {
-			listed[view.Name] = view.Listed()
+	listed, addresses := map[string][]netip.Prefix{}, map[string][]corev1.NodeAddress{}
+	list := func(view *ciliumnode.View) {
+		if view != nil {
+			listed[view.Name] = append(listed[view.Name], view.Listed()...)
 		}
 	}
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		addresses[n.Name] = n.Status.Addresses
-		if view := read.Node(n); view != nil {
-			listed[view.Name] = view.Listed()
+	for _, mode := range ciliumnode.Modes() {
+		read := ciliumnode.NewViews(mode)
+		for i := range ciliumNodes.Items {
+			list(read.CiliumNode(&ciliumNodes.Items[i]))
+		}
+		for i := range nodes.Items {
+			addresses[nodes.Items[i].Name] = nodes.Items[i].Status.Addresses
+			list(read.Node(&nodes.Items[i]))
 		}
 	}
 	var routed []crd.Block
 	for i := range blocks.Items {
 		// A malformed block with a CIDR is held nevertheless.
-		if b, _ := crd.BlockFrom(&blocks.Items[i]); b.CIDR.IsValid() && slices.Contains(listed[b.Node], b.CIDR) {
+		if b, _ := crd.BlockFrom(&blocks.Items[i]); b.CIDR.IsValid() && b.Phase != ipalloc.CoolingDown && slices.Contains(listed[b.Node], b.CIDR) {
 			routed = append(routed, b)
 		}
 	}

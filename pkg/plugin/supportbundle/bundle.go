@@ -194,10 +194,17 @@ func (b *bundle) addOperators(ctx context.Context, lines int64) {
 	for i := range list.Items {
 		p := &list.Items[i]
 		status[p.Name] = p.Status
-		log, err := b.clientset.CoreV1().Pods(namespace).GetLogs(p.Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
+		of := &corev1.PodLogOptions{TailLines: &lines, Container: p.Spec.Containers[0].Name}
+		log, err := b.clientset.CoreV1().Pods(namespace).GetLogs(p.Name, of).DoRaw(ctx)
 		b.add("logs/"+p.Name+".log", log, err)
 	}
+	if len(list.Items) == 0 {
+		err = fmt.Errorf("no pod in namespace %s has the label app.kubernetes.io/name=cilium-pool-operator: add the logs of the operator yourself", namespace)
+	}
 	b.addYAML("operators.yaml", status)
+	if err != nil {
+		b.add("logs", nil, err)
+	}
 }
 
 // redacted replaces text that a support bundle leaves out.
