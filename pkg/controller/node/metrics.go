@@ -201,6 +201,16 @@ func (w *drainMetrics) set(p *familyPlan, node string, poolOf func(expand.Wait) 
 	w.nodes[node][key] = n
 }
 
+// pause keeps the waits of a share, and expects no answer to marks.
+func (w *drainMetrics) pause(node string, share state.ShareKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n, known := w.nodes[node][share]; known {
+		n.unanswered = time.Time{}
+		w.nodes[node][share] = n
+	}
+}
+
 // marks reports whether addresses are, or are about to be, marked for release, and
 // whether the agent has answered a mark. An unanswered mark is withdrawn and set again,
 // so the age of a single mark is meaningless.

@@ -95,6 +95,11 @@ func TestUnansweredMarks(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
+	p := &familyPlan{Share: &state.Share{Pools: []*crd.Pool{{Name: "p"}}}, plan: expand.Plan{Mark: fixtures.Addrs("10.0.0.1")}}
+	w.set(p, "n", nil, fixtures.Noon())
+	if w.pause("n", p.Key("n")); len(fakeapi.Series(t, w)) > 0 {
+		t.Error("paused, it waits for an answer")
+	}
 }
 
 // What did not happen has no series, and a gauge without a value none either.

@@ -52,6 +52,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	}
 	if o.Node == nil {
 		r.Metrics.drains.forget(o.Name, func(state.ShareKey) bool { return true })
+		r.Metrics.shortages.DeletePartialMatch(prometheus.Labels{"node": o.Name})
 	}
 	if !r.Paused {
 		r.Reporter.reportAwaited(ctx, o)
@@ -100,6 +101,8 @@ func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *short
 		setUnless(0, r.Metrics.shortages, short[p.Family], o.Name, p.Family.String())
 		if p.Paused == "" {
 			r.Metrics.drains.set(&p, o.Name, poolOf, now)
+		} else {
+			r.Metrics.drains.pause(o.Name, p.Key(o.Name))
 		}
 	}
 	starves := lack != nil && lack.unmet || slices.ContainsFunc(plans, familyPlan.lacksFirstBlock)
