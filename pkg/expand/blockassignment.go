@@ -159,7 +159,7 @@ func (w *blockShare) needs(u *usage) needs {
 	switch {
 	case w.SingleBlock && len(w.Assigned) > 0:
 		// It has all it can have.
-	case len(w.Runs) > 0:
+	case len(w.Runs) > 0, w.SingleBlock && w.comesBack():
 		// It gets the block it runs with, or none.
 	case w.SingleBlock:
 		n.target = 1
@@ -227,12 +227,20 @@ func (p *planner) assignBlock(b *block) {
 // assignSingle assigns the one block that an agent with a single block gets. A cooling block must
 // leave that phase first.
 func (w *blockShare) assignSingle(p *planner) {
-	if len(w.Assigned) > 0 {
+	if len(w.Assigned) > 0 || len(w.Runs) == 0 && w.comesBack() {
 		return
 	}
 	if b := w.fixedBlock(); b != nil && b.Phase != ipalloc.CoolingDown {
 		p.assignBlock(b)
 	}
+}
+
+// comesBack reports whether pods have addresses of a block that cools down and must go: it drains again
+// first, and is assigned then.
+func (w *blockShare) comesBack() bool {
+	return slices.ContainsFunc(w.blocks.all, func(b *block) bool {
+		return b.Phase == ipalloc.CoolingDown && b.users > 0 && b.Size > 0 && !b.Conflict && !b.Orphaned && !b.drainEnds() && !b.superseded()
+	})
 }
 
 // fixedBlock returns the block to assign to a node that has none, or nil. Its Node may have been

@@ -44,6 +44,10 @@ func TestDecideFixedAgain(t *testing.T) {
 			state: node(lone(first), lone(second, draining(CIDRDraining), request(CIDRDraining)), listing(-1), fixed, pod("a/a", "10.0.0.5")),
 			want:  []string{"needs 1 of 2", "assign 10.0.0.4/30", "10.0.0.4/30 waits for Pods a/a"},
 		},
+		"a pod has one of a block that must go, and that drains first": {
+			state: node(lone(first), lone(second, cooling(NodeGone, noon), request(CIDRDraining)), listing(-1), fixed, pod("a/a", "10.0.0.5")),
+			want:  []string{"needs 1 of 0", "drain 10.0.0.4/30 CIDRDraining", "short of 1", "10.0.0.4/30 waits for Pods a/a"},
+		},
 		"it has none that can be assigned": {
 			state: node(lone(first, reserved("10.0.0.1 10.0.0.2")), listing(-1), fixed),
 			want:  []string{"needs 0 of 0", "claim 1 in 3 blocks, room 2147483647"},

@@ -336,6 +336,14 @@ func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []fa
 			}
 		}
 		for _, cidr := range p.plan.Delete {
+			runs, err := r.runsWith(ctx, o)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(runs, cidr.Overlaps) {
+				done.pollFor = "the agent runs with a block"
+				continue
+			}
 			if err := done.carryOn(r.deleteBlock(ctx, o, cidr)); err != nil {
 				return err
 			}
@@ -348,15 +356,14 @@ func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []fa
 // block assigned to its Node before the Node was deleted and created again, until that agent
 // restarts. Its CiliumNode names the block; changes to it do not trigger a reconcile here.
 func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expand.Free, done *outcome) error {
-	var runs []netip.Prefix
 	if o.CiliumNode != nil {
-		err := verifyReturned(ctx, r.CiliumNodes, o, blocks)
-		if err != nil {
+		if err := verifyReturned(ctx, r.CiliumNodes, o, blocks); err != nil {
 			return err
 		}
-		if runs, err = r.CiliumNodes.RunsWith(ctx, o.Name); err != nil {
-			return err
-		}
+	}
+	runs, err := r.runsWith(ctx, o)
+	if err != nil {
+		return err
 	}
 	for _, f := range blocks {
 		if slices.ContainsFunc(runs, f.CIDR.Overlaps) {
@@ -368,6 +375,14 @@ func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expa
 		}
 	}
 	return nil
+}
+
+// runsWith returns the podCIDRs that a node's agent runs with, in kubernetes mode.
+func (r *Reconciler) runsWith(ctx context.Context, o *observation) ([]netip.Prefix, error) {
+	if o.CiliumNode == nil {
+		return nil, nil
+	}
+	return r.CiliumNodes.RunsWith(ctx, o.Name)
 }
 
 // verifyReturned fails if blocks that are assigned whole, and that are about to cool down because the

@@ -97,6 +97,20 @@ func TestKubernetesReleasesWhatWasNotAssigned(t *testing.T) {
 	b.settled()
 }
 
+// Its Node came back with another block. Until the agent has that one, no other node gets the first.
+func TestKubernetesKeepsWhatTheAgentRunsWith(t *testing.T) {
+	const first = "10.0.0.8/30"
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", first),
+		inService("10.0.0.0/30"), fixtures.BeingDeleted(coolingDown(first)))
+	b.settleAt(time.Hour)
+	if !b.has(first) {
+		t.Error("the block is free")
+	}
+	b.changeAgent("10.0.0.0/30")
+	b.settleAfter(time.Hour)
+	b.is("blocks 10.0.0.0/30; lists 10.0.0.0/30")
+}
+
 // An agent that already runs with another podCIDR is not assigned a new one: it would lose its
 // pods when it restarts. The operator reports that, and still does everything else for the
 // node.

@@ -318,7 +318,7 @@ var advice = map[string]string{
 		v1alpha1.OptOutLabel + "=true",
 	reasonNotServed:     "Add a pool that has it and selects this node, or correct what asks for it: Cilium's settings, or annotations of pods and namespaces",
 	reasonWriteFails:    "Let the operator's write pass, or correct the block that is named there",
-	reasonRunsWithOther: "Drain and delete the Node; or, if the podCIDR is no other node's, write it into the Node's annotation",
+	reasonRunsWithOther: "Drain the Node, stop its kubelet for a minute, and delete the Node; or, if the podCIDR is no other node's, write it into the Node's annotation",
 }
 
 // familyDisabled describes the families that pools offer the node and its agent does not run.
