@@ -93,7 +93,10 @@ func addWebhook(mgr manager.Manager, o *Operator, s config.Settings, prerequisit
 	// Until both pass, the API server asks another replica: during an upgrade, too. A chart may wait for this one
 	// before Cilium's CRDs exist.
 	knows := func(*http.Request) error {
-		if missing, _ := prerequisites.Missing(); o.Node.Ledger.Ready() || len(missing) > 0 {
+		if o.Node.Ledger.Ready() {
+			return nil
+		}
+		if missing, _ := prerequisites.Missing(); len(missing) > 0 {
 			return nil
 		}
 		return errors.New("the cluster's objects are being read")

@@ -51,7 +51,7 @@ type Keeper struct {
 	pools []*crd.Pool           // with podAddresses, best first
 	made  map[podFamily]madePin // until the watch shows them
 	seen  map[string]time.Time  // when there was a pod of a name last
-	told  map[types.UID]string  // why pods have no address
+	told  map[types.UID]string  // the last event of each pod without an address
 }
 
 type podFamily struct {

@@ -121,7 +121,11 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error 
 
 // back is the command for the opposite move.
 func (m *move) back() string {
-	return "drain " + strings.TrimPrefix(m.to, "pool ") + " --to " + strings.TrimPrefix(m.from, "pool ")
+	from, to := m.from, m.to
+	if !m.byCIDR() {
+		from, to = m.old.pool, m.newPool
+	}
+	return "drain " + to + " --to " + from
 }
 
 // again is what comes before that, once the old pool is gone.

@@ -166,13 +166,15 @@ func readPrefixes(ctx context.Context, from client.Reader) ([]prefixRow, error) 
 			listed[view.Name] = append(listed[view.Name], view.Listed()...)
 		}
 	}
+	for i := range nodes.Items {
+		addresses[nodes.Items[i].Name] = nodes.Items[i].Status.Addresses
+	}
 	for _, mode := range ciliumnode.Modes() {
 		read := ciliumnode.NewViews(mode)
 		for i := range ciliumNodes.Items {
 			list(read.CiliumNode(&ciliumNodes.Items[i]))
 		}
 		for i := range nodes.Items {
-			addresses[nodes.Items[i].Name] = nodes.Items[i].Status.Addresses
 			list(read.Node(&nodes.Items[i]))
 		}
 	}

@@ -199,12 +199,10 @@ func (b *bundle) addOperators(ctx context.Context, lines int64) {
 		b.add("logs/"+p.Name+".log", log, err)
 	}
 	if len(list.Items) == 0 {
-		err = fmt.Errorf("no pod in namespace %s has the label app.kubernetes.io/name=cilium-pool-operator: add the logs of the operator yourself", namespace)
-	}
-	b.addYAML("operators.yaml", status)
-	if err != nil {
+		err := fmt.Errorf("no pod in namespace %s has the label app.kubernetes.io/name=cilium-pool-operator: add the logs of the operator yourself", namespace)
 		b.add("logs", nil, err)
 	}
+	b.addYAML("operators.yaml", status)
 }
 
 // redacted replaces text that a support bundle leaves out.
