@@ -21,6 +21,8 @@ type View struct {
 	ResourceVersion string
 	// Created is when the API server created it. Zero: unknown.
 	Created time.Time
+	// Keepers are the finalizers that keep it although it was deleted. Nil: it was not.
+	Keepers []string
 
 	// Pool is spec.ipam.pool: address to the owner written there.
 	Pool map[netip.Addr]string
@@ -93,6 +95,9 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		},
 		Pool: make(map[netip.Addr]string, len(cn.Spec.IPAM.Pool)),
 		Used: make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
+	}
+	if cn.DeletionTimestamp != nil {
+		v.Keepers = cn.Finalizers
 	}
 	v.readAllocated(cn)
 	for key, ip := range cn.Spec.IPAM.Pool {

@@ -56,14 +56,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	serving, pinned := r.Pools.Serving(req.Name), r.pinned(req.Name)
 	want := ciliumpool.Wanted(serving, slices.Concat(r.Ledger.ListedFor(req.Name), pinned), is)
-	result, err := r.keep(ctx, req.Name, is, want, len(serving)+len(pinned) > 0)
-	if err != nil || result.RequeueAfter == 0 { // else it was overtaken, which says neither
-		r.reportWrites(req.Name, serving, err)
-	}
+	err := r.keep(ctx, req.Name, is, want, len(serving)+len(pinned) > 0)
+	r.reportWrites(req.Name, serving, err)
 	if is != nil && len(serving)+len(pinned) == 0 && err == nil {
-		result.RequeueAfter = common.Sooner(result.RequeueAfter, unlistedAfter)
+		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
 	}
-	return result, err
+	if apierrors.IsAlreadyExists(err) || is != nil && apierrors.IsNotFound(err) { // a create without its kind has lost to nobody
+		return reconcile.Result{RequeueAfter: common.ConflictRetry}, nil
+	}
+	return common.AfterConflict(err)
 }
 
 // pinned returns the addresses that pins keep for the pod that a Cilium pool is for; none: it is for no
@@ -93,41 +94,35 @@ func (r *Reconciler) reportWrites(name string, serving []*crd.Pool, err error) {
 }
 
 // keep writes the difference from the desired object.
-func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]int, served bool) (reconcile.Result, error) {
+func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]int, served bool) error {
 	nothing := want == [2]int{}
 	switch {
 	case is == nil && !nothing && served:
 		log.FromContext(ctx).Info("making the CiliumPodIPPool that agents look for")
-		return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", name, "create", r.Client.Create(ctx, ciliumpool.New(name, want))))
+		return r.Shared.Wrote("CiliumPodIPPool", name, "create", r.Client.Create(ctx, ciliumpool.New(name, want)))
 	case is == nil || nothing && served:
-		return reconcile.Result{}, nil
+		return nil
 	case nothing:
 		return r.drop(ctx, name, is)
 	}
 	patch, err := is.Patch(want)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if patch == nil {
-		return reconcile.Result{}, nil
+	if err != nil || patch == nil {
+		return err
 	}
 	raw := client.RawPatch(types.MergePatchType, patch)
-	return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", name, "patch", r.Client.Patch(ctx, ciliumpool.Carrier(name), raw)))
+	return r.Shared.Wrote("CiliumPodIPPool", name, "patch", r.Client.Patch(ctx, ciliumpool.Carrier(name), raw))
 }
 
 // drop deletes a CiliumPodIPPool unless a PodIPPool or a pin, read live, is for it: deletion
 // would lose manual edits, and the watch may lag.
-func (r *Reconciler) drop(ctx context.Context, name string, is *ciliumpool.View) (reconcile.Result, error) {
+func (r *Reconciler) drop(ctx context.Context, name string, is *ciliumpool.View) error {
 	served, err := r.servedLive(ctx, name)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if served || len(r.Ledger.ListedFor(name)) > 0 {
-		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
+	if err != nil || served || len(r.Ledger.ListedFor(name)) > 0 {
+		return err
 	}
 	log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as no PodIPPool serves it and no node lists a CIDR of it")
-	return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", name, "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
-		client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})))
+	return r.Shared.Wrote("CiliumPodIPPool", name, "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
+		client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}))
 }
 
 // servedLive reports whether a PodIPPool serves a Cilium pool, or a pin keeps an address for the pod
@@ -147,12 +142,4 @@ func (r *Reconciler) servedLive(ctx context.Context, name string) (bool, error) 
 		return false, fmt.Errorf("listing pools: %w", err)
 	}
 	return slices.ContainsFunc(pools.Items, func(p v1alpha1.PodIPPool) bool { return crd.CiliumPoolOf(&p) == name }), nil
-}
-
-// lostToAnother requeues after a write conflict without reporting an error.
-func lostToAnother(err error) (reconcile.Result, error) {
-	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-		return reconcile.Result{RequeueAfter: common.ConflictRetry}, nil
-	}
-	return common.AfterConflict(err)
 }

@@ -6,6 +6,8 @@ import (
 
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -147,9 +149,14 @@ func TestCiliumPoolLosesARace(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.MultiPool, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	unseen := b.CiliumPools()
 	keeps(b, "default", nil)
-	r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: unseen, Shared: b.Shared}
+	r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: unseen, Events: b.Events, Shared: b.Shared}
 	result, err := r.Reconcile(t.Context(), fakeapi.RequestOf("default"))
 	if err != nil || result.RequeueAfter != common.ConflictRetry {
 		t.Errorf("%+v, %v", result, err)
+	}
+	// Where the kind is gone, the queue's backoff applies.
+	b.Refuse = map[string]error{"create CiliumPodIPPool": apierrors.NewNotFound(schema.GroupResource{}, "")}
+	if _, err := r.Reconcile(t.Context(), fakeapi.RequestOf("default")); err == nil {
+		t.Error("a create without its kind is a lost race")
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // Reasons of events. docs/reference/events.md has the advice for each.
@@ -49,6 +50,7 @@ const (
 	ReasonCiliumModeDiffers          = "CiliumModeDiffers"
 	ReasonBlocksNotAnnounced         = "BlocksNotAnnounced"
 	ReasonAddressNotKept             = "AddressNotKept"
+	ReasonNoProgress                 = "NoProgress"
 )
 
 // Recorder sends Kubernetes events.
@@ -76,7 +78,7 @@ func NewRecorder(recorder events.EventRecorder, c clock.PassiveClock) *Recorder 
 	return &Recorder{
 		recorder: recorder,
 		refusals: refusals{
-			clock: c, last: map[string]reported{},
+			clock: c, last: map[string]reported{}, failing: map[string]streak{},
 			limit: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(blockEventsPerSecond, blockEventsAtOnce, c),
 		},
 		often: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(blockEventsPerSecond, blockEventsAtOnce, c),
@@ -95,7 +97,7 @@ func Type(reason string) string {
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses,
 		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed, ReasonBlocksNotAnnounced, ReasonAddressNotKept,
-		config.ReasonWriteRefused:
+		ReasonNoProgress, config.ReasonWriteRefused:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal
@@ -184,6 +186,8 @@ type refusals struct {
 
 	mu   sync.Mutex
 	last map[string]reported
+	// failing are the reconciles without a success since their first error.
+	failing map[string]streak
 }
 
 type reported struct {
@@ -192,20 +196,46 @@ type reported struct {
 	at    time.Time
 }
 
-// Writes reports the result of a reconcile's writes: that the API server refuses one, on the object
-// that about returns, and, once all are done, that it no longer does; err is their error. Any other
-// error decides nothing: a conflict or a timeout says neither. The key names the reconcile.
+// streak counts the errors of a reconcile in a row.
+type streak struct {
+	tries int
+	since time.Time
+}
+
+// A reconcile makes no progress after so many errors in a row, over at least this time. Lost races,
+// late watches and a busy API server pass before that.
+const (
+	lastingTries = 10
+	lastingFor   = 2 * time.Minute
+)
+
+// Writes reports the result of a reconcile: that the API server refuses a write, on the object that
+// about returns, and, once the reconcile succeeds, that it no longer does. Another error, such as a
+// conflict, is reported once it lasts, if about returns an object for nil. The key names the reconcile.
 func (e *Recorder) Writes(key string, err error, about func(*common.Refusal) runtime.Object) {
+	if err == nil {
+		if was, reported := e.refusals.end(key); reported {
+			e.Send(was.about, config.ReasonWriteAccepted, Reconcile, "the operator's writes about this object succeed again")
+		}
+		return
+	}
+	lasts := e.refusals.lasts(key)
+	reason, action, note := ReasonNoProgress, Reconcile, ""
 	refused := common.RefusalIn(err)
 	switch {
-	case refused != nil && e.refusals.due(key, refused.Note()):
-		is := reported{about(refused), refused.Note(), e.refusals.clock.Now()}
-		e.refusals.set(key, is)
-		e.Send(is.about, config.ReasonWriteRefused, actionOf(refused), is.note)
-	case err == nil:
-		if was, reported := e.refusals.end(key); reported {
-			e.Send(was.about, config.ReasonWriteAccepted, Reconcile, "the API server no longer refuses the operator's writes")
-		}
+	case refused != nil:
+		reason, action, note = config.ReasonWriteRefused, actionOf(refused), refused.Note()
+	case lasts:
+		note = "the operator has tried for minutes, and tries again: " + termsafe.Line(err.Error())
+	default:
+		return
+	}
+	if !e.refusals.due(key, note) {
+		return
+	}
+	if obj := about(refused); obj != nil {
+		e.refusals.set(key, reported{obj, note, e.refusals.clock.Now()})
+		e.Send(obj, reason, action, note)
 	}
 }
 
@@ -215,6 +245,19 @@ func (e *Recorder) ForgetWrites(key string) { e.refusals.end(key) }
 // actionOf differs for events that SendWith must not merge.
 func actionOf(refused *common.Refusal) string {
 	return strings.ToUpper(refused.Write[:1]) + refused.Write[1:] + refused.Kind + string(apierrors.ReasonForError(refused))
+}
+
+// lasts counts an error of a reconcile, and reports whether there has been no success for long.
+func (r *refusals) lasts(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	is := r.failing[key]
+	if is.tries == 0 {
+		is.since = r.clock.Now()
+	}
+	is.tries++
+	r.failing[key] = is
+	return is.tries >= lastingTries && r.clock.Since(is.since) >= lastingFor
 }
 
 // due reports whether a refusal should be reported now: it is new, and the limit allows another
@@ -241,5 +284,6 @@ func (r *refusals) end(key string) (was reported, known bool) {
 	defer r.mu.Unlock()
 	was, known = r.last[key]
 	delete(r.last, key)
+	delete(r.failing, key)
 	return was, known
 }

@@ -25,6 +25,12 @@ func forbidden(why string) error {
 	return fmt.Errorf("patching: %w", err)
 }
 
+// repeated is an error of several reconciles in a row.
+type repeated struct {
+	error
+	times int
+}
+
 // A refusal is one event however often the write is tried. It is repeated before the API server
 // forgets it, and ends with the first reconcile without an error.
 func TestRefusedWrites(t *testing.T) {
@@ -52,10 +58,24 @@ func TestRefusedWrites(t *testing.T) {
 		{"accepted", time.Second, nil, accepted},
 		{"at rest", time.Second, nil, none},
 		{"refused again", time.Second, forbidden("no"), refused},
+		{"accepted again", time.Second, nil, accepted},
+		{"a conflict for long", 0, conflict, none},
+		{"a few more", lastingFor, conflict, none},
+		{"and more", time.Second, repeated{conflict, lastingTries - 3}, none},
+		{"too many", time.Second, conflict, "Warning NoProgress "},
+		{"and one more", time.Second, conflict, none},
+		{"it ends", time.Second, nil, accepted},
+		{"many at once", 0, repeated{conflict, 2 * lastingTries}, none},
 	}
 	for _, step := range steps {
 		clock.SetTime(clock.Now().Add(step.after))
-		e.Writes("node n", step.err, func(*common.Refusal) runtime.Object { return fixtures.Node() })
+		again, times := step.err, 1
+		if many, ok := again.(repeated); ok {
+			again, times = many.error, many.times
+		}
+		for range times {
+			e.Writes("node n", again, func(*common.Refusal) runtime.Object { return fixtures.Node() })
+		}
 		got := none
 		if len(recorder.Events) > 0 {
 			got = <-recorder.Events

@@ -216,7 +216,7 @@ func TestParkedIsRemembered(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	n := &nodeState{}
-	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600} {
 		if got := n.nextBackoff(); got != want*common.ConflictRetry {
 			t.Errorf("wait %d is %s", i, got)
 		}

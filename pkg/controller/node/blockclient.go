@@ -22,6 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -219,8 +220,11 @@ func (c *BlockClient) assume(obj *v1alpha1.PodIPBlock) (crd.Block, error) {
 }
 
 // release removes the finalizer of a block and deletes it. Another finalizer keeps the
-// object, which keeps the addresses.
+// object, which keeps the addresses: the next call fails.
 func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.PodIPBlock) error {
+	if obj.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
+		return fmt.Errorf("block %s has cooled down, and others' finalizers keep it: %s", b.CIDR, suggest.Few(obj.Finalizers))
+	}
 	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
 		err := client.IgnoreNotFound(c.Writer.Patch(ctx, obj, common.DropFinalizer(obj)))
 		if err := c.Shared.Wrote("PodIPBlock", b.Name, "finalizer", err); err != nil {

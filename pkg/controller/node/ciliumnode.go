@@ -18,6 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // reportAddress is marked for release to request a fresh report from the agent. It is of a
@@ -166,7 +167,7 @@ func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 
 // nodeGone handles a Node that a live read shows to be gone: it deletes the CiliumNode
 // and cools down the blocks, as the machine may still be running.
-func (r *Reconciler) nodeGone(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
+func (r *Reconciler) nodeGone(ctx context.Context, o *observation, done *outcome) (*observation, error) {
 	if r.Paused || len(o.Blocks) == 0 {
 		if o.CiliumNode == nil && len(o.Blocks) == 0 {
 			r.forget(o.Name)
@@ -185,6 +186,10 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, _ *outcome) (
 	}
 	if !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("reading Node %s: %w", o.Name, err)
+	}
+	if live != nil && len(live.Keepers) > 0 {
+		done.failed = fmt.Errorf("%w: its blocks return once its CiliumNode, which was deleted, is gone: see to its finalizers (%s)", errStale, suggest.Few(live.Keepers))
+		return o.with(func(s *state.Snapshot) { s.Shares = nil }), nil
 	}
 	if live != nil {
 		return nil, r.Shared.Wrote("CiliumNode", o.Name, "delete", r.CiliumNodes.Delete(ctx, live))

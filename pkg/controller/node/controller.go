@@ -115,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	err = errors.Join(done.failed, err)
 	// 5. Report, also lasting failures.
-	if err == nil || memory.lasts(err, r.Clock.Now()) {
+	if err == nil || o.Node == nil || memory.lasts(err, r.Clock.Now()) {
 		err = errors.Join(err, r.report(ctx, o, plans))
 	}
 	if err = errors.Join(doubt, err, offerErr); err != nil {
@@ -250,7 +250,7 @@ func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeStat
 	case common.RefusalIn(err) != nil:
 	case errors.Is(err, errCacheBehind):
 		log.FromContext(ctx).V(1).Info("waiting for the watch", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: common.WatchRetry}, nil
+		return reconcile.Result{RequeueAfter: max(common.WatchRetry, memory.nextBackoff())}, nil
 	case lostRace(err):
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: memory.nextBackoff()}, nil

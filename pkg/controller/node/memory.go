@@ -113,10 +113,9 @@ func (o *observation) noteParked(cidr netip.Prefix, parking expand.Parking) {
 	}
 }
 
-// nextBackoff is the wait after a lost race: twice as long with each consecutive one, up to 64
-// times.
+// nextBackoff is the wait after a lost race: twice as long with each consecutive one.
 func (n *nodeState) nextBackoff() time.Duration {
-	wait := common.ConflictRetry << min(n.conflicts, 6)
+	wait := min(common.ConflictRetry<<min(n.conflicts, 10), common.LongestWait)
 	n.conflicts++
 	return wait
 }

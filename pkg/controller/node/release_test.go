@@ -4,12 +4,16 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -58,20 +62,42 @@ func TestReconcileDeletesNoBlockThatChanged(t *testing.T) {
 	b.block("10.0.0.12/30")
 }
 
-// If another finalizer keeps a block's object, the block stays taken until that is gone, and is
-// not written to any more.
+// If another finalizer keeps a block's object, the block stays taken until that is gone, is not
+// written to any more, and is reported once that lasts.
 func TestReconcileWaitsForAnotherFinalizer(t *testing.T) {
 	b := resting(t)
 	obj := b.object("10.0.0.12-30")
 	obj.Finalizers = append(obj.Finalizers, "example.com/record")
 	b.must(b.API.Update(t.Context(), obj))
 	b.markMoved("10.0.0.12/30")
-	b.settle()
+	b.step()
+	b.makesNoProgress("example.com/record")
 	if obj = b.object("10.0.0.12-30"); obj.DeletionTimestamp == nil || len(obj.Finalizers) != 1 {
 		t.Errorf("deleted %v, with finalizers %v; want it deleted, with the other finalizer alone", obj.DeletionTimestamp, obj.Finalizers)
 	}
 	if _, held := b.r.Ledger.Block(fixtures.Prefix("10.0.0.12/30")); !held {
 		t.Error("the block's addresses are free, though its object is there")
+	}
+}
+
+// makesNoProgress fails the test unless reconciles delete nothing for minutes, go on, and are
+// reported once, with these words.
+func (b *bed) makesNoProgress(words string) {
+	b.T.Helper()
+	for i := range 12 {
+		b.Calls = nil
+		b.Watch()
+		result, err := b.r.Reconcile(b.T.Context(), fakeapi.RequestOf("n"))
+		if slices.ContainsFunc(b.Calls, func(call string) bool { return strings.HasPrefix(call, "delete") || call == "patch PodIPBlock" }) {
+			b.T.Errorf("reconcile %d calls %v", i, b.Calls)
+		}
+		if err == nil && result.RequeueAfter == 0 {
+			b.T.Errorf("reconcile %d is the last", i)
+		}
+		b.Clock.SetTime(b.Clock.Now().Add(max(result.RequeueAfter, common.MaxBackoff)))
+	}
+	if sent := b.EventsOf(event.ReasonNoProgress); len(sent) != 1 || !strings.Contains(sent[0], words) {
+		b.T.Errorf("events %q", sent)
 	}
 }
 
@@ -280,6 +306,22 @@ func TestReconcileNodeGone(t *testing.T) {
 		b.once("get Node", func() { b.agentWrites(`{"metadata":{"labels":{"new":"node"}}}`) })
 		b.step()
 		b.is(served)
+	})
+	t.Run("another finalizer keeps it", func(t *testing.T) {
+		b := newCase(t)
+		cn := b.raw()
+		cn.Finalizers = []string{"example.com/keep"}
+		b.must(b.API.Update(t.Context(), cn))
+		if calls := b.step(); !slices.Contains(calls, "delete CiliumNode") {
+			t.Errorf("calls %v", calls)
+		}
+		b.makesNoProgress("example.com/keep")
+		b.is(served)
+		cn = b.raw()
+		cn.Finalizers = nil
+		b.must(b.API.Update(t.Context(), cn))
+		b.settle()
+		b.is("blocks 10.0.0.0/30 CoolingDown; no CiliumNode")
 	})
 	t.Run("a paused operator leaves it", func(t *testing.T) {
 		b := newCase(t)

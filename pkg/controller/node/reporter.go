@@ -280,8 +280,8 @@ func (r *Reporter) reportAwaited(ctx context.Context, o *observation) {
 	}
 }
 
-// reportWrites reports on the object concerned that the API server refuses a write of a reconcile,
-// and when it no longer does; err is the write's error.
+// reportWrites reports on the object concerned that the API server refuses a write of a reconcile or
+// that the reconcile makes no progress, and when that ends; err is its error.
 func (r *Reporter) reportWrites(ctx context.Context, node string, err error) {
 	r.Events.Writes(writesOf+node, err, func(refused *common.Refusal) runtime.Object {
 		return r.concerned(ctx, node, refused)
@@ -292,7 +292,9 @@ func (r *Reporter) reportWrites(ctx context.Context, node string, err error) {
 // CiliumNode and for a block to be created.
 func (r *Reporter) concerned(ctx context.Context, node string, refused *common.Refusal) runtime.Object {
 	blocks := r.Ledger.NodeBlocks(node)
-	if i := slices.IndexFunc(blocks, func(b crd.Block) bool { return refused.Kind == "PodIPBlock" && b.Name == refused.Name }); i >= 0 {
+	if i := slices.IndexFunc(blocks, func(b crd.Block) bool {
+		return refused != nil && refused.Kind == "PodIPBlock" && b.Name == refused.Name
+	}); i >= 0 {
 		return &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: blocks[i].Name, UID: blocks[i].UID}}
 	}
 	is := &corev1.Node{}

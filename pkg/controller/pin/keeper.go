@@ -112,6 +112,9 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	maps.DeleteFunc(k.seen, func(pod string, _ time.Time) bool { return len(k.Ledger.PinsOf(pod)) == 0 })
 	err := errors.Join(errs...)
 	k.Events.Writes("podAddresses", err, func(is *common.Refusal) runtime.Object {
+		if is == nil {
+			return nil
+		}
 		return &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: is.Name}}
 	})
 	return reconcile.Result{RequeueAfter: wait}, err
@@ -251,7 +254,7 @@ func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin) (again 
 		if isOurs(obj) && !due {
 			due, again, err = k.isDue(ctx, obj, pin)
 		}
-		if err != nil || !due || !isOurs(obj) {
+		if err != nil || !due || !isOurs(obj) || obj.DeletionTimestamp != nil {
 			continue
 		}
 		log.FromContext(ctx).Info("releasing the address of a pod's name", "address", pin.CIDR.Addr(), "pod", pin.Pod)

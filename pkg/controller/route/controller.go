@@ -249,7 +249,7 @@ func (r *Reconciler) write(ctx context.Context, want frrconfig.Want, node string
 				}
 			}
 		}
-		if !lost(err) {
+		if !lost(err) && (is == nil || !apierrors.IsNotFound(err)) {
 			return false, err
 		}
 		live := frrconfig.Carrier(r.Namespace, want.Name)
@@ -265,7 +265,5 @@ func (r *Reconciler) write(ctx context.Context, want frrconfig.Want, node string
 	return false, err
 }
 
-// lost reports whether a write lost against another.
-func lost(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
-}
+// lost reports whether a write lost against another. A create without its kind or namespace did not.
+func lost(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }

@@ -12,7 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -164,6 +166,15 @@ func TestKeepsFRRConfigurations(t *testing.T) {
 				t.Errorf("events %q, want %q", sent, test.event)
 			}
 		})
+	}
+}
+
+// Where the kind or its namespace is gone, a create is tried once, and the queue's backoff applies.
+func TestKindIsGone(t *testing.T) {
+	b := fakeapi.New(t, ciliumnode.CRD, fixtures.BlockObject(cidr, ipalloc.InService), template(), node("n"))
+	b.Refuse = map[string]error{"create Unstructured": apierrors.NewNotFound(schema.GroupResource{}, "frr")}
+	if _, err := reconciler(b).Reconcile(t.Context(), fakeapi.RequestOf("n")); err == nil || len(b.Calls) != 1 {
+		t.Errorf("%v, calls %v", err, b.Calls)
 	}
 }
 
