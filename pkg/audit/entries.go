@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -49,7 +48,7 @@ func (n *nodeCheck) onTwoNodes(a netip.Addr) {
 			f.Others = append(f.Others, n.assigner(p.name))
 		}
 	}
-	n.add(AddressOnTwoNodes, f, "in the pools of %s", strings.Join(names, " and "))
+	n.add(AddressOnTwoNodes, f, "in the pools of %s", suggest.FirstBy(" and ", 5, names))
 }
 
 // entry checks an address that only this node publishes.

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // nodeCheck checks one node.
@@ -66,7 +67,7 @@ func (n *nodeCheck) conditions() {
 		n.add(NodeWithoutAgent, node, "holds %d blocks, and has never had an agent", len(n.blocks))
 	}
 	if len(n.unserved) > 0 {
-		n.add(NodeServedByNoPool, node, "%s", strings.Join(n.unserved, "; "))
+		n.add(NodeServedByNoPool, node, "%s", suggest.Sentences(n.unserved))
 	}
 	for name, is := range n.unservedPods {
 		namespace, pod, _ := strings.Cut(name, "/")

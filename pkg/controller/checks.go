@@ -21,6 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // ciliumConfigCheck keeps Cluster.Cilium up to date, and reports nodes with agents that would not
@@ -90,7 +91,7 @@ func (c *ciliumConfigCheck) report(others []state.OtherMode) {
 	}
 	about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: ciliumconfig.Name}}
 	for _, o := range others {
-		c.events.Send(about, event.ReasonCiliumModeDiffers, "StartIn-"+o.Mode[:min(len(o.Mode), 100)], o.Says(c.cluster.Mode)+
+		c.events.Send(about, event.ReasonCiliumModeDiffers, "StartIn-"+termsafe.Cut(o.Mode, 100), o.Says(c.cluster.Mode)+
 			fmt.Sprintf(". Until then nothing changes for their pods, and no drain begins there. Set ipam back to %s, also in CiliumNodeConfigs, or see docs/migration.md", c.cluster.Mode))
 	}
 }

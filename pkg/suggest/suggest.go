@@ -20,11 +20,17 @@ func OneOf(names []string) string {
 func Few(names []string) string { return First(3, names) }
 
 // First names so many, and counts the rest.
-func First(n int, names []string) string {
+func First(n int, names []string) string { return FirstBy(", ", n, names) }
+
+// Sentences repeats the first few sentences, and counts the rest.
+func Sentences(sentences []string) string { return FirstBy("; ", 5, sentences) }
+
+// FirstBy names so many, with a separator, and counts the rest.
+func FirstBy(separator string, n int, names []string) string {
 	if len(names) > n {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:n], separator), len(names)-n)
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(names, separator)
 }
 
 // Count returns "1 block" or "2 blocks".

@@ -70,8 +70,14 @@ func Line(text string) string {
 		return r
 	}, text)
 	text = strings.TrimSuffix(strings.Join(strings.Fields(text), " "), ".")
-	if len(text) <= maxLine {
+	return Cut(text, maxLine)
+}
+
+// Cut bounds a text to so many bytes, without a part of a character. It must have room for an ellipsis.
+func Cut(text string, most int) string {
+	const ellipsis = "…"
+	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxLine], "") + "…"
+	return strings.ToValidUTF8(text[:most-len(ellipsis)], "") + ellipsis
 }

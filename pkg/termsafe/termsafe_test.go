@@ -30,6 +30,14 @@ func TestText(t *testing.T) {
 	}
 }
 
+func TestCut(t *testing.T) {
+	for text, want := range map[string]string{"short": "short", "ab世界": "ab世界", "ab世界!": "ab世…", "abc世界": "abc…", "abcdefghi": "abcde…"} {
+		if got := Cut(text, 8); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // JSON stays JSON, and means the same.
 func TestJSONStaysJSON(t *testing.T) {
 	const owner = "a\x1b\x7f\u009b\u202e\U000e0001\n\"b"

@@ -123,10 +123,7 @@ func (e *Recorder) SendOften(about, related runtime.Object, reason, note string)
 // v0.36.3, tools/events, getKey): a new event must differ in its action or related
 // object as well.
 func (e *Recorder) SendWith(about, related runtime.Object, reason, action, note string) {
-	if len(note) > maxNote {
-		note = note[:maxNote-3] + "..."
-	}
-	e.recorder.Eventf(about, related, Type(reason), reason, action, "%s", note)
+	e.recorder.Eventf(about, related, Type(reason), reason, action, "%s", termsafe.Cut(note, maxNote))
 }
 
 // Last is the last report about each object, so that none is repeated. It is safe for concurrent

@@ -1,8 +1,11 @@
 package event
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -10,6 +13,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
+
+// A note that is too long ends with a whole character: JSON would replace a part of one by three bytes,
+// and the API server refuses the event.
+func TestLongNote(t *testing.T) {
+	recorder := events.NewFakeRecorder(1)
+	e := NewRecorder(recorder, clocktesting.NewFakePassiveClock(fixtures.Noon()))
+	e.Send(fixtures.Node(), ReasonBlockRemade, Reconcile, "x"+strings.Repeat("…", maxNote))
+	_, note, _ := strings.Cut(<-recorder.Events, "x")
+	if sent, err := json.Marshal(note); err != nil || len(sent) > maxNote+1 || strings.ContainsRune(note, utf8.RuneError) {
+		t.Errorf("%d bytes: %q", len(sent), note)
+	}
+}
 
 // In a storm of claims and drains the events of blocks stop; all other events continue.
 func TestBlockEventsAreLimited(t *testing.T) {

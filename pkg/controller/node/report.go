@@ -17,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -188,7 +189,7 @@ func lacking(plans []familyPlan) *shortage {
 	if len(parts) == 0 {
 		return nil
 	}
-	s.message = strings.Join(parts, "; ")
+	s.message = suggest.Sentences(parts)
 	return s
 }
 
@@ -236,7 +237,7 @@ func poolNames(p *familyPlan) string {
 		}
 		names = append(names, name)
 	}
-	return strings.Join(names, ", ")
+	return suggest.First(5, names)
 }
 
 // unselected reports a Node that no pool selects, in addition to the shortage of its blocks. With
@@ -252,19 +253,25 @@ func (o *observation) unselected(lack *shortage) *shortage {
 
 // withUnserved adds to a shortage the node's requests that no PodIPPool serves.
 func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
+	if len(unserved) == 0 {
+		return lack
+	}
+	var says []string
+	if lack == nil {
+		lack = &shortage{someOnly: true, reason: reasonNotServed}
+	} else {
+		says = append(says, lack.message)
+	}
 	for i := range unserved {
 		u := &unserved[i]
-		switch {
-		case lack == nil:
-			lack = &shortage{unmet: !u.AtRestart, someOnly: !u.OfAgent, reason: reasonNotServed, message: u.Says}
-			continue
-		case !lack.unmet && !u.AtRestart:
+		if !lack.unmet && !u.AtRestart {
 			lack.unmet, lack.someOnly, lack.reason = true, !u.OfAgent, reasonNotServed
-		case u.OfAgent:
+		} else if u.OfAgent {
 			lack.someOnly = false
 		}
-		lack.message += "; " + u.Says
+		says = append(says, u.Says)
 	}
+	lack.message = suggest.Sentences(says)
 	return lack
 }
 
@@ -293,13 +300,16 @@ func (r *Reporter) sendUnservedPods(o *observation) {
 	r.Events.Last.Changed(o.Name, topicUnserved, strings.Join(told, " "))
 }
 
+// cooldownPools bounds the pools of each family that an event about a shortage describes.
+const cooldownPools = 3
+
 // cooldowns describes the full pools that could serve the node's shortage: the number of cooling
 // blocks, and the end of their cooldown. The condition of the Node does not say so: each block that
 // comes or goes would be a write about every node that starves.
 func cooldowns(ledger *state.Ledger, plans []familyPlan) string {
 	var text string
 	for _, p := range plans {
-		for i := 0; i < len(p.Pools) && p.short > 0; i++ {
+		for i := 0; i < min(len(p.Pools), cooldownPools) && p.short > 0; i++ {
 			pool := p.Pools[i]
 			text += fmt.Sprintf(". Pool %s (%s): %s", pool.Name, p.Family, state.CooldownsOf(pool, p.Family, ledger.PoolBlocks(pool.Name)))
 		}
@@ -334,5 +344,5 @@ func (o *observation) familyDisabled() string {
 				f.Family, f.Ruling(), f.Family, held))
 		}
 	}
-	return strings.Join(parts, "; ")
+	return suggest.Sentences(parts)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +23,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // Topics of reports that are sent once about a node.
@@ -158,6 +159,9 @@ func (r *Reporter) sendClaimed(o *observation, p *familyPlan, b crd.Block) {
 	r.sendBlock(o, b, event.ReasonBlockClaimed, what)
 }
 
+// longestShortage bounds the text of an event about a shortage, in bytes, so that its advice fits in.
+const longestShortage = 700
+
 // sendShortage reports a shortage when its reason changes; nil: there is none. The event adds the
 // blocks that full pools get back.
 func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns func() string) {
@@ -172,7 +176,7 @@ func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns fun
 	if lack.reason == reasonNoPool {
 		kind = event.ReasonNoPoolSelectsNode
 	}
-	r.Events.Send(node, kind, lack.reason, lack.message+cooldowns()+". "+advice[lack.reason])
+	r.Events.Send(node, kind, lack.reason, termsafe.Cut(lack.message+cooldowns(), longestShortage)+". "+advice[lack.reason])
 }
 
 // sendOnce reports why to a Node when it changes; "": there is nothing to report.
@@ -191,7 +195,7 @@ func (o *observation) unreadable() string {
 	for _, b := range o.CiliumNode.BadFields {
 		bad = append(bad, b.String())
 	}
-	return "the CiliumNode has values that cannot be read: " + strings.Join(bad, ", ") +
+	return "the CiliumNode has values that cannot be read: " + suggest.First(5, bad) +
 		". Agents of Cilium v1.20 and later follow no CiliumNode until they are corrected: kubectl edit ciliumnode " + o.Name
 }
 

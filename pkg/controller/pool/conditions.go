@@ -207,7 +207,7 @@ func windowIs(pool *crd.Pool, now time.Time) *condition {
 	case m.Windows == nil:
 		return isTrue(ReasonNotApplicable, "no window is set: blocks may begin to leave their nodes at any time")
 	case m.Problem != nil:
-		return isFalse(ReasonInvalid, strings.ReplaceAll(m.Problem.Error(), "\n", "; ")+
+		return isFalse(ReasonInvalid, problems(m.Problem)+
 			". No block begins to leave its node until this is fixed; nodes get blocks all the same")
 	}
 	is := m.Windows.At(now)

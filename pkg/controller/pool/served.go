@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // served is how the nodes of a pool without a free block are served.
@@ -105,7 +106,7 @@ func (s *served) instead(f ipalloc.Family) string {
 	for _, p := range next {
 		names = append(names, p.Name)
 	}
-	text := ". Nodes that need another block take one of pool " + strings.Join(names, " or ") + ", if it has one"
+	text := ". Nodes that need another block take one of pool " + suggest.FirstBy(" or ", state.NamedNodes, names) + ", if it has one"
 	if len(alone) > 0 {
 		text += fmt.Sprintf(", except %s, which no other pool serves", nodesLine(alone, len(alone)))
 	}

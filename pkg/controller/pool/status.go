@@ -16,6 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // Reasons of a pool's conditions.
@@ -108,10 +110,13 @@ func unreadable(pool *crd.Pool) bool { return pool == nil || pool.Frozen() }
 // noSpec is any condition, except Ready, that depends on the addresses of an unreadable pool.
 func noSpec() *condition { return isUnknown(ReasonInvalid, "the spec cannot be read") }
 
+// maxMessage is the API server's limit on the message of a condition. One may quote a whole selector.
+const maxMessage = 32768
+
 // setCondition sets a condition of a pool.
 func setCondition(obj *v1alpha1.PodIPPool, kind string, is *condition, now time.Time) {
 	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
-		Type: kind, Status: is.status, Reason: is.reason, Message: is.message,
+		Type: kind, Status: is.status, Reason: is.reason, Message: termsafe.Cut(is.message, maxMessage),
 		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
 	})
 }
@@ -152,8 +157,7 @@ func readyIs(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage
 	case obj.DeletionTimestamp != nil:
 		return isFalse(ReasonDeleting, u.deleted())
 	case invalid != nil:
-		return isFalse(ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
-			". "+servesMeanwhile(pool))
+		return isFalse(ReasonInvalid, problems(invalid)+". "+servesMeanwhile(pool))
 	case pool != nil && pool.Inactive:
 		return isFalse(ReasonNoCiliumPools, "spec.ciliumPoolName is "+pool.CiliumPool+
 			", and agents have no pools to choose from in the mode that the operator runs in: it serves no node. Run both in multi-pool mode, or make a pool without ciliumPoolName")
@@ -193,6 +197,11 @@ func (u *poolUsage) serving(pool *crd.Pool) string {
 	return "nodes get blocks of this pool as they need them"
 }
 
+// problems describes an error of several lines.
+func problems(err error) string {
+	return suggest.Sentences(strings.Split(termsafe.Cut(err.Error(), maxMessage/2), "\n"))
+}
+
 // servesMeanwhile describes how an invalid pool serves until its spec is corrected.
 func servesMeanwhile(pool *crd.Pool) string {
 	if pool.Frozen() {
@@ -211,7 +220,7 @@ func overlapMessage(pool *crd.Pool) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return strings.Join(parts, "; ") + ". Nodes keep the blocks that they have. Take the range out of one of the two pools"
+	return suggest.Sentences(parts) + ". Nodes keep the blocks that they have. Take the range out of one of the two pools"
 }
 
 func exhaustedMessage(pool *crd.Pool, u poolUsage) string {

@@ -3,6 +3,7 @@ package pool
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -267,6 +268,53 @@ func TestPoolConditions(t *testing.T) {
 			}
 			if ready := conditions[0]; ready.Type != v1alpha1.PoolReady || ready.Reason != test.ready {
 				t.Errorf("the first condition is %+v, want Ready with reason %s", ready, test.ready)
+			}
+		})
+	}
+}
+
+// Messages about as many CIDRs and values as the CRD allows fit into a condition, with their remedy.
+func TestMessagesOfALargePool(t *testing.T) {
+	large := func(day int, change func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
+		obj := fixtures.PodIPPool(strings.Repeat("p", 60+day), day)
+		for i := range 128 {
+			obj.Spec.IPv4.CIDRs = append(obj.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: fmt.Sprintf("100.64.%d.0/24", i)})
+		}
+		obj.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122}
+		for i := range 128 {
+			obj.Spec.IPv6.CIDRs = append(obj.Spec.IPv6.CIDRs, v1alpha1.PoolCIDR{CIDR: fmt.Sprintf("fd00:1234:5678:1%03x::/64", i)})
+		}
+		change(&obj.Spec)
+		return obj
+	}
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.PodIPPoolSpec)
+		remedy string
+	}{
+		"a copy of another": {func(*v1alpha1.PodIPPoolSpec) {}, "Take the range out of one of the two pools"},
+		"each CIDR is wrong": {func(s *v1alpha1.PodIPPoolSpec) {
+			for i := range s.IPv4.CIDRs {
+				s.IPv4.CIDRs[i].CIDR = fmt.Sprintf("100.64.%d.1/24", i)
+			}
+		}, "nodes take blocks of the next pool"},
+		"a long selector": {func(s *v1alpha1.PodIPPoolSpec) {
+			wrong := metav1.LabelSelectorRequirement{Key: "zone", Operator: metav1.LabelSelectorOpExists}
+			for i := range 5000 {
+				wrong.Values = append(wrong.Values, fmt.Sprint("zone-", i))
+			}
+			s.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{wrong}}
+		}, "nodes take blocks of the next pool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			older, obj := large(1, func(*v1alpha1.PodIPPoolSpec) {}), large(2, test.change)
+			pools := state.NewPools(fixtures.Defaults(), state.ReadyLedger())
+			pools.Set(older)
+			pools.Set(obj)
+			setConditions(obj, pools.Get(obj.Name), pools.Invalid(obj.Name), poolUsage{}, fixtures.Noon())
+			for _, c := range obj.Status.Conditions {
+				if len(c.Message) > maxMessage || c.Type == v1alpha1.PoolReady && !strings.Contains(c.Message, test.remedy) {
+					t.Errorf("%s has %d bytes: %.200s", c.Type, len(c.Message), c.Message)
+				}
 			}
 		})
 	}
