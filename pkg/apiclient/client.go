@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,9 +19,12 @@ import (
 )
 
 // Scheme knows every kind the operator handles.
-func Scheme() (*runtime.Scheme, error) {
+func Scheme() (*runtime.Scheme, error) { return schemeWith(ciliumv2alpha1.SchemeGroupVersion) }
+
+// schemeWith returns a scheme with CiliumPodIPPools of one version.
+func schemeWith(podIPPools schema.GroupVersion) (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ciliumv2.AddToScheme, ciliumv2alpha1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ciliumv2.AddToScheme, addPodIPPools(podIPPools), v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, err
 		}
@@ -31,7 +35,8 @@ func Scheme() (*runtime.Scheme, error) {
 var ciliumNodeKind = ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition)
 
 // NewClient returns a client that decodes CiliumNodes by ciliumnode.Decode, except the responses
-// to creates and updates, and reads them from the API server, past any cache.
+// to creates and updates, and reads them from the API server, past any cache. It reads and writes
+// CiliumPodIPPools in the version that the API server serves.
 func NewClient(config *rest.Config, options client.Options) (client.Client, error) {
 	if options.HTTPClient == nil {
 		http, err := rest.HTTPClientFor(config)
@@ -45,17 +50,50 @@ func NewClient(config *rest.Config, options client.Options) (client.Client, erro
 		return nil, err
 	}
 	api, err := Lists{config, options.HTTPClient, options.Scheme}.client(ciliumNodeKind)
-	return lenientClient{c, api}, err
+	if err != nil {
+		return nil, err
+	}
+	options.Mapper, options.Cache = c.RESTMapper(), nil
+	podIPPools, err := newPodIPPoolClient(config, options)
+	return lenientClient{c, api, podIPPools}, err
 }
 
-// lenientClient reads and patches CiliumNodes by api.
+// lenientClient reads and patches CiliumNodes by api, and CiliumPodIPPools by podIPPools.
 type lenientClient struct {
 	client.Client
-	api rest.Interface
+	api        rest.Interface
+	podIPPools podIPPoolClient
+}
+
+// GroupVersionKindFor returns the kind of an object: of CiliumPodIPPools the one that is served.
+func (c lenientClient) GroupVersionKindFor(obj runtime.Object) (schema.GroupVersionKind, error) {
+	if isPodIPPool(obj) {
+		return ServedPodIPPools(c.RESTMapper())
+	}
+	return c.Client.GroupVersionKindFor(obj)
+}
+
+// Create creates an object.
+func (c lenientClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
+	if isPodIPPool(obj) {
+		return c.podIPPools.do(func(c client.Client) error { return c.Create(ctx, obj, opts...) })
+	}
+	return c.Client.Create(ctx, obj, opts...)
+}
+
+// Delete deletes an object.
+func (c lenientClient) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
+	if isPodIPPool(obj) {
+		return c.podIPPools.do(func(c client.Client) error { return c.Delete(ctx, obj, opts...) })
+	}
+	return c.Client.Delete(ctx, obj, opts...)
 }
 
 // Get reads an object.
 func (c lenientClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if isPodIPPool(obj) {
+		return c.podIPPools.do(func(c client.Client) error { return c.Get(ctx, key, obj, opts...) })
+	}
 	if _, ok := obj.(*ciliumv2.CiliumNode); !ok || len(opts) > 0 {
 		return c.Client.Get(ctx, key, obj, opts...)
 	}
@@ -64,6 +102,9 @@ func (c lenientClient) Get(ctx context.Context, key client.ObjectKey, obj client
 
 // List reads a list.
 func (c lenientClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if isPodIPPool(list) {
+		return c.podIPPools.do(func(c client.Client) error { return c.List(ctx, list, opts...) })
+	}
 	if _, ok := list.(*ciliumv2.CiliumNodeList); !ok {
 		return c.Client.List(ctx, list, opts...)
 	}
@@ -78,6 +119,9 @@ func (c lenientClient) List(ctx context.Context, list client.ObjectList, opts ..
 
 // Patch patches an object, and decodes the response into it.
 func (c lenientClient) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	if isPodIPPool(obj) {
+		return c.podIPPools.do(func(c client.Client) error { return c.Patch(ctx, obj, patch, opts...) })
+	}
 	if _, ok := obj.(*ciliumv2.CiliumNode); !ok || len(opts) > 0 {
 		return c.Client.Patch(ctx, obj, patch, opts...)
 	}

@@ -2,9 +2,11 @@ package importer
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 
+	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -14,7 +16,7 @@ import (
 )
 
 // podIPPool is the spec of a CiliumPodIPPool: pkg/k8s/apis/cilium.io/v2alpha1 of
-// Cilium v1.20.1.
+// Cilium v1.20.1, and the field pool of v2.
 type podIPPool struct {
 	IPv4              *podIPRanges          `json:"ipv4"`
 	IPv6              *podIPRanges          `json:"ipv6"`
@@ -25,8 +27,18 @@ type podIPPool struct {
 }
 
 type podIPRanges struct {
-	CIDRs    []string `json:"cidrs"`
-	MaskSize int      `json:"maskSize"`
+	CIDRs    []string        `json:"cidrs"`
+	MaskSize int             `json:"maskSize"`
+	Pool     []podIPPoolCIDR `json:"pool"`
+}
+
+// podIPPoolCIDR describes one of the CIDRs. Cilium cuts no new PodCIDR from its reserved ranges.
+type podIPPoolCIDR struct {
+	CIDR           string `json:"cidr"`
+	ReservedRanges []struct {
+		Start string `json:"start"`
+		End   string `json:"end"`
+	} `json:"reservedRanges"`
 }
 
 // Cilium converts CiliumPodIPPools, and the settings of cluster-pool mode in the ConfigMap
@@ -79,7 +91,9 @@ func convertPodIPPool(r *Result, o Object, name, field string, content map[strin
 		ranges := map[ipalloc.Family]*podIPRanges{ipalloc.IPv4: spec.IPv4, ipalloc.IPv6: spec.IPv6}[f]
 		if ranges != nil {
 			path := field + f.String() + "."
-			d.add(f, d.cidrs(path+"cidrs", ranges.CIDRs), d.blockBits(path+"maskSize", f, ranges.MaskSize), edges)
+			cidrs := d.cidrs(path+"cidrs", ranges.CIDRs)
+			d.add(f, cidrs, d.blockBits(path+"maskSize", f, ranges.MaskSize), edges)
+			d.reserve(path+"pool", cidrs, ranges.Pool)
 		}
 	}
 	if name != defaultPool {
@@ -92,6 +106,36 @@ func convertPodIPPool(r *Result, o Object, name, field string, content map[strin
 			"Keep the CiliumPodIPPool")
 	}
 	d.done()
+}
+
+// reserve reserves the reserved ranges of a CiliumPodIPPool, as far as they lie in cidrs.
+func (d *draft) reserve(field string, cidrs []netip.Prefix, pool []podIPPoolCIDR) {
+	for _, entry := range pool {
+		for _, r := range entry.ReservedRanges {
+			text := r.Start + "-" + r.End
+			parsed, err := netipx.ParseIPRange(text)
+			if err != nil {
+				d.lost(field+": "+text, "is not a range of addresses", "Add what was meant to spec.reserved of the pool")
+				continue
+			}
+			for _, part := range parsed.Prefixes() {
+				d.reserveWithin(cidrs, part)
+			}
+		}
+	}
+}
+
+// reserveWithin reserves the part of a range that lies in cidrs, and that is not reserved yet.
+func (d *draft) reserveWithin(cidrs []netip.Prefix, reserved netip.Prefix) {
+	for _, cidr := range cidrs {
+		if !cidr.Overlaps(reserved) {
+			continue
+		}
+		entry := v1alpha1.ReservedCIDR{CIDR: ipalloc.Narrower(cidr, reserved).String(), Description: "reservedRanges of " + d.from.String()}
+		if !slices.Contains(d.pool.Spec.Reserved, entry) {
+			d.pool.Spec.Reserved = append(d.pool.Spec.Reserved, entry)
+		}
+	}
 }
 
 func isCiliumConfig(o Object) bool { return o.Kind == "ConfigMap" && o.Name == "cilium-config" }

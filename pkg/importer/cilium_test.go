@@ -22,6 +22,10 @@ func TestCilium(t *testing.T) {
 		"multi-pool": {[]string{pool("default", v4+`, ipv6: {cidrs: ["fd00:100::/80"], maskSize: 120}, allowFirstIP: true`), pool("mars", "ipv4: {cidrs: [10.30.0.0/16], maskSize: 18}"), config("ipam: multi-pool")},
 			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27 fd00:100::/80 by /120", "mars 10.30.0.0/16 by /24 in ciliumPoolName mars",
 				"lost: CiliumPodIPPool mars: spec.ipv4.maskSize: a /18"}, []string{"in multi-pool mode; in other modes it serves no node"}},
+		"reserved ranges": {[]string{strings.Replace(pool("default", "ipv4: {cidrs: [10.10.0.0/24, 10.11.0.0/24], maskSize: 27, pool: [{cidr: 10.10.0.0/24, reservedRanges: [{start: 10.10.0.0, end: 10.10.0.47}, {start: 10.10.0.250, end: 10.10.1.3}]}, "+
+			"{cidr: 10.11.0.0/24, reservedRanges: [{start: 10.11.0.0, end: 10.11.0.255}, {start: 10.11.0.9, end: 10.11.0.1}]}]}"), "v2alpha1", "v2", 1)},
+			[]string{"default 10.10.0.0/24 10.11.0.0/24 by /27 reserved 10.10.0.0/27,10.10.0.32/28,10.10.0.250/31,10.10.0.252/30,10.11.0.0/24",
+				"lost: CiliumPodIPPool default: spec.ipv4.pool: 10.11.0.9-10.11.0.1"}, nil},
 		"another default": {[]string{pool("mars", v4), config("ipam: multi-pool, ipam-default-ip-pool: mars, auto-create-cilium-pod-ip-pools: x")},
 			[]string{"mars 10.10.0.0/16 10.20.0.0/24 by /27"}, []string{"Cilium makes CiliumPodIPPools of this"}},
 		"selectors of pods": {[]string{pool("default", v4+", podSelector: {matchLabels: {a: b}}, new: 1")},

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,9 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -116,4 +121,53 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 	if left := e.ciliumPool("green", "[192.0.2.0/24] 28"); left.UID != theirs.UID || left.ResourceVersion != theirs.ResourceVersion {
 		t.Error("the operator wrote a CiliumPodIPPool that is not its own")
 	}
+}
+
+// Cilium moves CiliumPodIPPools from cilium.io/v2alpha1 to v2, at last without v2alpha1. A running
+// operator follows, and so does one that starts then.
+func TestCiliumPodIPPoolsChangeVersion(t *testing.T) {
+	t.Parallel()
+	cluster := cptest.New(t, controlplane.Options{})
+	e := newEnvOn(t, cluster)
+	served, err := apiclient.NewClient(cluster.Config(), client.Options{Scheme: e.Client.Scheme()})
+	e.Must(err)
+	e.Client = interceptor.NewClient(e.Client, interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			return served.Get(ctx, key, obj, opts...)
+		},
+		Delete: func(ctx context.Context, _ client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			return served.Delete(ctx, obj, opts...)
+		},
+	})
+	s := quick()
+	s.Mode = ciliumnode.MultiPool
+	first := e.start(s)
+	e.pool("all", nil, "10.1.0.0/24")
+	before := e.ciliumPool("default", "[192.0.2.0/32] 27")
+
+	crds, err := controlplane.AllCiliumCRDs("ciliumpodippools.yaml")
+	e.Must(err)
+	versions := &crds[0].Spec.Versions
+	*versions = append(*versions, (*versions)[0])
+	(*versions)[0].Name = "v2"
+	(*versions)[1].Served = false
+	(*versions)[1].Storage = false
+	e.Must(cluster.InstallCRDs(e.Ctx, crds...))
+
+	blue := func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName = "blue" }
+	e.pool("blues", blue, "10.2.0.0/24")
+	e.ciliumPool("blue", "[192.0.2.0/32] 27")
+	e.condition("blues", v1alpha1.PoolCiliumPool, metav1.ConditionTrue, "Kept")
+	e.Delete(before)
+	e.Eventually("the watch shows that it is gone, and another is made", func() error {
+		if again := e.ciliumPool("default", "[192.0.2.0/32] 27"); again.UID == before.UID {
+			return errors.New("it is still the first one")
+		}
+		return nil
+	})
+
+	first.stop()
+	e.start(s)
+	e.Delete(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blues"}})
+	e.ciliumPool("blue", "")
 }

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -131,6 +132,11 @@ func (l *lists) describe(s *audit.Snapshot) error {
 		data[k] = v
 	}
 	l.source("v1", "ConfigMap", ciliumconfig.Name, "data", data)
+	if mode.ManyPools() {
+		if err := l.describePodIPPools(); err != nil {
+			return err
+		}
+	}
 	if mode == ciliumnode.Kubernetes {
 		found := &corev1.ConfigMap{}
 		err := l.live().Get(l.ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, found)
@@ -210,10 +216,26 @@ func (l *lists) readRequests(s *audit.Snapshot) {
 	})
 	eachServed(l, "CiliumPodIPPools", &ciliumv2alpha1.CiliumPodIPPoolList{}, func(p *ciliumv2alpha1.CiliumPodIPPool) {
 		s.CiliumPools = append(s.CiliumPools, ciliumpool.Read(p))
-		if spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Spec); l.Observe && err == nil {
-			l.source(ciliumv2alpha1.SchemeGroupVersion.String(), "CiliumPodIPPool", p.Name, "spec", spec)
-		}
 	})
+}
+
+// describePodIPPools adds CiliumPodIPPools to the sources, with all fields of the version served.
+func (l *lists) describePodIPPools() error {
+	for _, kind := range apiclient.PodIPPoolKinds() {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		if err := l.live().List(l.ctx, list); err != nil && !meta.IsNoMatchError(err) {
+			return fmt.Errorf("listing CiliumPodIPPools: %w", err)
+		}
+		for _, o := range list.Items {
+			spec, _ := o.Object["spec"].(map[string]any)
+			l.source(kind.GroupVersion().String(), kind.Kind, o.GetName(), "spec", spec)
+		}
+		if len(list.Items) > 0 {
+			return nil
+		}
+	}
+	return nil
 }
 
 // lists reads one list after the other, up to the first error.

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -55,8 +54,10 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 		HasLoadBalancerPools: has(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.PoolKindDefinition)),
 	}
 	if mode.ManyPools() {
-		pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
-		s.HasCiliumPools, s.CiliumPools = has(pools), all(pools, ciliumv2alpha1.CPIPPluralName)
+		from, err := l.PodIPPools()
+		errs = append(errs, err)
+		s.CiliumPools = from
+		s.HasCiliumPools = func() (bool, error) { return served(apiclient.ServedPodIPPools(mgr.GetRESTMapper())) }
 	}
 	if frrNamespace != "" {
 		s.HasFRRConfigurations = has(frrconfig.Kind)
@@ -67,7 +68,10 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 
 // Serves checks whether the API server serves a kind.
 func Serves(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
-	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	return served(mapper.RESTMapping(kind.GroupKind(), kind.Version))
+}
+
+func served[T any](_ T, err error) (bool, error) {
 	if meta.IsNoMatchError(err) {
 		return false, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
@@ -55,9 +56,12 @@ func Follow(ctx context.Context, config *rest.Config, c client.Client, operator 
 			}
 		}
 	}
-	var err error
+	scheme, err := apiclient.ServedScheme(c.RESTMapper())
+	if err != nil {
+		return nil, w.Unreadable(err)
+	}
 	w.Watched, err = Watch(ctx, config, cache.Options{
-		Scheme: c.Scheme(), Mapper: c.RESTMapper(),
+		Scheme: scheme, Mapper: c.RESTMapper(),
 		ReaderFailOnMissingInformer:  true,
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
 		DefaultTransform:             w.slim,

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
@@ -42,7 +43,7 @@ func origins(e *cli.Env) map[string]origin {
 		}, "IPPools, or an Installation. Those that calico-node makes of its environment are in the cluster only: leave out -f"},
 		"cilium": {importer.Cilium, []reading{
 			{kinds: []schema.GroupVersionKind{kind("", "v1", "ConfigMap")}, namespace: e.AgentNamespace, name: "cilium-config"},
-			{kinds: []schema.GroupVersionKind{kind("cilium.io", "v2alpha1", "CiliumPodIPPool")}},
+			{kinds: apiclient.PodIPPoolKinds()},
 		}, "CiliumPodIPPools, the ConfigMap cilium-config, or Helm values with ipam, also in a HelmChartConfig, a HelmRelease, an Application or under the key of a subchart"},
 		"kubeadm": {importer.Kubernetes, []reading{
 			{kinds: []schema.GroupVersionKind{kind("", "v1", "ConfigMap")}, namespace: "kube-system", name: "kubeadm-config"},
