@@ -194,7 +194,7 @@ func warningReasons() []Entry {
 			"As the message says: add free blocks to a pool of NAME, write a pool that selects it, raise the limit, end the pause, or let the operator's writes pass (docs/reference/events.md, Condition of a Node). Or move pods away."},
 		{PoolsOverlap, Warning, "No block of a CIDR of a pool is assigned, as another pool has the same addresses.",
 			"Take ADDRESS, or its shared part, out of one of the two: `kubectl edit podippool NAME`."},
-		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator assigns no block that contains one, except where a CiliumLoadBalancerIPPool has half of a CIDR of the pool or more.",
+		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator assigns no block that contains one, except where objects ask for more than a quarter of the blocks of a CIDR.",
 			"Reserve ADDRESS in NAME (`spec.reserved`) or take it out: `kubectl edit podippool NAME`. Or give nodes and Services addresses of their own."},
 		{PoolMasqueraded, Warning, "Cilium masquerades connections to a range of a pool: pods see a node's address as their peer, and network policies do not match.",
 			ciliumconfig.MasqueradedFix + "."},

@@ -1,11 +1,13 @@
 package audit
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
@@ -41,19 +43,7 @@ func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) 
 		ledger.UpsertCiliumNode(cn)
 		ledger.ExcludeCiliumNode(cn.Name)
 	}
-	for i := range s.Nodes {
-		ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: s.Nodes[i].Name}, exclude.OfNode(&s.Nodes[i]))
-	}
-	for i := range s.ServiceCIDRs {
-		ledger.Exclude(exclude.Claimant{Kind: exclude.ServiceCIDR, Name: s.ServiceCIDRs[i].Name}, exclude.OfServices(&s.ServiceCIDRs[i]))
-	}
-	for i := range s.Services {
-		svc := &s.Services[i]
-		ledger.Exclude(exclude.Claimant{Kind: exclude.Service, Name: svc.Namespace + "/" + svc.Name}, exclude.OfService(svc))
-	}
-	for i := range s.LoadBalancerPools {
-		ledger.OfferToServices(s.LoadBalancerPools[i].Name, exclude.OfLoadBalancerPool(&s.LoadBalancerPools[i]))
-	}
+	s.exclude(ledger)
 	ledger.SetReady()
 	for i := range s.Pools {
 		c.Pools.Set(&s.Pools[i])
@@ -68,6 +58,33 @@ func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) 
 	}
 	s.fillPods(c)
 	return c
+}
+
+// exclude tells the ledger the addresses of nodes and Services.
+func (s *Snapshot) exclude(ledger *state.Ledger) {
+	record := func(kind string, meta *metav1.ObjectMeta, assigned, asked []netip.Prefix) {
+		by := exclude.Claimant{Kind: kind, Name: meta.Name}
+		if meta.Namespace != "" {
+			by.Name = meta.Namespace + "/" + meta.Name
+		}
+		ledger.Exclude(by, assigned)
+		by.Asks = true
+		ledger.Ask(exclude.Ask{By: by, Since: meta.CreationTimestamp.Time, CIDRs: asked})
+	}
+	for i := range s.Nodes {
+		assigned, asked := exclude.OfNode(&s.Nodes[i])
+		record(exclude.Node, &s.Nodes[i].ObjectMeta, assigned, asked)
+	}
+	for i := range s.ServiceCIDRs {
+		record(exclude.ServiceCIDR, &s.ServiceCIDRs[i].ObjectMeta, exclude.OfServices(&s.ServiceCIDRs[i]), nil)
+	}
+	for i := range s.Services {
+		assigned, asked := exclude.OfService(&s.Services[i])
+		record(exclude.Service, &s.Services[i].ObjectMeta, assigned, asked)
+	}
+	for i := range s.LoadBalancerPools {
+		record(exclude.LoadBalancerPool, &s.LoadBalancerPools[i].ObjectMeta, nil, exclude.OfLoadBalancerPool(&s.LoadBalancerPools[i]))
+	}
 }
 
 // blocks returns the blocks of the snapshot sorted by name, so that of two with one CIDR the same

@@ -198,8 +198,8 @@ func (n *nodeCheck) podAddress(p pod, a netip.Addr) {
 // that the agent itself uses its own.
 func (n *nodeCheck) clusterAddresses() {
 	for addr, user := range n.inUse {
-		for _, r := range n.cluster.Ledger.Excluded(ipalloc.Single(addr)) {
-			if r.Offered() || n.view != nil && slices.Contains(n.view.Own, addr) && r.By == (exclude.Claimant{Kind: exclude.CiliumNode, Name: n.name}) {
+		for _, r := range slices.Concat(n.cluster.Ledger.Excluded(ipalloc.Single(addr)), n.cluster.Ledger.Beyond(ipalloc.Single(addr))) {
+			if r.By.Kind == exclude.LoadBalancerPool || n.view != nil && slices.Contains(n.view.Own, addr) && r.By == (exclude.Claimant{Kind: exclude.CiliumNode, Name: n.name}) {
 				continue
 			}
 			n.add(ClusterAddressInUse, n.at(ipalloc.Single(addr), "by "+user), "belongs to %s", r.By)

@@ -99,7 +99,7 @@ func (c *poolCheck) ranges() {
 	for _, r := range c.cluster.Ledger.SharedWith(c.pool) {
 		f := c.about(r.CIDR)
 		f.Note = "of " + r.By.String()
-		c.add(PoolCoversCluster, f, "pods and Services both get addresses of it, and can get the same one")
+		c.add(PoolCoversCluster, f, "objects ask for more than a quarter of the blocks of a CIDR: pods can get this address, too")
 	}
 }
 

@@ -25,19 +25,18 @@ const (
 )
 
 // Claimant is an object that has addresses of the cluster.
-type Claimant struct{ Kind, Name string }
+type Claimant struct {
+	Kind, Name string
+	// Asks: it only asks for the addresses, and need not get them.
+	Asks bool
+}
 
 func (c Claimant) String() string { return c.Kind + " " + c.Name }
 
-// compare sorts those last that may only come to use an address.
+// compare sorts claimants that ask for an address behind its owners.
 func (c Claimant) compare(other Claimant) int {
-	last := func(c Claimant) int {
-		if c.Kind == LoadBalancerPool {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(last(c)-last(other), cmp.Compare(c.Kind, other.Kind), cmp.Compare(c.Name, other.Name))
+	rank := map[bool]int{true: 1}
+	return cmp.Or(rank[c.Asks]-rank[other.Asks], cmp.Compare(c.Kind, other.Kind), cmp.Compare(c.Name, other.Name))
 }
 
 // Range is an address or a range that no pod may get any part of.
@@ -47,9 +46,8 @@ type Range struct {
 	By Claimant
 }
 
-// Offered reports whether Services may get the addresses and none need have them yet. A block
-// that a node holds keeps them until a Service gets one.
-func (r Range) Offered() bool { return r.By.Kind == LoadBalancerPool }
+// Asked reports whether objects only ask for the addresses. A block that a node holds keeps them.
+func (r Range) Asked() bool { return r.By.Asks }
 
 func (r Range) String() string {
 	if r.CIDR.IsSingleIP() {
@@ -67,7 +65,7 @@ type Set struct {
 	index ipalloc.Space
 }
 
-// Put replaces the CIDRs of a claimant, which must have no host bits and be unique. It returns the
+// Put replaces the CIDRs of a claimant, sorted and unique, without host bits. It returns the
 // CIDRs that had no claimant before, the CIDRs that no longer have one, and the CIDRs that it has
 // come or ceased to share with others.
 func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed, shared []netip.Prefix) {
@@ -82,7 +80,7 @@ func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed, shared []n
 		if len(s.claimants[p]) == 0 {
 			added = append(added, p)
 			_ = s.index.Restore(ipalloc.Held{CIDR: p}) // that another one overlaps it is no conflict here
-		} else if !slices.Contains(old, p) {
+		} else if !contains(old, p) {
 			shared = append(shared, p)
 		}
 		if i, there := slices.BinarySearchFunc(s.claimants[p], by, Claimant.compare); !there {
@@ -91,8 +89,8 @@ func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed, shared []n
 	}
 	for _, p := range old {
 		switch {
-		case slices.Contains(cidrs, p):
-		case s.take(by, p):
+		case contains(cidrs, p):
+		case s.drop(by, p):
 			removed = append(removed, p)
 		default:
 			shared = append(shared, p)
@@ -104,8 +102,14 @@ func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed, shared []n
 	return added, removed, shared
 }
 
-// take ends a claim, and reports whether it was the last one.
-func (s *Set) take(by Claimant, p netip.Prefix) bool {
+// contains reports whether a sorted list contains a CIDR.
+func contains(sorted []netip.Prefix, p netip.Prefix) bool {
+	_, found := slices.BinarySearchFunc(sorted, p, netip.Prefix.Compare)
+	return found
+}
+
+// drop ends a claim, and reports whether it was the last one.
+func (s *Set) drop(by Claimant, p netip.Prefix) bool {
 	left := slices.DeleteFunc(s.claimants[p], func(c Claimant) bool { return c == by })
 	if len(left) > 0 {
 		s.claimants[p] = left
@@ -153,7 +157,8 @@ func CIDRs(ranges []Range) []netip.Prefix {
 	return out
 }
 
-// Words describes the first few of some ranges, each with its note. A nil note adds none.
+// Words describes the first few of some ranges, each with its note, and who has most of the others.
+// A nil note adds none.
 func Words(ranges []Range, note func(Range) string) string {
 	const named = 5
 	var parts []string
@@ -166,7 +171,23 @@ func Words(ranges []Range, note func(Range) string) string {
 	}
 	words := strings.Join(parts, ", ")
 	if more := len(ranges) - named; more > 0 {
-		words += fmt.Sprintf(" and %d more", more)
+		words += fmt.Sprintf(" and %d more, most of them of %s", more, mostOf(ranges[named:]))
 	}
 	return words
+}
+
+// mostOf returns the object with the most ranges, or the namespace of Services.
+func mostOf(ranges []Range) (most string) {
+	count := map[string]int{}
+	for _, r := range ranges {
+		owner := r.By.String()
+		if namespace, _, has := strings.Cut(r.By.Name, "/"); has {
+			owner = r.By.Kind + "s of namespace " + namespace
+		}
+		count[owner]++
+		if count[owner] > count[most] || count[owner] == count[most] && owner < most {
+			most = owner
+		}
+	}
+	return most
 }

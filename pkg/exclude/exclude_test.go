@@ -38,11 +38,23 @@ func TestObjects(t *testing.T) {
 		{Cidr: "10.1.0.9/24"}, {Cidr: "FD00:1::/112"}, {Cidr: "x"}, {Start: "10.2.0.1", Stop: "10.2.0.3"}, {Start: "10.2.0.9"},
 		{Start: "10.3.0.2", Stop: "10.3.0.1"}, {Start: "10.3.0.2", Stop: "fd00::1"}, {Start: "10.3.0.2", Stop: "x"}, {Stop: "10.3.0.2"}, {},
 	}}}
+	many := &corev1.Node{}
+	for i := range maxOfNode + 1 {
+		many.Status.Addresses = append(many.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.1.%d", 99-i)})
+	}
+	ofNode, _ := OfNode(n)
+	ofMany, askedByMany := OfNode(many)
+	assigned, asked := OfService(service)
+	ofNone, askedByNone := OfService(&corev1.Service{})
 	for name, test := range map[string]struct{ got, want []netip.Prefix }{
-		"a Node":                     {OfNode(n), prefixes("10.0.0.1/32", "192.0.2.7/32", "198.51.100.7/32", "fd00::7/128", "fe80::1/128")},
+		"a Node":                     {ofNode, prefixes("10.0.0.1/32", "192.0.2.7/32", "198.51.100.7/32", "fd00::7/128", "fe80::1/128")},
 		"a ServiceCIDR":              {OfServices(s), prefixes("10.96.0.0/12", "fd00:96::/112")},
-		"a Service":                  {OfService(service), prefixes("198.51.100.7/32", "198.51.100.8/32", "198.51.100.9/32", "fd00::9/128")},
-		"no Service":                 {OfService(&corev1.Service{}), nil},
+		"a Node with many":           {ofMany[:1], prefixes("10.0.1.84/32")},
+		"its last ones":              {askedByMany, prefixes("10.0.1.83/32")},
+		"a Service":                  {assigned, prefixes("198.51.100.9/32", "fd00::9/128")},
+		"asked by a Service":         {asked, prefixes("198.51.100.7/32", "198.51.100.8/32")},
+		"no Service":                 {ofNone, nil},
+		"asked by no Service":        {askedByNone, nil},
 		"a CiliumLoadBalancerIPPool": {OfLoadBalancerPool(pool), prefixes("10.1.0.0/24", "10.2.0.1/32", "10.2.0.2/31", "10.2.0.9/32", "fd00:1::/112")},
 		"addresses":                  {Of([]netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}), prefixes("10.0.0.1/32", "10.0.0.2/32")},
 	} {
@@ -55,7 +67,7 @@ func TestObjects(t *testing.T) {
 // If a Node and its CiliumNode name the same address, it is dropped with the last of them.
 func TestSharedAddress(t *testing.T) {
 	var s Set
-	node, ciliumNode := Claimant{Node, "a"}, Claimant{CiliumNode, "a"}
+	node, ciliumNode := Claimant{Kind: Node, Name: "a"}, Claimant{Kind: CiliumNode, Name: "a"}
 	for i, step := range []struct {
 		by                     Claimant
 		cidrs                  []netip.Prefix
@@ -90,7 +102,7 @@ func TestSetAgainstList(t *testing.T) {
 	var s Set
 	all := map[Claimant][]netip.Prefix{}
 	for i := range 2000 {
-		by := Claimant{Node, fmt.Sprint(r.IntN(8))}
+		by := Claimant{Kind: Node, Name: fmt.Sprint(r.IntN(8))}
 		var has []netip.Prefix
 		for range r.IntN(4) {
 			has = append(has, cidr())
@@ -117,15 +129,15 @@ func TestSetAgainstList(t *testing.T) {
 	}
 }
 
-// The object that has an address is named before another that only offers it to Services.
-func TestOffered(t *testing.T) {
+// The object that has an address is named before another that only asks for it.
+func TestAsked(t *testing.T) {
 	var s Set
-	s.Put(Claimant{LoadBalancerPool, "lb"}, prefixes("10.0.0.5/32", "10.0.0.6/32"))
-	s.Put(Claimant{Service, "default/web"}, prefixes("10.0.0.5/32", "10.0.0.7/32"))
-	s.Put(Claimant{LoadBalancerPool, "late"}, prefixes("10.0.0.7/32"))
+	s.Put(Claimant{LoadBalancerPool, "lb", true}, prefixes("10.0.0.5/32", "10.0.0.6/32"))
+	s.Put(Claimant{Kind: Service, Name: "default/web"}, prefixes("10.0.0.5/32", "10.0.0.7/32"))
+	s.Put(Claimant{LoadBalancerPool, "late", true}, prefixes("10.0.0.7/32"))
 	var got []string
 	for _, r := range s.In(netip.MustParsePrefix("10.0.0.0/24")) {
-		got = append(got, fmt.Sprint(r, " ", r.Offered()))
+		got = append(got, fmt.Sprint(r, " ", r.Asked()))
 	}
 	if diff := cmp.Diff([]string{"10.0.0.5 of Service default/web false", "10.0.0.6 of CiliumLoadBalancerIPPool lb true", "10.0.0.7 of Service default/web false"}, got); diff != "" {
 		t.Error(diff)
@@ -134,17 +146,19 @@ func TestOffered(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	var s Set
-	s.Put(Claimant{ServiceCIDR, "kubernetes"}, prefixes("10.96.0.0/12"))
+	s.Put(Claimant{Kind: ServiceCIDR, Name: "kubernetes"}, prefixes("10.96.0.0/12"))
 	for i := range 9 {
-		s.Put(Claimant{Node, fmt.Sprint("n", i)}, prefixes(fmt.Sprintf("10.0.0.%d/32", i)))
+		s.Put(Claimant{Kind: Node, Name: fmt.Sprint("n", i)}, prefixes(fmt.Sprintf("10.0.0.%d/32", i)))
 	}
+	s.Put(Claimant{Service, "t/a", true}, prefixes("10.0.1.1/32"))
+	s.Put(Claimant{Service, "t/b", true}, prefixes("10.0.1.2/32"))
 	words := Words(s.InAll(prefixes("10.96.0.0/12", "10.0.0.0/8")), func(r Range) string {
 		if r.By.Name == "n1" {
 			return "in block 10.0.0.0/27"
 		}
 		return ""
 	})
-	want := "10.0.0.0 of Node n0, 10.0.0.1 of Node n1 (in block 10.0.0.0/27), 10.0.0.2 of Node n2, 10.0.0.3 of Node n3, 10.0.0.4 of Node n4 and 5 more"
+	want := "10.0.0.0 of Node n0, 10.0.0.1 of Node n1 (in block 10.0.0.0/27), 10.0.0.2 of Node n2, 10.0.0.3 of Node n3, 10.0.0.4 of Node n4 and 7 more, most of them of Services of namespace t"
 	if diff := cmp.Diff(want, words); diff != "" {
 		t.Error(diff)
 	}

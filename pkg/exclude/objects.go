@@ -13,30 +13,37 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// OfNode returns the addresses of a Node, sorted, of any type: a cloud may list one as Hostname
-// only.
-func OfNode(n *corev1.Node) []netip.Prefix {
+// maxOfNode bounds the number of addresses that a Node or CiliumNode has. It asks for the others:
+// one kubelet must not take a pool from all nodes.
+const maxOfNode = 16
+
+// OfNode returns the addresses of a Node, and the further ones that it asks for, sorted. They are of
+// any type: a cloud may list one as Hostname only.
+func OfNode(n *corev1.Node) (assigned, asked []netip.Prefix) {
 	var out []netip.Addr
 	for _, a := range n.Status.Addresses {
 		out = read(out, a.Address)
 	}
-	return Of(out)
+	return OfHost(out)
 }
 
-// OfService returns the addresses of a Service outside the ServiceCIDRs, sorted: its load
-// balancer's, the requested one (loadBalancerIP), and its externalIPs, up to a number of them:
-// anybody may create a Service, and one must not take a pool from all nodes.
-func OfService(s *corev1.Service) []netip.Prefix {
-	out := read(read(nil, s.Spec.ExternalIPs...), s.Spec.LoadBalancerIP)
-	for _, ingress := range s.Status.LoadBalancer.Ingress {
-		out = read(out, ingress.IP)
+// OfHost is OfNode for the addresses of a node, the important ones first.
+func OfHost(addrs []netip.Addr) (assigned, asked []netip.Prefix) {
+	n := min(len(addrs), maxOfNode)
+	return Of(addrs[:n]), Of(addrs[n:])
+}
+
+// OfService returns the addresses of a Service outside the ServiceCIDRs, sorted. A controller has
+// assigned the addresses of its load balancer. Its author asks for loadBalancerIP and externalIPs.
+func OfService(s *corev1.Service) (assigned, asked []netip.Prefix) {
+	var ingress []netip.Addr
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		ingress = read(ingress, i.IP)
 	}
-	addrs := Of(out)
-	return addrs[:min(len(addrs), maxOfService)]
+	assigned = Of(ingress)
+	asked = Of(read(read(nil, s.Spec.ExternalIPs...), s.Spec.LoadBalancerIP))
+	return assigned, slices.DeleteFunc(asked, func(p netip.Prefix) bool { return contains(assigned, p) })
 }
-
-// maxOfService bounds the number of a Service's addresses that are excluded from pods.
-const maxOfService = 16
 
 // OfServices returns the CIDRs that a ServiceCIDR assigns to Services, sorted.
 func OfServices(s *networkingv1.ServiceCIDR) []netip.Prefix {

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"math"
 	"net/netip"
 	"slices"
 
@@ -21,11 +20,7 @@ type exclusions struct {
 	reserved *ipalloc.Space
 	// excluded are the addresses of nodes and Services.
 	excluded exclude.Set
-	// offered are the ranges of CiliumLoadBalancerIPPools, by name, and shared the ranges that are
-	// too large a part of a pool to be excluded. cuts are the ranges of all pools.
-	offered map[string][]netip.Prefix
-	shared  exclude.Set
-	cuts    []ipalloc.Cut
+	asked
 }
 
 // Exclude replaces the addresses of a cluster object that no pod may have. From now on no block
@@ -45,15 +40,19 @@ func (e *exclusions) ExcludeCiliumNode(name string) (added, removed []netip.Pref
 	e.mu.Lock()
 	defer e.unlock()
 	var addrs []netip.Addr
+	ask := exclude.Ask{By: exclude.Claimant{Kind: exclude.CiliumNode, Name: name, Asks: true}}
 	if cn := e.current(name); cn != nil {
-		addrs = slices.Clone(cn.Host)
+		ask.Since, addrs = cn.Created, slices.Clone(cn.Host)
 		for _, addr := range cn.Own {
 			if !e.isNodes(cn, addr) {
 				addrs = append(addrs, addr)
 			}
 		}
 	}
-	return e.exclude(exclude.Claimant{Kind: exclude.CiliumNode, Name: name}, exclude.Of(addrs))
+	assigned, asked := exclude.OfHost(addrs)
+	ask.CIDRs = asked
+	e.ask(ask)
+	return e.exclude(exclude.Claimant{Kind: exclude.CiliumNode, Name: name}, assigned)
 }
 
 // isNodes reports whether an address lies in a block of a CiliumNode's node, or in a CIDR
@@ -88,52 +87,7 @@ func (e *exclusions) exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, 
 	for _, p := range removed {
 		e.unreserve(p)
 	}
-	return append(added, shared...), removed // held blocks keep ranges that are only offered to Services
-}
-
-// OfferToServices replaces the ranges that a CiliumLoadBalancerIPPool assigns to Services. No block
-// of them is claimed from now on; held blocks keep their addresses until a Service gets one. Ranges
-// that share addresses with half of the blocks of a PodIPPool's CIDR are only reported: one object
-// must not take a pool from all nodes. It reports whether the ranges that are only reported have
-// changed.
-func (e *exclusions) OfferToServices(name string, ranges []netip.Prefix) (changed bool) {
-	e.mu.Lock()
-	defer e.unlock()
-	if e.offered[name] = ranges; len(ranges) == 0 {
-		delete(e.offered, name)
-	}
-	return e.excludeOffered(name, ranges)
-}
-
-func (e *exclusions) excludeOffered(name string, ranges []netip.Prefix) (changed bool) {
-	by, reported := exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: name}, []netip.Prefix(nil)
-	if slices.ContainsFunc(e.cuts, func(cut ipalloc.Cut) bool { return takesHalf(ranges, cut) }) {
-		ranges, reported = nil, ranges
-	}
-	added, removed, shared := e.shared.Put(by, reported)
-	e.exclude(by, ranges)
-	return len(added)+len(removed)+len(shared) > 0
-}
-
-// takesHalf reports whether ranges, which do not overlap each other, share addresses with at least
-// half of the blocks of a range of cut.
-func takesHalf(ranges []netip.Prefix, cut ipalloc.Cut) bool {
-	return slices.ContainsFunc(cut.Ranges, func(within netip.Prefix) bool {
-		part, blocks := 0.0, map[netip.Prefix]bool{}
-		for _, r := range ranges {
-			if !r.Overlaps(within) {
-				continue
-			}
-			if r.Bits() > cut.BlockBits {
-				r = netip.PrefixFrom(r.Addr(), cut.BlockBits).Masked()
-			}
-			if !blocks[r] {
-				blocks[r] = true
-				part += math.Ldexp(1, -max(0, r.Bits()-within.Bits()))
-			}
-		}
-		return part >= 0.5
-	})
+	return append(added, shared...), removed
 }
 
 // Excluded returns the addresses of nodes and Services in cidr, sorted.
@@ -143,10 +97,10 @@ func (e *exclusions) Excluded(cidr netip.Prefix) []exclude.Range {
 	return e.withoutOwn(e.excluded.In(cidr))
 }
 
-// excludedIn returns the addresses of nodes and Services in cidr, without the ones that are only
-// offered to Services.
+// excludedIn returns the addresses of nodes and Services in cidr, without the ones that objects only
+// ask for.
 func (e *exclusions) excludedIn(cidr netip.Prefix) []netip.Prefix {
-	return exclude.CIDRs(slices.DeleteFunc(e.Excluded(cidr), exclude.Range.Offered))
+	return exclude.CIDRs(slices.DeleteFunc(e.Excluded(cidr), exclude.Range.Asked))
 }
 
 // withoutOwn drops the addresses that an agent uses itself in its node's own blocks and CIDRs,
@@ -167,9 +121,20 @@ func (e *exclusions) ExcludedFrom(pool *crd.Pool) []exclude.Range {
 	return e.coveredBy(pool, &e.excluded)
 }
 
-// SharedWith returns the ranges of CiliumLoadBalancerIPPools that a pool, which may be nil,
-// covers and nevertheless assigns to nodes, sorted likewise.
-func (e *exclusions) SharedWith(pool *crd.Pool) []exclude.Range { return e.coveredBy(pool, &e.shared) }
+// SharedWith returns the addresses that objects ask for, and that a pool, which may be nil, covers and
+// nevertheless assigns to nodes, sorted likewise.
+func (e *exclusions) SharedWith(pool *crd.Pool) []exclude.Range {
+	return slices.DeleteFunc(e.coveredBy(pool, &e.beyond), func(r exclude.Range) bool {
+		return ipalloc.Covered(r.CIDR, exclude.CIDRs(e.Excluded(r.CIDR))) // another object withholds it
+	})
+}
+
+// Beyond returns the addresses in cidr that objects ask for, and that are not withheld for them, sorted.
+func (e *exclusions) Beyond(cidr netip.Prefix) []exclude.Range {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.beyond.In(cidr)
+}
 
 func (e *exclusions) coveredBy(pool *crd.Pool, by *exclude.Set) []exclude.Range {
 	if pool == nil {

@@ -1,13 +1,18 @@
 package state
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/cilium/cilium/pkg/node/addressing"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -137,9 +142,9 @@ func TestLargeBlocks(t *testing.T) {
 }
 
 // No block of a range of Services is claimed, but a held one keeps its addresses until a Service
-// has one. A CiliumLoadBalancerIPPool that would take half of the blocks of a CIDR of a pool or
-// more takes none.
-func TestRangesOfferedToServices(t *testing.T) {
+// has one. A CiliumLoadBalancerIPPool that would take more than a quarter of the blocks of a CIDR of a
+// pool takes none.
+func TestAskedAddresses(t *testing.T) {
 	o := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	ledger, generation := o.Ledger, int64(9)
 	set := func(cidr string, reserved ...v1alpha1.ReservedCIDR) {
@@ -161,18 +166,13 @@ func TestRangesOfferedToServices(t *testing.T) {
 	usable := func() int {
 		return o.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Count()
 	}
-	offer := func(changes bool, cidrs ...string) { // changes: ranges that are only reported do
-		t.Helper()
-		if got := ledger.OfferToServices("lb", fixtures.Prefixes(cidrs...)); got != changes {
-			t.Errorf("offering %v changes what is only reported: %t", cidrs, got)
-		}
+	offer := func(cidrs ...string) {
+		ledger.Ask(exclude.Ask{By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb", Asks: true}, CIDRs: fixtures.Prefixes(cidrs...)})
 	}
 	is("none", 0, 0, 3)
-	offer(true, "10.0.0.2/32", "10.0.0.6/32")
-	offer(false, "10.0.0.2/32", "10.0.0.6/32")
+	offer("10.0.0.2/32", "10.0.0.6/32")
 	is("addresses of half of the blocks", 0, 2, 3)
-	offer(true, "10.0.0.1/32", "10.0.0.2/31")
-	offer(false, "10.0.0.1/32", "10.0.0.2/31")
+	offer("10.0.0.1/32", "10.0.0.2/31")
 	is("a quarter, though it is three addresses", 2, 0, 3)
 	if n := usable(); n != 2 {
 		t.Errorf("a held block of an offered range has %d usable addresses", n)
@@ -182,7 +182,7 @@ func TestRangesOfferedToServices(t *testing.T) {
 		t.Errorf("with an address of a Service the block has %d usable addresses", n)
 	}
 	is("an address of a Service", 2, 0, 3)
-	offer(true, "10.0.0.0/29")
+	offer("10.0.0.0/29")
 	is("half", 1, 1, 3)
 	set("10.0.0.0/27")
 	is("a quarter, once the pool has grown", 2, 0, 6)
@@ -190,8 +190,80 @@ func TestRangesOfferedToServices(t *testing.T) {
 	is("half again", 1, 1, 3)
 	set("10.0.0.0/28", v1alpha1.ReservedCIDR{CIDR: "10.0.0.0/29"})
 	is("what the pool reserves is no news", 0, 0, 2)
-	offer(true)
+	offer()
 	ledger.Exclude(exclude.Claimant{Kind: exclude.Service, Name: "default/web"}, nil)
 	set("10.0.0.0/28")
 	is("gone", 0, 0, 3)
+}
+
+// Which addresses objects withhold does not depend on the order in which the operator sees them and the
+// pools, nor on a restart.
+func TestAskedInAnyOrder(t *testing.T) {
+	var asks []exclude.Ask
+	for i := range 12 {
+		asks = append(asks, exclude.Ask{
+			By: exclude.Claimant{Kind: exclude.Service, Name: fmt.Sprintf("t/%d", i), Asks: true}, Since: fixtures.Noon().Add(time.Duration(i/2) * time.Second),
+			CIDRs: fixtures.Prefixes(fmt.Sprintf("10.0.0.%d/32", i*4), fmt.Sprintf("10.0.0.%d/32", 128+i*8)),
+		})
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		late := asks[:len(asks)-r.IntN(3)]
+		var steps []func()
+		ledger := NewLedger()
+		pools := NewPools(fixtures.Defaults(), ledger)
+		for _, ask := range asks {
+			steps = append(steps, func() { ledger.Ask(ask) })
+		}
+		steps = append(steps, ledger.SetReady, func() { pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/24")) }, func() {
+			pools.Set(fixtures.PodIPPool("q", 1, "10.0.0.0/26"))
+		})
+		r.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
+		for _, step := range steps {
+			step()
+		}
+		for _, ask := range asks[len(late):] { // they come and go
+			ledger.Ask(exclude.Ask{By: ask.By})
+		}
+		fresh := NewLedger()
+		again := NewPools(fixtures.Defaults(), fresh)
+		for _, name := range pools.Names() {
+			again.Set(fixtures.PodIPPool(name, 1, pools.Get(name).AllRanges()[0].CIDR.String()))
+		}
+		for _, ask := range late {
+			fresh.Ask(ask)
+		}
+		fresh.SetReady()
+		for _, name := range pools.Names() {
+			pool := pools.Get(name)
+			cut, _ := pool.Cut(ipalloc.IPv4)
+			if diff := cmp.Diff(fmt.Sprint(fresh.ExcludedFrom(pool), fresh.SharedWith(pool), fresh.Free(cut)), fmt.Sprint(ledger.ExcludedFrom(pool), ledger.SharedWith(pool), ledger.Free(cut))); diff != "" {
+				t.Fatalf("after a restart (-), and before it (+):\n%s", diff)
+			}
+		}
+	}
+}
+
+// Services of one namespace, and the surplus addresses of one Node, leave free blocks to nodes, and the
+// addresses that nodes have.
+func TestTenantsTakeNoPool(t *testing.T) {
+	c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
+	pool.Generation = 2
+	c.Pools.Set(pool)
+	node := fixtures.Node()
+	for i := range 256 {
+		addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+		c.Ledger.Ask(exclude.Ask{By: exclude.Claimant{Kind: exclude.Service, Name: fmt.Sprint("t/", i), Asks: true}, CIDRs: exclude.Of([]netip.Addr{addr})})
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
+	}
+	_, asked := exclude.OfNode(node)
+	c.Ledger.Ask(exclude.Ask{By: exclude.Claimant{Kind: exclude.Node, Name: "x", Asks: true}, Since: fixtures.Noon(), CIDRs: asked})
+	cut, _ := c.Pools.Get("p").Cut(ipalloc.IPv4)
+	if free := c.Ledger.Free(cut); free < 47 { // three quarters of 64, without the held one
+		t.Errorf("%d blocks are free", free)
+	}
+	if n := c.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Count(); n != 2 {
+		t.Errorf("the held block has %d usable addresses", n)
+	}
 }

@@ -75,7 +75,11 @@ func (c *core) HolderOf(r exclude.Range) string {
 	if len(held) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("in block %s of node %s", held[0].CIDR, held[0].Owner.Node)
+	note := fmt.Sprintf("in block %s of node %s", held[0].CIDR, held[0].Owner.Node)
+	if r.Asked() {
+		note += ", which keeps it"
+	}
+	return note
 }
 
 // missingFrom returns the prefixes of list that are not in sorted and that no block or
@@ -303,7 +307,7 @@ func inParts[K any](lock sync.Locker, keys []K, do func(K)) {
 // sorted. It walks the blocks of the pool.
 func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	l.mu.Lock()
-	cuts := l.cuts
+	ranges := l.withShare
 	l.mu.Unlock()
 	var nodes, out []string
 	var lacking []*ciliumnode.View
@@ -315,9 +319,7 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 			lacking = append(lacking, cn)
 		}
 	})
-	inPool := func(addr netip.Addr) bool {
-		return slices.ContainsFunc(cuts, func(c ipalloc.Cut) bool { return ContainsAddr(c.Ranges, addr) })
-	}
+	inPool := func(addr netip.Addr) bool { return len(heldIn(ranges, ipalloc.Single(addr))) > 0 }
 	for _, cn := range lacking {
 		if len(cn.Stale) == 0 || cn.WithConfigured(inPool).FamilyDisabled(f) {
 			out = append(out, cn.Name)

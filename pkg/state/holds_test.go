@@ -308,6 +308,9 @@ func (f *fleet) ledgerCalls() map[string]holds.Call {
 	exclusion := func(add int) func(int) {
 		return func(i int) { f.Exclude(exclude.Claimant{Kind: exclude.Node, Name: f.node(i)}, f.address(i+1+add)) }
 	}
+	ask := func(cidrs ...netip.Prefix) exclude.Ask {
+		return exclude.Ask{By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb", Asks: true}, CIDRs: cidrs}
+	}
 	// after measures a call without the one before it.
 	after := func(before, do func(i int)) holds.Call {
 		return holds.Call{N: min(tried, len(f.nodes)), Hold: func(i int) time.Duration {
@@ -349,7 +352,7 @@ func (f *fleet) ledgerCalls() map[string]holds.Call {
 		"RemoveCiliumNode":       f.each(func(i int) { f.RemoveCiliumNode(f.view(i)) }, restore),
 		"ForgetCiliumNode":       forgetCiliumNode,
 		"Exclude":                f.each(exclusion(len(f.nodes)), exclusion(0)),
-		"OfferToServices":        f.each(func(i int) { f.OfferToServices("lb", f.address(i+1)) }, func(int) { f.OfferToServices("lb", nil) }),
+		"Ask":                    f.each(func(i int) { f.Ask(ask(f.address(i + 1)...)) }, func(int) { f.Ask(ask()) }),
 	}
 }
 

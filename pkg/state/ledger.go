@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -50,7 +51,8 @@ func NewLedger() *Ledger {
 	}
 	nodes := &ciliumNodes{core: c, seen: map[string]*seenNode{}}
 	excluded := &exclusions{
-		core: c, heldBlocks: blocks, ciliumNodes: nodes, reserved: ipalloc.NewSpace(), offered: map[string][]netip.Prefix{},
+		core: c, heldBlocks: blocks, ciliumNodes: nodes, reserved: ipalloc.NewSpace(),
+		asked: asked{asks: map[exclude.Claimant]exclude.Ask{}, withShare: ipalloc.NewSpace()},
 	}
 	pinned := &pins{
 		core: c, exclusions: excluded,
@@ -71,7 +73,7 @@ func NewLedger() *Ledger {
 // SetReady records that all blocks and all CiliumNodes have been read.
 func (l *Ledger) SetReady() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if !l.space.Ready() {
 		for name, n := range l.seen { // all blocks are known now: see withholds
 			if slices.ContainsFunc(n.view.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.withholds(n.view, p) }) {
@@ -79,6 +81,7 @@ func (l *Ledger) SetReady() {
 			}
 		}
 		l.space.SetReady()
+		l.grantAll()
 		close(l.ready)
 	}
 }

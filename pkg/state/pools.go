@@ -165,21 +165,16 @@ func (p *Pools) RulingIsFinal(nodeLabels labels.Set) bool {
 func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 	l.mu.Lock()
 	defer l.mu.Unlock() // whoever changes a pool wakes all nodes and pools
-	l.cuts = nil
 	for name, pool := range now {
 		l.turnover[name] += 0
 		for _, f := range ipalloc.Families() {
-			whole, _ := pool.Whole(f)
-			l.cuts = append(l.cuts, whole)
 			for _, prefix := range pool.Skipped(f) {
 				l.reserve(prefix)
 			}
 		}
 	}
 	l.pins.setPools(now)
-	for name, ranges := range l.offered {
-		l.excludeOffered(name, ranges)
-	}
+	l.setShares(now)
 	for name, pool := range old {
 		if now[name] == nil {
 			delete(l.turnover, name)

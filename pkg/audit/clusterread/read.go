@@ -190,9 +190,9 @@ func (l *lists) readRoutes(s *audit.Snapshot) *state.FRRConfigurations {
 // Kubernetes 1.33 serve no ServiceCIDRs, and CiliumLoadBalancerIPPools may be missing.
 func (l *lists) readServices(s *audit.Snapshot) {
 	each(l, "Services", &corev1.ServiceList{}, func(svc *corev1.Service) {
-		if len(exclude.OfService(svc)) > 0 {
+		if assigned, asked := exclude.OfService(svc); len(assigned)+len(asked) > 0 {
 			s.Services = append(s.Services, corev1.Service{
-				ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name},
+				ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name, CreationTimestamp: svc.CreationTimestamp},
 				Spec:       corev1.ServiceSpec{ExternalIPs: svc.Spec.ExternalIPs, LoadBalancerIP: svc.Spec.LoadBalancerIP},
 				Status:     svc.Status,
 			})

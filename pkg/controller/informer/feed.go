@@ -401,7 +401,9 @@ func (f *Feed) node(n *corev1.Node) {
 	f.names[n.Name] = starves
 	f.mu.Unlock()
 	hostnameMoved(f, n.Name, n)
-	f.nodeMoved(n, exclude.OfNode(n), starves != starved)
+	assigned, asked := exclude.OfNode(n)
+	f.ask(exclude.Node, n.Name, n.CreationTimestamp.Time, asked)
+	f.nodeMoved(n, assigned, starves != starved)
 }
 
 func (f *Feed) nodeGone(n *corev1.Node) {
@@ -410,6 +412,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 	delete(f.names, n.Name)
 	f.mu.Unlock()
 	hostnameMoved(f, n.Name, nil)
+	f.ask(exclude.Node, n.Name, time.Time{}, nil)
 	f.nodeMoved(n, nil, starved)
 	f.forgetGone(n.Name)
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -128,12 +129,14 @@ func (f *Feed) ciliumPoolMoved(name string, picks bool) {
 func (f *Feed) serviceStore() Store {
 	there := func(s serviceAddresses) {
 		if f.services.changes(s) {
-			f.exclude(exclude.Service, s.name, s.cidrs)
+			f.exclude(exclude.Service, s.name, s.assigned)
+			f.ask(exclude.Service, s.name, s.created, s.asked)
 		}
 	}
 	return &records[*corev1.Service, serviceAddresses]{
 		read: func(s *corev1.Service) serviceAddresses {
-			return serviceAddresses{s.Namespace + "/" + s.Name, s.UID, exclude.OfService(s)}
+			assigned, asked := exclude.OfService(s)
+			return serviceAddresses{s.Namespace + "/" + s.Name, s.UID, s.CreationTimestamp.Time, assigned, asked}
 		},
 		there:   there,
 		gone:    func(s serviceAddresses) { there(serviceAddresses{name: s.name, uid: s.uid}) },
@@ -143,9 +146,10 @@ func (f *Feed) serviceStore() Store {
 
 // serviceAddresses is the kept part of a Service.
 type serviceAddresses struct {
-	name  string // namespace/name
-	uid   types.UID
-	cidrs []netip.Prefix
+	name            string // namespace/name
+	uid             types.UID
+	created         time.Time
+	assigned, asked []netip.Prefix
 }
 
 // services keeps the names of Services with addresses outside the ServiceCIDRs, which are few.
@@ -159,7 +163,7 @@ type services struct {
 func (k *services) changes(s serviceAddresses) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(s.cidrs) > 0 {
+	if len(s.assigned)+len(s.asked) > 0 {
 		k.uids[s.name] = s.uid
 		return true
 	}
@@ -207,9 +211,7 @@ func (f *Feed) queueHolders(added, removed []netip.Prefix) {
 	}
 }
 
-// offerToServices records the ranges that Cilium may give to Services.
-func (f *Feed) offerToServices(name string, ranges []netip.Prefix) {
-	if f.Ledger.OfferToServices(name, ranges) {
-		f.AllPools() // no other change would queue them
-	}
+// ask records the addresses that an object only asks for. Changed queues the pools.
+func (f *Feed) ask(kind, name string, since time.Time, cidrs []netip.Prefix) {
+	f.Ledger.Ask(exclude.Ask{By: exclude.Claimant{Kind: kind, Name: name, Asks: true}, Since: since, CIDRs: cidrs})
 }

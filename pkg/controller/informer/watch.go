@@ -153,8 +153,12 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	}
 	if f.From.HasLoadBalancerPools != nil {
 		watches = append(watches, Watch{Object: &ciliumv2.CiliumLoadBalancerIPPool{}, Known: f.From.HasLoadBalancerPools, Handler: handle(
-			func(p *ciliumv2.CiliumLoadBalancerIPPool) { f.offerToServices(p.Name, exclude.OfLoadBalancerPool(p)) },
-			func(p *ciliumv2.CiliumLoadBalancerIPPool) { f.offerToServices(p.Name, nil) },
+			func(p *ciliumv2.CiliumLoadBalancerIPPool) {
+				f.ask(exclude.LoadBalancerPool, p.Name, p.CreationTimestamp.Time, exclude.OfLoadBalancerPool(p))
+			},
+			func(p *ciliumv2.CiliumLoadBalancerIPPool) {
+				f.ask(exclude.LoadBalancerPool, p.Name, time.Time{}, nil)
+			},
 		)})
 	}
 	if f.Routes != nil && f.From.FRRConfigurations != nil {

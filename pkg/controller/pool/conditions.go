@@ -39,7 +39,7 @@ func excludedIs(pool *crd.Pool, excluded, shared []exclude.Range, holder func(ex
 		}
 	}
 	if len(shared) > 0 {
-		message += "Pods and Services both get addresses of " + exclude.Words(shared, nil) + ", and can get the same one. "
+		message += "Objects ask for more than a quarter of the blocks of a CIDR: pods can get " + exclude.Words(shared, nil) + ", too. "
 	}
 	return isTrue(ReasonExcluded, message+"Use separate CIDRs for pods, nodes and Services")
 }

@@ -1,0 +1,213 @@
+package state
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// asked are the addresses that objects ask for. They derive from the objects and pools of the
+// moment alone, so that a restart changes no answer.
+type asked struct {
+	asks map[exclude.Claimant]exclude.Ask
+	// shares are the parts of the pools' CIDRs that asks withhold, and withShare has these CIDRs.
+	shares    map[netip.Prefix][]*askedShare
+	withShare *ipalloc.Space
+	// beyond are the addresses that are asked for beyond a share.
+	beyond exclude.Set
+}
+
+// askedShare is the part of a pool's CIDR that asks withhold.
+type askedShare struct {
+	cidr      netip.Prefix
+	blockBits int
+	asks      []exclude.Ask // of addresses of the CIDR, sorted
+	granted   map[exclude.Claimant]bool
+}
+
+// Ask replaces the addresses that an object asks for. No block that contains any of them is claimed
+// from now on, unless they are beyond the share of all such objects in a CIDR of a pool: these
+// addresses are only reported. Held blocks keep their addresses.
+func (e *exclusions) Ask(ask exclude.Ask) {
+	e.mu.Lock()
+	defer e.unlock()
+	e.ask(ask)
+}
+
+func (e *exclusions) ask(ask exclude.Ask) {
+	old := e.asks[ask.By]
+	if old.Since.Equal(ask.Since) && slices.Equal(old.CIDRs, ask.CIDRs) || len(old.CIDRs)+len(ask.CIDRs) == 0 {
+		return
+	}
+	changed := map[exclude.Claimant]bool{ask.By: true}
+	delete(e.asks, ask.By)
+	before := e.sharesOf(old.CIDRs)
+	for share := range before {
+		i, _ := slices.BinarySearchFunc(share.asks, old, exclude.Ask.Compare)
+		share.asks = slices.Delete(share.asks, i, i+1)
+	}
+	if len(ask.CIDRs) > 0 {
+		e.asks[ask.By] = ask
+	}
+	after := e.sharesOf(ask.CIDRs)
+	for share := range after {
+		i, _ := slices.BinarySearchFunc(share.asks, ask, exclude.Ask.Compare)
+		share.asks = slices.Insert(share.asks, i, ask)
+		e.grant(share, changed)
+	}
+	for share := range before {
+		if !after[share] {
+			e.grant(share, changed)
+		}
+	}
+	e.withhold(changed)
+}
+
+// sharesOf returns the shares of the CIDRs of pools that overlap any of cidrs.
+func (e *exclusions) sharesOf(cidrs []netip.Prefix) map[*askedShare]bool {
+	out := map[*askedShare]bool{}
+	for _, p := range cidrs {
+		for _, held := range heldIn(e.withShare, p) {
+			for _, share := range e.shares[held.CIDR] {
+				out[share] = true
+			}
+		}
+	}
+	return out
+}
+
+// grant decides anew which objects withhold addresses of a share, and adds those with another answer
+// to changed. Until all objects are read it decides nothing: each would change the answer.
+func (e *exclusions) grant(share *askedShare, changed map[exclude.Claimant]bool) {
+	if !e.space.Ready() {
+		return
+	}
+	before := share.granted
+	share.granted = exclude.Granted(share.cidr, share.blockBits, share.asks)
+	for by := range before {
+		if !share.granted[by] {
+			changed[by] = true
+		}
+	}
+	for by := range share.granted {
+		if !before[by] {
+			changed[by] = true
+		}
+	}
+}
+
+// withhold brings the withheld addresses of objects that have changed up to date.
+func (e *exclusions) withhold(changed map[exclude.Claimant]bool) {
+	if !e.space.Ready() {
+		return
+	}
+	for by := range changed {
+		var granted, beyond []netip.Prefix
+		for _, p := range e.asks[by].CIDRs {
+			if e.isGranted(by, p) {
+				granted = append(granted, p)
+			} else {
+				beyond = append(beyond, p)
+			}
+		}
+		added, removed, shared := e.beyond.Put(by, beyond)
+		e.taken = append(e.taken, slices.Concat(added, removed, shared)...) // their pools report them
+		e.exclude(by, granted)
+	}
+}
+
+// isGranted reports whether no share refuses the addresses of p to an object.
+func (e *exclusions) isGranted(by exclude.Claimant, p netip.Prefix) bool {
+	for _, held := range heldIn(e.withShare, p) {
+		for _, share := range e.shares[held.CIDR] {
+			if !share.granted[by] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// grantAll decides about all asks, once all objects are read.
+func (e *exclusions) grantAll() {
+	changed := map[exclude.Claimant]bool{}
+	for by := range e.asks {
+		changed[by] = true
+	}
+	for _, shares := range e.shares {
+		for _, share := range shares {
+			e.grant(share, changed)
+		}
+	}
+	e.withhold(changed)
+}
+
+// setShares replaces the shares after a change of pools. A CIDR that is cut as before keeps its share.
+func (e *exclusions) setShares(pools map[string]*crd.Pool) {
+	old := e.shares
+	e.shares, e.withShare = map[netip.Prefix][]*askedShare{}, ipalloc.NewSpace()
+	added, kept := map[*askedShare]bool{}, map[*askedShare]bool{}
+	for _, pool := range pools {
+		for _, f := range ipalloc.Families() {
+			whole, _ := pool.Whole(f)
+			for _, cidr := range whole.Ranges {
+				if shareIn(e.shares, cidr, whole.BlockBits) != nil {
+					continue
+				}
+				share := shareIn(old, cidr, whole.BlockBits)
+				if share == nil {
+					share = &askedShare{cidr: cidr, blockBits: whole.BlockBits}
+					added[share] = true
+				}
+				kept[share] = true
+				e.shares[cidr] = append(e.shares[cidr], share)
+				_ = e.withShare.Restore(ipalloc.Held{CIDR: cidr}) // CIDRs of pools may overlap
+			}
+		}
+	}
+	changed := e.addAsks(added)
+	for _, shares := range old {
+		for _, share := range shares {
+			if kept[share] {
+				continue
+			}
+			for _, ask := range share.asks {
+				changed[ask.By] = true
+			}
+		}
+	}
+	e.withhold(changed)
+}
+
+func shareIn(shares map[netip.Prefix][]*askedShare, cidr netip.Prefix, blockBits int) *askedShare {
+	for _, share := range shares[cidr] {
+		if share.blockBits == blockBits {
+			return share
+		}
+	}
+	return nil
+}
+
+// addAsks fills new shares, and returns the objects that ask for addresses of them.
+func (e *exclusions) addAsks(added map[*askedShare]bool) map[exclude.Claimant]bool {
+	changed := map[exclude.Claimant]bool{}
+	if len(added) == 0 {
+		return changed
+	}
+	for _, ask := range e.asks {
+		for share := range e.sharesOf(ask.CIDRs) {
+			if added[share] {
+				share.asks = append(share.asks, ask)
+				changed[ask.By] = true
+			}
+		}
+	}
+	for share := range added {
+		slices.SortFunc(share.asks, exclude.Ask.Compare)
+		e.grant(share, changed)
+	}
+	return changed
+}
