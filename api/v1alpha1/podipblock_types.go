@@ -104,7 +104,7 @@ type PodIPBlockStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// waitsFor is what keeps a leaving block on its node. Absent: nothing, or the agent's answer.
+	// waitsFor is what keeps a leaving block on its node. Absent: nothing.
 	// +optional
 	WaitsFor *BlockWait `json:"waitsFor,omitempty"`
 

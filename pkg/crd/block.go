@@ -58,7 +58,7 @@ type Block struct {
 }
 
 // Wait is what a block waits for, as its status says it. The zero Wait is for a block that waits for
-// nothing, or for the agent's answer, which comes by itself.
+// nothing.
 type Wait struct {
 	For expand.WaitReason
 	// Cause is why the block must leave, until it drains: its Reason says so then.

@@ -44,6 +44,7 @@ type block struct {
 	retired                   int
 	undrained, drained, freed bool
 	assigned                  bool // the plan assigns it whole
+	held                      bool // an address waits to be marked: see enter
 	// byAgent and byPods name its users if it is on its way out.
 	byAgent, byPods []string
 }

@@ -46,7 +46,7 @@ func TestDecideFamilyNotRun(t *testing.T) {
 		},
 		"nothing is marked just after a pod came whose status names no address: it may have one of before": {
 			state: node(leavingUnrun, came("a/a", noon.Add(-time.Minute)), familyDisabled),
-			want:  []string{"needs 0 of 0", handshaking, "again in 15m0s"},
+			want:  []string{"needs 0 of 0", "10.0.0.0/29 waits for PodAddress a/a", "again in 15m0s"},
 		},
 		"nor is it removed where it was marked": {
 			state: node(lone("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining), listed), published("10.0.0.1", ""),

@@ -28,6 +28,7 @@ type handshake struct {
 // see retire.
 func (h *handshake) advance() {
 	h.roomToMove = h.hasRoomToMove()
+	h.keepHeld()
 	for _, a := range h.walk {
 		entry := h.Release[a]
 		_, published := h.Pool[a]
@@ -40,7 +41,7 @@ func (h *handshake) advance() {
 		case !b.releases(b.usable(a)):
 			h.plan.Clear = append(h.plan.Clear, a)
 		case h.FamilyDisabled:
-			h.releaseDisabledFamily(a, entry)
+			h.releaseDisabledFamily(b, a, entry)
 		default:
 			h.leave(a, entry, b)
 		}
@@ -56,7 +57,7 @@ func (p *planner) conditionFirst(b *block) bool {
 // clearUnpublished deletes the entry of an address that is not in the pool. The agent
 // answers a mark of such an address with do-not-release.
 func (h *handshake) clearUnpublished(a netip.Addr, entry ReleaseStatus) {
-	if entry == Marked && !h.passed(&h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout) {
+	if entry == Marked && !passed(h.planner, &h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout) {
 		return
 	}
 	h.plan.Clear = append(h.plan.Clear, a)
@@ -73,15 +74,15 @@ func (h *handshake) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 		// until it restarts.
 	case yetToMark(b, entry, stands, free):
 		if free && h.trusted {
-			h.mark(a)
+			h.enter(&h.plan.Mark, b, a)
 		}
 	case entry == Marked && free && h.trusted:
 		// An agent loses its answer if another write of the CiliumNode conflicts with it.
-		if h.passed(&h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout) {
+		if passed(h.planner, &h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout) {
 			h.plan.Clear = append(h.plan.Clear, a)
 		}
 	case entry == Ready && free && h.trusted:
-		if h.passed(&h.memory.AckedSince, h.old.AckedSince, a, h.policy.AckHold) {
+		if passed(h.planner, &h.memory.AckedSince, h.old.AckedSince, a, h.policy.AckHold) {
 			h.plan.Remove = append(h.plan.Remove, a)
 		}
 	case entry == Ready && free:
@@ -141,19 +142,19 @@ func ReportAddress(f ipalloc.Family, pool map[netip.Addr]string) netip.Addr {
 // stood for AckTimeout, the operator asks the agent for a report. The agent writes the report
 // only onto the latest version of its CiliumNode, so by then it has seen the mark; and it
 // still does not run the family, or State.FamilyDisabled would be unset.
-func (h *handshake) releaseDisabledFamily(a netip.Addr, entry ReleaseStatus) {
+func (h *handshake) releaseDisabledFamily(b *block, a netip.Addr, entry ReleaseStatus) {
 	ready := !h.inUse(a) && h.AgentSettled
 	marked := entry == Marked || entry == Ready
 	answer, asked := h.Release[ReportAddress(h.Family, h.Pool)]
 	_, stands := h.Release[a]
 	switch {
 	case !stands && ready:
-		h.mark(a)
+		h.enter(&h.plan.Mark, b, a)
 	case !stands:
 		// It may be in use now or soon.
 	case !ready || !marked:
 		h.plan.Clear = append(h.plan.Clear, a)
-	case !h.passed(&h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout):
+	case !passed(h.planner, &h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout):
 	case answer == DoNotRelease:
 		h.plan.Remove = append(h.plan.Remove, a)
 	case !asked:
@@ -161,28 +162,38 @@ func (h *handshake) releaseDisabledFamily(a netip.Addr, entry ReleaseStatus) {
 	}
 }
 
-// mark asks the agent to release an address that looks free, unless it may belong to a pod
-// that has just been added.
-func (h *handshake) mark(a netip.Addr) { h.enter(&h.plan.Mark, a) }
-
-// enter adds an address to entries once no pod's address is awaited.
-func (h *handshake) enter(entries *[]netip.Addr, a netip.Addr) {
-	if len(h.pendingPods) > 0 {
+// enter adds an address of a block that looks free to entries, unless it may belong to a pod that has
+// just been added. Such pods may keep coming, so a block waits for them no longer than for one that
+// hangs: after that, the agent's answer alone protects a pod.
+func (h *handshake) enter(entries *[]netip.Addr, b *block, a netip.Addr) {
+	if len(h.pendingPods) > 0 && !passed(h.planner, &h.memory.HeldSince, h.old.HeldSince, b.CIDR, h.slowStart()) {
+		b.held = true
 		h.requeueAt(h.now.Add(h.pendingFor))
 		return
 	}
 	*entries = append(*entries, a)
 }
 
-// passed reports whether a has been in its state for wait according to old. It carries the
-// time over to next.
-func (h *handshake) passed(next *map[netip.Addr]time.Time, old map[netip.Addr]time.Time, a netip.Addr, wait time.Duration) bool {
-	since, ok := old[a]
-	if !ok {
-		since = h.now
+// keepHeld remembers which draining blocks have waited for long enough: otherwise each address that a
+// pod frees would wait anew, and meanwhile another pod could take it.
+func (h *handshake) keepHeld() {
+	for _, b := range h.all {
+		since, held := h.old.HeldSince[b.CIDR]
+		if held && b.Phase == ipalloc.Draining && !h.now.Before(since.Add(h.slowStart())) {
+			remember(&h.memory.HeldSince, b.CIDR, since)
+		}
 	}
-	remember(next, a, since)
-	return h.due(since.Add(wait))
+}
+
+// passed reports whether key has been in its state for wait according to old. It carries the
+// time over to next.
+func passed[K comparable](p *planner, next *map[K]time.Time, old map[K]time.Time, key K, wait time.Duration) bool {
+	since, ok := old[key]
+	if !ok {
+		since = p.now
+	}
+	remember(next, key, since)
+	return p.due(since.Add(wait))
 }
 
 // retire has the agent take another address in place of its own a when it restarts. It
@@ -205,7 +216,7 @@ func (h *handshake) retire(b *block, a netip.Addr, entry ReleaseStatus, stands b
 	default:
 		// Together with the marks of the block's free addresses, so that the agent finds
 		// none there when it restarts.
-		h.enter(&h.plan.Retire, a)
+		h.enter(&h.plan.Retire, b, a)
 	}
 	b.retired++
 	return true

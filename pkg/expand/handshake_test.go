@@ -1,6 +1,7 @@
 package expand
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -19,7 +20,11 @@ func TestHandshake(t *testing.T) {
 	unsettledWait := "10.0.0.16/28 waits for AgentNotSettled"
 	acked := func(ago time.Duration) Memory { return Memory{AckedSince: since(ago, a)} }
 	marked := func(ago time.Duration) Memory { return Memory{MarkedSince: since(ago, a)} }
+	held := func(ago time.Duration) Memory {
+		return Memory{HeldSince: map[netip.Prefix]time.Time{netip.MustParsePrefix("10.0.0.16/28"): noon.Add(-ago)}}
+	}
 	keepAck, keepMark := acked(0), marked(0)
+	stillHeld, longHeld := held(15*time.Minute), held(16*time.Minute)
 	runDecide(t, map[string]decideCase{
 		"free: mark": {
 			state: leaver(),
@@ -36,6 +41,30 @@ func TestHandshake(t *testing.T) {
 		"a pod came long ago, and hangs before it gets an address: mark": {
 			state: leaver(came("default/new", noon.Add(-16*time.Minute))),
 			want:  []string{"needs 2 of 14", "mark 10.0.0.17", handshaking},
+		},
+		"pods keep coming: the block has waited for some": {
+			state:    leaver(came("default/new", noon)),
+			memory:   held(15 * time.Minute),
+			want:     []string{"needs 2 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 1m0s"},
+			remember: &stillHeld,
+		},
+		"pods keep coming: the block has waited for long": {
+			state:    leaver(came("default/new", noon)),
+			memory:   held(16 * time.Minute),
+			want:     []string{"needs 2 of 14", "mark 10.0.0.17", handshaking},
+			remember: &longHeld,
+		},
+		"pods keep coming: and no later address of the block waits": {
+			state:    leaver(came("default/new", noon), entries(a, Ready)),
+			memory:   held(time.Hour),
+			want:     []string{"needs 2 of 14", handshaking, "again in 30s"},
+			remember: &Memory{AckedSince: since(0, a), HeldSince: held(time.Hour).HeldSince},
+		},
+		"the address of the pod that it waited for is known": {
+			state:    leaver(pod("default/new", "10.0.0.2")),
+			memory:   held(15 * time.Minute),
+			want:     []string{"needs 2 of 14", "mark 10.0.0.17", handshaking},
+			remember: &Memory{},
 		},
 
 		"of a first block of another pool, which no agent has read: mark": {

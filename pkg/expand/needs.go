@@ -68,6 +68,9 @@ type needs struct {
 	hardCap int
 }
 
+// slowStart is the time until a pod without an address counts as stuck.
+func (in *input) slowStart() time.Duration { return slowStart * in.policy.AckTimeout }
+
 func (in *input) ours(a netip.Addr) bool { return ipalloc.FamilyOf(a) == in.Family }
 
 // inUse reports whether a is in use according to the agent's report, a pod's status or the
@@ -124,23 +127,23 @@ func (u *usage) countPods() {
 		}
 		if u.FamilyDisabled {
 			if len(pod.IPs) == 0 { // the agent may have run the family when the pod was added
-				u.awaitAddress(pod, slowStart)
+				u.awaitAddress(pod, u.slowStart())
 			}
 			continue
 		}
 		if known == nil {
 			known = u.knownOwners()
 		}
-		timeouts := slowStart
+		wait := u.slowStart()
 		switch _, ok := known[pod.Name]; {
 		case ok: // it, or the pod that it replaces under the same name
-			timeouts = 1
+			wait = u.policy.AckTimeout
 		case slices.ContainsFunc(pod.IPs, u.ours):
 			u.demand++
 		default:
 			waiting++
 		}
-		u.awaitAddress(pod, timeouts)
+		u.awaitAddress(pod, wait)
 	}
 	u.waiting = u.admitted(waiting)
 	u.demand += u.waiting
@@ -159,10 +162,10 @@ func (u *usage) admitted(waiting int) int {
 // awaitAddress notes a recent pod with an address that neither the agent's report, which lags, nor
 // the pod's status names yet. It may be any address that looks free. If that were marked, and the
 // agent restarted before the mark is withdrawn, the pod would not be restored. A pod without one
-// for more AckTimeouts is stuck, maybe for good.
-func (u *usage) awaitAddress(pod Pod, timeouts int) {
+// for longer than wait is stuck, maybe for good.
+func (u *usage) awaitAddress(pod Pod, wait time.Duration) {
 	known := slices.ContainsFunc(pod.IPs, u.ours)
-	until := pod.Seen.Add(time.Duration(timeouts) * u.policy.AckTimeout)
+	until := pod.Seen.Add(wait)
 	if !known && u.now.Before(until) {
 		u.pendingPods = append(u.pendingPods, pod.Name)
 		u.pendingFor = max(u.pendingFor, until.Sub(u.now))

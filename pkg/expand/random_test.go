@@ -245,6 +245,11 @@ func (d dice) memory(s State) Memory {
 		}
 		oneOf(d, m.MarkedSince, m.AckedSince)[a] = noon.Add(-d.seconds(120))
 	}
+	for _, b := range s.Blocks {
+		if d.percent(10) {
+			remember(&m.HeldSince, b.CIDR, noon.Add(-d.seconds(900)))
+		}
+	}
 	return m
 }
 
@@ -271,5 +276,6 @@ func copyMemory(m Memory) Memory {
 		IdleSince:   slices.Clone(m.IdleSince),
 		MarkedSince: maps.Clone(m.MarkedSince),
 		AckedSince:  maps.Clone(m.AckedSince),
+		HeldSince:   maps.Clone(m.HeldSince),
 	}
 }

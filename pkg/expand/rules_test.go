@@ -93,7 +93,15 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 	for _, a := range plan.Remove {
 		brokenRemove(now, p, s, m, a, fail)
 	}
-	if len(plan.Mark) > 0 {
+	longHeld := func(a netip.Addr) bool {
+		for cidr, since := range m.HeldSince {
+			if cidr.Contains(a) && !now.Before(since.Add(slowStart*p.AckTimeout)) {
+				return true
+			}
+		}
+		return false
+	}
+	if len(slices.DeleteFunc(slices.Clone(plan.Mark), longHeld)) > 0 {
 		for _, pod := range s.Pods {
 			if now.Before(pod.Seen.Add(slowStart*p.AckTimeout)) && unreported(s, pod) && (!s.FamilyDisabled || len(pod.IPs) == 0) {
 				fail("marks while the address of %s is unreported", pod.Name)

@@ -183,7 +183,7 @@ type Pod struct {
 	PoolRequests map[string][2]uint16
 	// Seen is when the pod was first seen bound to the node. Until Seen plus slowStart times
 	// AckTimeout, while its address is unknown, no address is marked for release: any that looks
-	// free may be the pod's.
+	// free may be the pod's. Memory.HeldSince bounds the wait where such pods keep coming.
 	Seen time.Time
 	// Created is when the API server created it. Zero: unknown.
 	Created time.Time
@@ -220,6 +220,9 @@ type Memory struct {
 	MarkedSince map[netip.Addr]time.Time
 	// AckedSince is when each ack was first seen, from a settled agent.
 	AckedSince map[netip.Addr]time.Time
+	// HeldSince is since when addresses of each block wait to be marked until the addresses of recent
+	// pods are known. Once that has lasted slowStart times AckTimeout, a draining block waits no more.
+	HeldSince map[netip.Prefix]time.Time
 	// Assigned are the blocks that have been seen Listed, if Leftover or older than the CiliumNode.
 	Assigned []netip.Prefix
 	// Restored are the addresses in use that a block was assigned again for, and the time since

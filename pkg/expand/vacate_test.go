@@ -83,7 +83,7 @@ func TestVacate(t *testing.T) {
 		},
 		"not before a pod's address is known": {
 			state: vacating(came("default/new", noon.Add(-time.Minute))),
-			want:  []string{"needs 4 of 14", restart, "again in 15m0s"},
+			want:  []string{"needs 4 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 15m0s"},
 		},
 		"an address that a pod's status names as well: clear, as a pod's": {
 			state: vacating(entries(both, Released), pod("default/x", "10.0.0.17")),

@@ -42,12 +42,12 @@ func (h *handshake) waitOf(b *block) (WaitReason, []string) {
 		return h.waitOfOwn(b)
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
+	case b.held:
+		return WaitPodAddress, slices.Sorted(slices.Values(h.pendingPods))
 	case h.FamilyDisabled && h.AgentSettled:
 		return WaitHandshake, nil
 	case !h.reported, b.published > 0 && !h.trusted:
 		return WaitUnsettled, nil
-	case len(h.pendingPods) > 0:
-		return WaitPodAddress, slices.Sorted(slices.Values(h.pendingPods))
 	default:
 		return WaitHandshake, nil
 	}
@@ -65,6 +65,8 @@ func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
 		return WaitHandshake, nil
 	case !h.roomToMove:
 		return WaitReplacement, nil
+	case b.held:
+		return WaitPodAddress, slices.Sorted(slices.Values(h.pendingPods))
 	case b.retired < b.own: // some look like a pod's, or have an entry yet
 		return WaitAgent, b.byAgent
 	case h.findsLeaving():

@@ -269,16 +269,12 @@ func waitOf(b crd.Block, pool *crd.Pool, waits []expand.Wait) crd.Wait {
 	if i < 0 {
 		return crd.Wait{}
 	}
-	switch w := waits[i]; w.For {
-	case expand.WaitHandshake, expand.WaitReturn, expand.WaitPodAddress:
-		return crd.Wait{}
-	default:
-		wait := crd.Wait{For: w.For, Cause: w.Request, Note: waitNote(b, pool, w)}
-		if b.Phase == ipalloc.InService && w.Request == expand.None {
-			wait.Cause = v1alpha1.ConflictOverlap
-		}
-		return wait
+	w := waits[i]
+	wait := crd.Wait{For: w.For, Cause: w.Request, Note: waitNote(b, pool, w)}
+	if b.Phase == ipalloc.InService && w.Request == expand.None {
+		wait.Cause = v1alpha1.ConflictOverlap
 	}
+	return wait
 }
 
 // actOnWaits reports what blocks wait for that leave, or must, where that has changed. The names
@@ -326,6 +322,12 @@ func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 		return fmt.Sprintf("the agent of %s, which keeps %s there as long as the Node exists: drain and delete the Node, or keep the block", b.Node, suggest.First(5, w.By))
 	case expand.WaitReplacement:
 		return fmt.Sprintf("a replacement: give a pool of %s free blocks, or raise the limit of its blocks", b.Node)
+	case expand.WaitPodAddress:
+		return "the addresses of new pods " + suggest.First(5, w.By)
+	case expand.WaitHandshake:
+		return fmt.Sprintf("the agent of %s to agree, and for a moment after that", b.Node)
+	case expand.WaitReturn:
+		return fmt.Sprintf("the agent of %s to return it", b.Node)
 	case expand.WaitUnsettled:
 		return fmt.Sprintf("the agent of %s to run steadily", b.Node)
 	case expand.WaitMode:

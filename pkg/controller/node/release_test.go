@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
@@ -328,4 +330,39 @@ func TestReconcileNodeGone(t *testing.T) {
 		b.r.Paused = true
 		b.writesNothing("paused")
 	})
+}
+
+// Pods that hang before they have an address keep coming: the block says so, and leaves after a while.
+func TestDrainBesidePodsThatHang(t *testing.T) {
+	o := inService("10.0.0.8/30")
+	o.Spec.Drain = true
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), inService("10.0.0.0/29"), o,
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/30"), append(hosts("10.0.0.0/29"), hosts("10.0.0.8/30")...)...))
+	b.settleAgent()
+	b.reports("10.0.0.1", "10.0.0.2")
+	var waits []string
+	for minute := 0; minute <= 20; minute += 5 {
+		if minute > 0 { // activeDeadlineSeconds
+			b.r.Pods.Delete(podOn(fmt.Sprint("cron-", minute-5)).PodKey, b.Clock.Now())
+		}
+		b.r.Pods.Set(podOn(fmt.Sprint("cron-", minute)), fixtures.Noon().Add(time.Duration(minute)*time.Minute))
+		b.settleAt(time.Duration(minute) * time.Minute)
+		if wait := b.object("10.0.0.8-30").Status.WaitsFor; wait != nil {
+			waits = append(waits, wait.Reason+": "+wait.Message)
+		}
+	}
+	pod := "PodAddress: the addresses of new pods default/cron-0"
+	if diff := cmp.Diff([]string{pod, pod, pod, pod, "Handshake: the agent of n to agree, and for a moment after that"}, waits); diff != "" {
+		t.Errorf("waits (-want +got):\n%s", diff)
+	}
+	b.agentIs(func(cn *ciliumv2.CiliumNode) {
+		for ip := range cn.Status.IPAM.ReleaseIPs {
+			cn.Status.IPAM.ReleaseIPs[ip] = "ready-for-release"
+		}
+	})
+	b.settle()
+	b.settleAfter(time.Minute)
+	if is := b.object("10.0.0.8-30").Status; is.Phase != v1alpha1.PhaseCoolingDown || is.WaitsFor != nil {
+		t.Errorf("the block is %s and waits for %v", is.Phase, is.WaitsFor)
+	}
 }

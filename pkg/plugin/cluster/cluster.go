@@ -286,7 +286,7 @@ func (c *Cluster) Wait(b crd.Block, users map[netip.Addr]string) Wait {
 	}
 	pods := podsOf(b, users)
 	switch b.Wait.For {
-	case "":
+	case "", expand.WaitHandshake, expand.WaitReturn:
 		return c.waitForAgent(pods)
 	case expand.WaitPods:
 		if len(pods) > 0 {
