@@ -100,7 +100,8 @@ type State struct {
 
 // Delay postpones the drain of blocks that should leave. The zero Delay postpones none.
 type Delay struct {
-	// For is the reason of the wait: WaitWindow, WaitNoWindow, WaitTurn, WaitNodes or WaitMode.
+	// For is the reason of the wait: WaitWindow, WaitNoWindow, WaitTurn, WaitNodes, WaitMode or
+	// WaitUnsettled.
 	For WaitReason
 	// Until is when to reconcile again. Zero: only after a change.
 	Until time.Time

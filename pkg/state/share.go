@@ -176,6 +176,9 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 	case pool != nil && MayWait(&out):
 		out.Delay = pool.Maintenance.Delay(now)
 	}
+	if out.Request == expand.NodeUnselected && MayWait(&out) && out.Delay.For == "" && !s.Settled { // others may move instead
+		out.Delay = expand.Delay{For: expand.WaitUnsettled, Until: s.Settles}
+	}
 	if b.Phase == ipalloc.CoolingDown {
 		out.CooldownUntil = b.Since.Add(c.Cooldown(b))
 		if view != nil && !b.Created.After(view.Created) {

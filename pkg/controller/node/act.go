@@ -145,8 +145,11 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, p *familyP
 		}
 	}
 	for _, d := range p.plan.Drain {
+		if r.lostPlace(o, d) {
+			return fmt.Errorf("%w: another node has its place to move off the pool of block %s", errStale, d.CIDR)
+		}
 		err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason, p.plan.Waits)
-		if d.Reason.IsReclaim() && !unwritten(err) {
+		if !unwritten(err) {
 			r.Pacing.Begun(o.Name, d.CIDR)
 		}
 		if err != nil { // its addresses are marked only under the condition
@@ -166,6 +169,13 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, p *familyP
 		}
 	}
 	return nil
+}
+
+// lostPlace reports whether a drain would begin to move the node off a pool, and another node has taken
+// its place since.
+func (r *Reconciler) lostPlace(o *observation, d expand.Drain) bool {
+	b, err := o.block(d.CIDR)
+	return err == nil && d.Reason == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown && !r.Pacing.MayMove(o.Name, b.Pool, r.Clock.Now())
 }
 
 // unwritten reports whether err proves that a write was not carried out, or was never

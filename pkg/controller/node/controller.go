@@ -113,6 +113,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			err = r.actOnWaits(ctx, o, plans, done)
 		}
 	}
+	if slices.ContainsFunc(plans, familyPlan.lacksReplacement) {
+		r.Pacing.Release(o.Name, r.Clock.Now())
+	}
 	err = errors.Join(done.failed, err)
 	// 5. Report, also lasting failures.
 	if err == nil || o.Node == nil || memory.lasts(err, r.Clock.Now()) {
@@ -255,6 +258,7 @@ func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeStat
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: memory.nextBackoff()}, nil
 	}
+	r.Pacing.Release(node, r.Clock.Now()) // err may last
 	return reconcile.Result{}, err
 }
 
@@ -269,8 +273,10 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	for i := range shares {
 		shares[i].State.Blocks = slices.Clone(shares[i].State.Blocks)
 	}
-	if o.CiliumNode != nil { // else no drain begins, and no ticket is used up
+	if o.CiliumNode != nil {
 		r.Pacing.Pace(o.Name, shares, r.Ledger, r.PoolOf, now)
+	} else { // no drain begins
+		r.Pacing.Release(o.Name, now)
 	}
 	var plans []familyPlan
 	var idle [2][]string
@@ -300,6 +306,12 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	r.Pressure.SetIdle(o.Name, idle)
 	r.Metrics.sized(o.Name, plans)
 	return plans
+}
+
+// lacksReplacement reports whether a drain cannot begin, as the claims that would replace its block fell
+// short.
+func (p familyPlan) lacksReplacement() bool {
+	return p.short+p.kept > 0 && slices.ContainsFunc(p.plan.Waits, func(w expand.Wait) bool { return w.For == expand.WaitReplacement })
 }
 
 // oneAtATime lets one block of a node be compacted, and one be parked, at a time. drains: the node has a
@@ -383,7 +395,7 @@ func (o *observation) uid() types.UID {
 // forget drops the memory of a node that is gone.
 func (r *Reconciler) forget(node string) {
 	r.Ledger.ForgetCiliumNode(node)
-	r.Pacing.ForgetNode(node)
+	r.Pacing.Release(node, r.Clock.Now())
 	r.Awaiting.Forget(node)
 	r.Events.Last.Forget(node)
 	r.Events.ForgetWrites(writesOf + node)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -226,6 +227,14 @@ func moving(pool *v1alpha1.PodIPPool, change func(int, *v1alpha1.PodIPBlock) cli
 	return append(threeBlocks(pool, change), other, fixtures.PodIPPool("q", 2, "10.9.0.0/27"))
 }
 
+// newMovingBed returns a bed of moving's objects, with a settled agent on n.
+func newMovingBed(t *testing.T, objects []client.Object) *bed {
+	t.Helper()
+	b := newBed(t, objects...)
+	b.settleAgent()
+	return b
+}
+
 // otherMoved removes the block of node m.
 func (b *bed) otherMoved() {
 	b.T.Helper()
@@ -243,7 +252,7 @@ func (b *bed) mayMove(node string) bool {
 }
 
 func TestNodesMoveOneByOne(t *testing.T) {
-	b := newBed(t, moving(unselecting(), asIs)...)
+	b := newMovingBed(t, moving(unselecting(), asIs))
 	b.settle()
 	waiting := []string{"10.0.0.0/30 InService held", "10.0.0.12/30 Draining", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
 	b.hasPhases("while m moves", waiting...)
@@ -278,7 +287,7 @@ func TestNodesThatDoNotMove(t *testing.T) {
 		"retained":        moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Policy = v1alpha1.UnselectedNodesRetain }), asIs),
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, objects...)
+			b := newMovingBed(t, objects)
 			b.otherMoved()
 			if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.InService || !b.mayMove("m") {
 				t.Fatalf("the block is %s (%s), or another node waits for it", got.Phase, got.Reason)
@@ -286,20 +295,69 @@ func TestNodesThatDoNotMove(t *testing.T) {
 		})
 	}
 	t.Run("idle", func(t *testing.T) {
-		b := newBed(t, moving(unselecting(), func(i int, b *v1alpha1.PodIPBlock) client.Object {
+		b := newMovingBed(t, moving(unselecting(), func(i int, b *v1alpha1.PodIPBlock) client.Object {
 			if i == 2 {
 				crd.SetBlockPhase(b, ipalloc.Draining, expand.Reclaim, "x", fixtures.Noon())
 			}
 			return b
-		})...)
+		}))
 		b.settle()
 		if got := b.block("10.0.0.8/30"); got.Phase == ipalloc.Draining && got.Reason != expand.Reclaim {
 			t.Errorf("the block drains as %s while m moves", got.Reason)
 		}
 	})
+	full := moving(unselecting(), asIs)
+	full[len(full)-1] = fixtures.Edited(fixtures.PodIPPool("q", 2, "10.9.0.0/27"), func(s *v1alpha1.PodIPPoolSpec) {
+		s.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationCordon
+	})
+	for name, test := range map[string]struct {
+		objects []client.Object
+		refuse  map[string]error
+		gone    bool
+		dead    bool // its agent
+		want    ipalloc.Phase
+	}{
+		"no block is free":  {objects: full},
+		"claims fail":       {objects: moving(unselecting(), asIs), refuse: map[string]error{"create PodIPBlock": fakeapi.ErrLine}},
+		"drains fail":       {objects: moving(unselecting(), asIs), refuse: map[string]error{"update PodIPBlock status": fakeapi.ErrLine}},
+		"its agent is dead": {objects: moving(unselecting(), asIs), dead: true},
+		"the Node is gone":  {objects: moving(unselecting(), asIs), gone: true, want: ipalloc.CoolingDown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newMovingBed(t, test.objects)
+			b.Watch()
+			moved := b.block("10.0.0.12/30")
+			b.must(b.API.Delete(t.Context(), inService("10.0.0.12/30")))
+			b.r.Ledger.Remove(moved)
+			b.Refuse = test.refuse
+			if test.dead {
+				b.startAgent()
+			}
+			for i := range 5 {
+				if i == 1 && test.gone { // it has claimed a replacement
+					b.must(b.API.Delete(t.Context(), fixtures.Node()))
+				}
+				_, _ = b.reconcile()
+			}
+			if got := b.block("10.0.0.0/30"); got.Phase != test.want || !b.mayMove("m") {
+				t.Fatalf("the block is %s (%s), or another node waits for it", got.Phase, got.Reason)
+			}
+		})
+	}
+	t.Run("its place is lost meanwhile", func(t *testing.T) {
+		b := newMovingBed(t, moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.MaxConcurrent = new(int32(2)) }), asIs))
+		b.step() // it claims a replacement
+		o := b.observe()
+		plans := b.r.decide(t.Context(), o)
+		b.at(time.Hour)
+		another := b.mayMove("k")
+		if err := b.r.act(t.Context(), o, plans, &outcome{}); !another || !errors.Is(err, errStale) {
+			t.Errorf("k has no place, or the move begins: %v", err)
+		}
+	})
 	t.Run("unless several may at a time", func(t *testing.T) {
 		two := int32(2)
-		b := newBed(t, moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.MaxConcurrent = &two }), asIs)...)
+		b := newMovingBed(t, moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.MaxConcurrent = &two }), asIs))
 		b.settle()
 		if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.Draining {
 			t.Errorf("the block is %s (%s)", got.Phase, got.Wait.Note)

@@ -63,11 +63,12 @@ func holding(pools, nodes int) map[string]holds.Call {
 	}
 	each := func(do, undo func(i int)) holds.Call { return holds.Call{N: min(nodes, 500), Do: do, Undo: undo} }
 	return map[string]holds.Call{
-		"Pace":       each(ask, nil),
-		"Budget":     each(func(i int) { p.Budget(pool(i), now) }, nil),
-		"Reclaim":    each(reclaim, nil),
-		"Begun":      each(func(i int) { p.Begun(name(i), block) }, reclaim),
-		"ForgetNode": each(func(i int) { p.ForgetNode(name(i)) }, func(i int) { reclaim(i); ask(i) }),
+		"Pace":    each(ask, nil),
+		"Budget":  each(func(i int) { p.Budget(pool(i), now) }, nil),
+		"Reclaim": each(reclaim, nil),
+		"Begun":   each(func(i int) { p.Begun(name(i), block) }, reclaim),
+		"Release": each(func(i int) { p.Release(name(i), now) }, func(i int) { reclaim(i); ask(i) }),
+		"MayMove": each(func(i int) { p.MayMove(name(i), pool(i).Name, now) }, nil),
 		"ForgetPool": {N: pools, Do: func(i int) { p.ForgetPool(all[i].Name) }, Undo: func(i int) {
 			for n := i; n < nodes; n += pools {
 				ask(n)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -50,10 +51,39 @@ func TestMove(t *testing.T) {
 	p.asks("a", nil, other)
 	move("b", false, "old", "a") // a still drains
 	move("b", true, "old")
-	p.ForgetNode("b")
+	p.Release("b", fixtures.Noon())
 	move("c", true, "old")
 	p.ForgetPool("p")
 	move("d", true, "old")
+}
+
+// A node that does not begin to move in time may lose its place to another one, and then begins no more.
+func TestPlaceWithoutAMove(t *testing.T) {
+	p := newPaced(0, 0, 0)
+	p.pool.MaxUnselected = 2
+	for i, step := range []struct {
+		after time.Duration
+		node  string
+		want  bool
+	}{
+		{0, "a", true}, {0, "b", true}, {0, "c", false},
+		{placeWait - 1, "c", false},
+		{1, "c", true},                 // in a's place
+		{0, "b", true}, {0, "a", true}, // in b's
+		{0, "d", false}, {0, "b", false},
+		{placeWait, "a", true}, {0, "c", true}, {0, "d", true},
+	} {
+		p.now = p.now.Add(step.after)
+		if b, _, _ := p.look(step.node, expand.Block{Request: expand.NodeUnselected}); (b.Delay.For == "") != step.want {
+			t.Errorf("step %d: %s waits for %q", i, step.node, b.Delay.For)
+		}
+	}
+	if p.MayMove("a", "p", p.now) || !p.MayMove("c", "p", p.now) {
+		t.Error("a begins to move in a place that d has, or c does not in its own")
+	}
+	if b, _, _ := p.look("a", expand.Block{Request: expand.NodeUnselected}); b.Delay.For == "" {
+		t.Error("a takes the place of c, which begins to move")
+	}
 }
 
 // When a node has moved, a node that waits for its place is woken.
@@ -81,9 +111,9 @@ func TestMovedWakesTheNext(t *testing.T) {
 	expect("a has moved", "b")
 	asks("b", pool)
 	asks("c") // the pool selects c again
-	p.ForgetNode("b")
+	p.Release("b", fixtures.Noon())
 	expect("b is gone", "d")
-	p.ForgetNode("d")
+	p.Release("d", fixtures.Noon())
 	expect("d is gone before it asks", "")
 	p.ForgetPool("q")
 	asks("e")

@@ -21,6 +21,8 @@ const (
 	// moveWait is the time until a node asks again for a place among the nodes that move off a
 	// pool, unless another one has moved and makes it ask.
 	moveWait = time.Minute
+	// placeWait is the time that a node keeps its place before its move begins, if others wait.
+	placeWait = 10 * time.Minute
 	// unlimited stands for no limit.
 	unlimited = 1 << 20
 )
@@ -38,8 +40,7 @@ type Pacing struct {
 	perPool int
 	pools   map[string]*poolTickets
 	// tickets are the limiters behind each ticket, by node and block. A drain keeps its ticket
-	// until it begins: without a replacement it would use up one in each window, and leave none for
-	// another drain that could proceed.
+	// until it begins, or until Release returns it.
 	tickets map[string]map[netip.Prefix][]*rate.Limiter
 }
 
@@ -47,8 +48,10 @@ type Pacing struct {
 type poolTickets struct {
 	// minute limits reclaims, hour all drains, with a minute's worth as burst. A nil hour is no limit.
 	minute, hour *rate.Limiter
-	// moving are the nodes that may move off the pool, waiting the nodes that may not yet.
-	moving, waiting map[string]bool
+	// moving are the nodes that may move off the pool, with the end of placeWait.
+	moving map[string]time.Time
+	// waiting are the nodes that may not move off the pool yet.
+	waiting map[string]bool
 }
 
 // Moves are the moves that have begun, whichever process allowed them.
@@ -202,6 +205,18 @@ func (p *Pacing) Reclaim(node string, blocks []netip.Prefix, pool *crd.Pool, now
 	return true
 }
 
+// MayMove reports whether a node still has its place to move off a pool. If so, it keeps the place for
+// the write that begins the move.
+func (p *Pacing) MayMove(node, pool string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pools[pool] == nil || p.pools[pool].moving[node].IsZero() {
+		return false
+	}
+	p.pools[pool].moving[node] = now.Add(placeWait)
+	return true
+}
+
 // Begun ends the ticket of a drain that a write may have begun, although the watch may not show it yet.
 func (p *Pacing) Begun(node string, block netip.Prefix) {
 	p.mu.Lock()
@@ -210,7 +225,8 @@ func (p *Pacing) Begun(node string, block netip.Prefix) {
 }
 
 // move lets the node of a block move off the block's pool, or holds the block back. A node keeps
-// its place from before its first block drains until its last one has left.
+// its place from before its first block drains until its last one has left, unless Release returns
+// it, or the move does not begin within placeWait.
 func (p *Pacing) move(node string, b *expand.Block, pool *crd.Pool, moves map[string]bool, begun Moves, now time.Time) {
 	may, known := moves[pool.Name]
 	if !known {
@@ -227,28 +243,41 @@ func (p *Pacing) move(node string, b *expand.Block, pool *crd.Pool, moves map[st
 }
 
 // mayMove reports whether a node has a place among the nodes that move off a pool, or assigns it one
-// if there is room. While the pool has no room, each node that waits asks again and again, so this
-// case takes no walk.
+// if there is room.
 func (p *Pacing) mayMove(node string, pool *crd.Pool, begun Moves, now time.Time) bool {
 	of := p.pool(pool, now)
-	if !of.moving[node] && !begun.MovesOff(node, pool.Name) && !roomFor(pool, of.moving, begun) {
+	if !of.moving[node].IsZero() {
+		return true
+	}
+	if !begun.MovesOff(node, pool.Name) && !of.makeRoom(pool, begun, now) {
 		of.waiting[node] = true
 		return false
 	}
-	of.moving[node] = true
+	of.moving[node] = now.Add(placeWait)
 	delete(of.waiting, node)
 	return true
 }
 
-func roomFor(pool *crd.Pool, moving map[string]bool, begun Moves) bool {
-	n := begun.MovingOff(pool.Name)
-	if max(n, len(moving)) >= pool.MaxUnselected {
+// makeRoom reports whether another node may move off a pool. If need be, it takes the place of a node
+// whose move has not begun within placeWait. While as many moves have begun as may, each node that
+// waits asks again and again, so this case takes no walk.
+func (t *poolTickets) makeRoom(pool *crd.Pool, begun Moves, now time.Time) bool {
+	n, unused := begun.MovingOff(pool.Name), ""
+	if n >= pool.MaxUnselected {
 		return false
 	}
-	for node := range moving {
-		if !begun.MovesOff(node, pool.Name) {
-			n++
+	for node, until := range t.moving {
+		if begun.MovesOff(node, pool.Name) {
+			continue
 		}
+		n++
+		if !now.Before(until) && (unused == "" || node < unused) {
+			unused = node
+		}
+	}
+	if n >= pool.MaxUnselected && unused != "" {
+		delete(t.moving, unused)
+		n--
 	}
 	return n < pool.MaxUnselected
 }
@@ -261,7 +290,7 @@ func (p *Pacing) endMoves(node string, kept map[string]bool) (next []string) {
 			continue
 		}
 		delete(pool.waiting, node)
-		if !pool.moving[node] {
+		if pool.moving[node].IsZero() {
 			continue
 		}
 		delete(pool.moving, node)
@@ -291,9 +320,13 @@ func (p *Pacing) wake(nodes []string) {
 	}
 }
 
-// ForgetNode drops the state of a deleted node.
-func (p *Pacing) ForgetNode(node string) {
+// Release returns the tickets and places of a node that cannot use them now, or is gone: others may
+// proceed meanwhile. Moves that have begun count on.
+func (p *Pacing) Release(node string, now time.Time) {
 	p.mu.Lock()
+	for _, from := range p.tickets[node] {
+		allow(from, -1, now)
+	}
 	delete(p.tickets, node)
 	next := p.endMoves(node, nil)
 	p.mu.Unlock()
@@ -311,7 +344,7 @@ func (p *Pacing) ForgetPool(pool string) {
 func (p *Pacing) pool(pool *crd.Pool, now time.Time) *poolTickets {
 	of := p.pools[pool.Name]
 	if of == nil {
-		of = &poolTickets{minute: perMinute(p.perPool), moving: map[string]bool{}, waiting: map[string]bool{}}
+		of = &poolTickets{minute: perMinute(p.perPool), moving: map[string]time.Time{}, waiting: map[string]bool{}}
 		p.pools[pool.Name] = of
 	}
 	n := pool.Maintenance.BlocksPerHour

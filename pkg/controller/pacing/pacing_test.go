@@ -135,6 +135,23 @@ func TestReturn(t *testing.T) {
 	}
 }
 
+// A node that cannot begin its drain, or is gone, leaves its ticket to others.
+func TestRelease(t *testing.T) {
+	p := newPaced(0, 0, 1)
+	if p.asks("a") != 0 || p.asks("b") == 0 {
+		t.Error("want a ticket for a alone")
+	}
+	p.Release("a", p.now)
+	if p.asks("b") != 0 {
+		t.Error("want a's ticket for b")
+	}
+	p.Begun("b", block)
+	p.Release("b", p.now)
+	if p.asks("a") == 0 {
+		t.Error("a ticket is there again after its drain has begun")
+	}
+}
+
 // The state of a deleted pool is dropped.
 func TestPacingForgetsPools(t *testing.T) {
 	pacing, now := New(0, 0), fixtures.Noon()
