@@ -55,6 +55,13 @@ func checksBlocks() map[string]checkTest {
 			},
 			want: "CooldownOverdue PodIPBlock/10.0.0.16-29 Node/a 10.0.0.16/29",
 		},
+		"cools down from next year on": {
+			spoil: func(w world) {
+				third(w)
+				w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.Returned, now.AddDate(1, 0, 0))
+			},
+			want: "TimeInFuture PodIPBlock/10.0.0.16-29",
+		},
 		"cools down long, as its pool says": {spoil: func(w world) {
 			third(w)
 			w.Pools[0].Spec.Cooldown = new(v1alpha1.Duration("1h"))

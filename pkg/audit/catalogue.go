@@ -71,6 +71,7 @@ const (
 	LeftFromCRDMode       Reason = "LeftFromCRDMode"
 	NoAgentsFound         Reason = "NoAgentsFound"
 	FRRConfigurationLeft  Reason = "FRRConfigurationLeft"
+	TimeInFuture          Reason = "TimeInFuture"
 )
 
 // Entry describes a reason.
@@ -178,6 +179,8 @@ func warningReasons() []Entry {
 			"See whether the agent of NAME is Ready and the operator runs and is not paused. An agent that is Ready and does not answer: read its log."},
 		{StaleRelease, Warning, "A release entry is for an address that is not in the pool, or in no block. If it comes back, the agent will not use it.",
 			"`kubectl patch ciliumnode NAME --subresource=status --type=merge -p '{\"status\":{\"ipam\":{\"release-ips\":{\"ADDRESS\":null}}}}'`. " + lookForOperator},
+		{TimeInFuture, Warning, "An object has a time in the future: a clock was wrong when it was written, or that of this machine is behind.",
+			"Correct the clocks of the control plane, where they are wrong. The operator counts from when it first saw the time, again after each restart."},
 		{CiliumNodeWithoutNode, Warning, "A CiliumNode holds addresses, and there is no such Node.",
 			"cilium-operator or this operator deletes it: see that both run. Else, if the machine is off: `kubectl delete ciliumnode NAME`."},
 		{NodeServedByNoPool, Warning, "No PodIPPool serves a Node where Cilium runs, or none in a family or a Cilium pool of its agent: the agent does not start, or pods get no address.",

@@ -12,12 +12,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Check returns the findings of a snapshot, sorted by severity. In a changing
@@ -39,6 +41,7 @@ func Check(s *Snapshot, set Settings) []Finding {
 		found.add(FRRConfigurationLeft, Finding{Object: Object{Kind: "FRRConfiguration", Namespace: key.Namespace, Name: key.Name}}, "the operator wrote it, and maintains it no more")
 	}
 	checkCilium(x, found)
+	checkTimes(x, found)
 	checkBlocks(x, found)
 	owners := map[netip.Addr]Object{}
 	for _, n := range x.nodes {
@@ -47,6 +50,34 @@ func Check(s *Snapshot, set Settings) []Finding {
 	acrossNodes(x, found)
 	inOrder(found.all)
 	return found.all
+}
+
+// checkTimes looks for times that the operator counts from, and that are in the future.
+func checkTimes(x *index, found *findings) {
+	check := func(object Object, what string, at time.Time) {
+		if at.After(x.now.Add(state.ClockSkew)) {
+			found.add(TimeInFuture, Finding{Object: object}, "%s at %s", what, at.UTC().Format(time.RFC3339))
+		}
+	}
+	for i := range x.allBlocks {
+		b := &x.allBlocks[i]
+		check(blockObject(b.Name), "is "+b.Phase.String(), b.Since)
+		check(blockObject(b.Name), "was created", b.Created)
+	}
+	for i := range x.snapshot.Pins {
+		pin := &x.snapshot.Pins[i]
+		if ready := meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady); ready != nil {
+			check(Object{Kind: "PodIPPin", Name: pin.Name}, "has a condition that changed", ready.LastTransitionTime.Time)
+		}
+	}
+	for _, n := range x.nodes {
+		if n.obj != nil {
+			check(nodeObject(n.name), "was created", n.obj.CreationTimestamp.Time)
+		}
+		if n.view != nil && x.assigner(n.name) != nodeObject(n.name) {
+			check(x.assigner(n.name), "was created", n.view.Created)
+		}
+	}
 }
 
 // findings collects findings, each once.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -19,6 +20,9 @@ import (
 type core struct {
 	mu    sync.Mutex
 	space *ipalloc.Space
+	// Now is the time. Nil: times that objects hold are believed.
+	Now       func() time.Time
+	firstSeen map[moment]time.Time // see Past
 
 	// Changed, if set, receives the freed CIDRs, those taken in other ways than by a claim, and the
 	// pools with another number of addresses in use, after the ledger has recorded them. It may call

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -44,7 +45,7 @@ type Ledger struct {
 
 // NewLedger returns an empty ledger that is not ready yet.
 func NewLedger() *Ledger {
-	c := &core{space: ipalloc.NewSpace()}
+	c := &core{space: ipalloc.NewSpace(), firstSeen: map[moment]time.Time{}}
 	blocks := &heldBlocks{
 		core: c, blocks: map[netip.Prefix]*heldBlock{}, moving: map[string]map[string]int{}, used: map[string][2]int64{},
 		byNode: map[string][]*heldBlock{}, byPool: map[string][]*heldBlock{},
@@ -155,6 +156,8 @@ func (l *Ledger) Assume(b crd.Block) {
 }
 
 func (l *Ledger) set(b crd.Block) {
+	b.Created = l.past(b.UID, b.Created)
+	b.Since = l.past(b.UID, b.Since)
 	if held, ok := l.blocks[b.CIDR]; ok {
 		if !reached(b.ResourceVersion, held.ResourceVersion) {
 			return

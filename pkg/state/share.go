@@ -181,10 +181,10 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 	}
 	if b.Phase == ipalloc.CoolingDown {
 		out.CooldownUntil = b.Since.Add(c.Cooldown(b))
-		if view != nil && !b.Created.After(view.Created) {
+		if view != nil && !b.Created.After(share.State.Created) {
 			// The agent of a Node that came back, or of a CiliumNode that was created again, may
 			// still need to report that it uses a block of before.
-			if reported := view.Created.Add(c.Defaults.Policy.AckTimeout); reported.After(out.CooldownUntil) {
+			if reported := share.State.Created.Add(c.Defaults.Policy.AckTimeout); reported.After(out.CooldownUntil) {
 				out.CooldownUntil = reported
 			}
 		}

@@ -171,7 +171,7 @@ func (c *Cluster) awaitLabels(s *Snapshot, now time.Time) {
 		return
 	}
 	if created := s.Node.CreationTimestamp.Time; !created.IsZero() {
-		s.AwaitsUntil = created.Add(labelsWait)
+		s.AwaitsUntil = c.Ledger.Past(s.Node.UID, created).Add(labelsWait)
 	}
 	if !s.AwaitsUntil.IsZero() && !now.Before(s.AwaitsUntil) {
 		s.Overdue = fmt.Sprintf("the taint %s is still there %s after the Node was created: the labels that the Node has now choose the pool of its first block", taint, labelsWait)
@@ -258,7 +258,7 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 	state, view := &share.State, s.CiliumNode.Of(share.CiliumPool)
 	if view != nil {
 		state.Pool, state.Used, state.Release = view.Pool, view.Used, releaseOf(view.Release, share.CiliumPool, mine, others)
-		state.Created, state.Own, state.Limits = view.Created, view.InUse(), view.Limits
+		state.Created, state.Own, state.Limits = c.Ledger.Past(view.UID, view.Created), view.InUse(), view.Limits
 		// An agent that is assigned whole blocks shows by its requests which families it runs.
 		state.FamilyDisabled = view.BlockAssignment == nil && view.FamilyDisabled(share.Family) && s.runsWithout(c.Agents, now)
 		state.BlockAssignment = demandOf(view, share.Family, mine)

@@ -148,6 +148,9 @@ func blockFaults() map[audit.Reason]fault {
 		audit.CooldownOverdue: found(func(p *place) {
 			p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, 3*time.Hour)
 		}, "CooldownOverdue PodIPBlock/10.0.N.16-29 Node/NODE 10.0.N.16/29"),
+		audit.TimeInFuture: found(func(p *place) {
+			p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, -3*time.Hour)
+		}, "TimeInFuture PodIPBlock/10.0.N.16-29"),
 		audit.DrainStuck: stuck(func(p *place) {
 			p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
 			p.cn.Status.IPAM.Used = nil

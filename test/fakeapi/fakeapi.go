@@ -111,6 +111,7 @@ func (b *Cluster) Defaults() crd.Defaults {
 func (b *Cluster) Restart() {
 	b.T.Helper()
 	b.Ledger = state.NewLedger()
+	b.Ledger.Now = b.Clock.Now
 	b.Pools, b.Pressure, b.Pacing = state.NewPools(b.Defaults(), b.Ledger), state.NewPressure(), pacing.New(0, 0)
 	b.recorder = events.NewFakeRecorder(10000)
 	b.Events = event.NewRecorder(b.recorder, b.Clock)

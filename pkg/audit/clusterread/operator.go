@@ -200,7 +200,7 @@ func held(lease *coordinationv1.Lease) bool {
 	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
 		return false
 	}
-	return time.Since(s.RenewTime.Time) < 2*time.Duration(*s.LeaseDurationSeconds)*time.Second
+	return time.Since(s.RenewTime.Time).Abs() < 2*time.Duration(*s.LeaseDurationSeconds)*time.Second
 }
 
 // otherLease finds by its label the Lease of an operator that the chart's default does not name;

@@ -162,6 +162,24 @@ func TestReconcileMarksNothingOfAnOverlappingBlock(t *testing.T) {
 	b.hasPhases("the block that overlaps is released", "10.0.0.0/29 InService")
 }
 
+// A clock was years ahead when a block began to cool down: it counts from when this process saw it.
+func TestCooldownFromTheFuture(t *testing.T) {
+	block := coolingDown("10.0.0.0/30")
+	crd.SetBlockPhase(block, ipalloc.CoolingDown, expand.NodeGone, "x", fixtures.Noon().AddDate(10, 0, 0))
+	b, lasts := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/29"), block), fixtures.Defaults().NodeGoneCooldown
+	b.settle()
+	b.at(lasts / 2)
+	obj := b.object("10.0.0.0-30")
+	obj.Annotations = map[string]string{"some": "edit"}
+	b.must(b.API.Update(t.Context(), obj))
+	b.settleAt(lasts - time.Second)
+	b.block("10.0.0.0/30")
+	b.settleAt(lasts + time.Second)
+	if b.has("10.0.0.0/30") {
+		t.Errorf("it still cools down %s later", lasts)
+	}
+}
+
 // A block cools down for as long as its reason requires, whether or not its pool exists.
 func TestReconcileCoolsDownByReason(t *testing.T) {
 	for reason, lasts := range map[expand.Reason]time.Duration{expand.Returned: time.Minute, expand.NodeGone: 10 * time.Minute} {

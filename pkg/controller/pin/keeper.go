@@ -296,7 +296,7 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 	if rule.Never {
 		return false, 0, nil
 	}
-	since := is.LastTransitionTime.Time
+	since := k.Ledger.Past(obj.UID, is.LastTransitionTime.Time)
 	if seen := k.seen[pin.Pod]; seen.After(since) {
 		since = seen
 	}

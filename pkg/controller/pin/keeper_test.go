@@ -116,6 +116,7 @@ func TestKeeper(t *testing.T) {
 		"paused":                          {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true }), objects: []client.Object{kept("10.0.0.0/32", "web-1", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-1"},
 		"gone for an hour":                {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}},
 		"gone for less":                   {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(59*time.Minute))}, want: "10.0.0.0 web-0", again: time.Minute},
+		"gone since next year":            {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(-8760*time.Hour))}, want: "10.0.0.0 web-0", again: time.Hour},
 		"its node holds it":               {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil)}, want: "10.0.0.0 web-0"},
 		"bound":                           {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-0", again: time.Hour},
 		"pending":                         {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour)), pending}, want: "10.0.0.0 web-0", again: time.Hour},

@@ -96,12 +96,16 @@ func WriteJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Age returns the time since t, as kubectl writes it.
+// Age returns the time since t, as kubectl writes it: also that t is in the future.
 func Age(now, t time.Time) string {
-	if t.IsZero() {
+	age := now.Sub(t)
+	switch {
+	case t.IsZero():
 		return "<unknown>"
+	case age < 0 && age > -time.Minute:
+		age = 0
 	}
-	return duration.HumanDuration(max(0, now.Sub(t)))
+	return duration.HumanDuration(age)
 }
 
 // Dash returns "-" in place of an empty cell.

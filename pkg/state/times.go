@@ -1,0 +1,43 @@
+package state
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ClockSkew is the difference between two clocks that the operator does not look into.
+const ClockSkew = time.Minute
+
+// moment is a time that an object holds.
+type moment struct {
+	uid types.UID
+	at  int64
+}
+
+// Past returns a time that an object holds. A wrong clock may have written one in the future: it
+// counts from when this process first saw it.
+func (c *core) Past(uid types.UID, at time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.past(uid, at)
+}
+
+func (c *core) past(uid types.UID, at time.Time) time.Time {
+	if c.Now == nil {
+		return at
+	}
+	now, key := c.Now(), moment{uid, at.Unix()}
+	if !at.After(now.Add(ClockSkew)) {
+		return at
+	}
+	first, known := c.firstSeen[key]
+	if !known {
+		if len(c.firstSeen) >= maxGone { // each of them counts again
+			clear(c.firstSeen)
+		}
+		first = now
+		c.firstSeen[key] = now
+	}
+	return first
+}
