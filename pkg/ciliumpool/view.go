@@ -1,6 +1,9 @@
 package ciliumpool
 
 import (
+	"maps"
+	"strings"
+
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +34,44 @@ type View struct {
 	MaskSize [2]int
 	// Selector selects the pods that request it without an annotation; nil: none.
 	Selector *Selector
+	// Marks are what Cilium reads of its metadata.
+	Marks Marks
+}
+
+// Marks are the labels and annotations that a CiliumPodIPPool of a single pod shares with that of its
+// address's pool: BGP advertisements select by labels, and agents read ipam.cilium.io/skip-masquerade.
+// Labels of tools such as Helm and Argo CD are none: they say who owns that one object.
+type Marks struct {
+	Labels, Annotations map[string]string
+}
+
+func marksOf(meta *metav1.ObjectMeta) Marks {
+	var m Marks
+	for key, value := range meta.Labels {
+		domain, _, _ := strings.Cut(key, "/")
+		if domain != "app.kubernetes.io" && domain != "argocd.argoproj.io" && domain != "helm.sh" && !strings.HasSuffix(domain, ".toolkit.fluxcd.io") {
+			m.Labels = with(m.Labels, key, value)
+		}
+	}
+	for key, value := range meta.Annotations {
+		if strings.HasPrefix(key, "ipam.cilium.io/") {
+			m.Annotations = with(m.Annotations, key, value)
+		}
+	}
+	return m
+}
+
+func with(m map[string]string, key, value string) map[string]string {
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[key] = value
+	return m
+}
+
+// Equal reports whether two objects have the same marks.
+func (m Marks) Equal(other Marks) bool {
+	return maps.Equal(m.Labels, other.Labels) && maps.Equal(m.Annotations, other.Annotations)
 }
 
 // Read reads a CiliumPodIPPool.
@@ -38,7 +79,7 @@ func Read(obj *ciliumv2alpha1.CiliumPodIPPool) *View {
 	v := &View{
 		Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion,
 		Ours: obj.Labels[ManagedByLabel] == ManagedBy, Deleting: obj.DeletionTimestamp != nil,
-		Selector: selectorOf(&obj.Spec),
+		Selector: selectorOf(&obj.Spec), Marks: marksOf(&obj.ObjectMeta),
 	}
 	if r := obj.Spec.IPv4; r != nil {
 		v.MaskSize[ipalloc.IPv4] = int(r.MaskSize)
@@ -50,20 +91,19 @@ func Read(obj *ciliumv2alpha1.CiliumPodIPPool) *View {
 }
 
 // New returns the object to create if none exists, with the maskSize of each family; 0: without
-// that family. That of a single pod selects the pod.
-func New(name string, want [2]int) *ciliumv2alpha1.CiliumPodIPPool {
+// that family. That of a single pod selects the pod, and has the marks.
+func New(name string, want [2]int, marks Marks) *ciliumv2alpha1.CiliumPodIPPool {
 	obj := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ManagedByLabel: ManagedBy}}}
-	nowhere := func(f ipalloc.Family) []ciliumv2alpha1.PoolCIDR {
-		return []ciliumv2alpha1.PoolCIDR{ciliumv2alpha1.PoolCIDR(Nowhere[f])}
-	}
 	if size := want[ipalloc.IPv4]; size != 0 {
-		obj.Spec.IPv4 = &ciliumv2alpha1.IPv4PoolSpec{CIDRs: nowhere(ipalloc.IPv4), MaskSize: uint8(size)}
+		obj.Spec.IPv4 = &ciliumv2alpha1.IPv4PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{nowhere(ipalloc.IPv4, size)}, MaskSize: uint8(size)}
 	}
 	if size := want[ipalloc.IPv6]; size != 0 {
-		obj.Spec.IPv6 = &ciliumv2alpha1.IPv6PoolSpec{CIDRs: nowhere(ipalloc.IPv6), MaskSize: uint8(size)}
+		obj.Spec.IPv6 = &ciliumv2alpha1.IPv6PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{nowhere(ipalloc.IPv6, size)}, MaskSize: uint8(size)}
 	}
 	if pod := crd.PodOfPool(name); pod != "" {
 		obj.Spec.PodSelector = ForPod(pod)
+		maps.Copy(obj.Labels, marks.Labels)
+		obj.Annotations = marks.Annotations
 	}
 	return obj
 }

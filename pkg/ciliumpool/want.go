@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -14,13 +16,22 @@ import (
 // Nowhere is the one CIDR in the operator's objects, by family: a documentation address (RFC 5737,
 // RFC 3849). Cilium requires one, and agents ignore it. The ranges of PodIPPools must not be there:
 // a cilium-operator that allocates, which it should not, would assign them a second time. It cannot
-// split a block off a single address (pkg/ipam/cidrset/cidr_set.go, NewCIDRSet, v1.20.1), unless
-// maskSize makes a block of it: see Wanted.
+// split a block off a single address (pkg/ipam/cidrset/cidr_set.go, NewCIDRSet, v1.20.1).
 var Nowhere = [2]string{ipalloc.IPv4: "192.0.2.0/32", ipalloc.IPv6: "2001:db8::/128"}
+
+// nowhere returns the CIDR of an object with a maskSize. If that makes a block of a single address, it is of
+// the other family, as cilium-operator refuses such a pool (operator/pkg/ipam/allocator/clusterpool/cidralloc,
+// NewCIDRSets, v1.20.1).
+func nowhere(f ipalloc.Family, maskSize int) ciliumv2alpha1.PoolCIDR {
+	if maskSize == f.Bits() {
+		return ciliumv2alpha1.PoolCIDR(Nowhere[1-f])
+	}
+	return ciliumv2alpha1.PoolCIDR(Nowhere[f])
+}
 
 // Wanted is the maskSize that a CiliumPodIPPool should have, by family; 0: no ranges of
 // that family. Pools are the PodIPPools that serve it, valid or not: the block size of
-// the oldest counts, or one less if that is a single address, which cilium-operator could assign.
+// the oldest counts.
 // Listed are the CIDRs that CiliumNodes list for it or pins keep for its pod, and is is the current
 // object, or nil.
 //
@@ -42,7 +53,6 @@ func Wanted(pools []*crd.Pool, listed []netip.Prefix, is *View) [2]int {
 		case len(inUse) > 0:
 			want[f] = slices.MinFunc(inUse, netip.Prefix.Compare).Bits()
 		}
-		want[f] = min(want[f], f.Bits()-1)
 	}
 	return want
 }
@@ -68,19 +78,40 @@ func servedBy(pools []*crd.Pool, f ipalloc.Family) (size int, frozen bool) {
 
 // Patch returns a JSON merge patch that sets the wanted families of a CiliumPodIPPool, conditional
 // on the version seen, or nil if it has them. Existing ranges of a family stay, because maskSize
-// cannot be changed; so do labels, annotations and selectors.
-func (v *View) Patch(want [2]int) ([]byte, error) {
-	spec := map[string]any{}
+// cannot be changed; so do labels, annotations and selectors, except that the object of a single pod gets
+// the marks, if there are any to follow.
+func (v *View) Patch(want [2]int, marks *Marks) ([]byte, error) {
+	meta, spec := map[string]any{"resourceVersion": v.ResourceVersion}, map[string]any{}
+	if marks != nil && crd.PodOfPool(v.Name) != "" && !v.Marks.Equal(*marks) {
+		meta["labels"] = changes(v.Marks.Labels, marks.Labels)
+		meta["annotations"] = changes(v.Marks.Annotations, marks.Annotations)
+	}
 	for f, field := range [2]string{ipalloc.IPv4: "ipv4", ipalloc.IPv6: "ipv6"} {
 		switch is, should := v.MaskSize[f] != 0, want[f] != 0; {
 		case is && !should:
 			spec[field] = nil
 		case should && !is:
-			spec[field] = map[string]any{"cidrs": []string{Nowhere[f]}, "maskSize": want[f]}
+			spec[field] = map[string]any{"cidrs": []any{nowhere(ipalloc.Family(f), want[f])}, "maskSize": want[f]}
 		}
 	}
-	if len(spec) == 0 {
+	patch := map[string]any{"metadata": meta}
+	if len(spec) > 0 {
+		patch["spec"] = spec
+	}
+	if len(meta) == 1 && len(spec) == 0 {
 		return nil, nil
 	}
-	return json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": v.ResourceVersion}, "spec": spec})
+	return json.Marshal(patch)
+}
+
+// changes returns the entries of a merge patch that makes one map another.
+func changes(from, to map[string]string) map[string]any {
+	out := map[string]any{}
+	for key := range from {
+		out[key] = nil
+	}
+	for key, value := range to {
+		out[key] = value
+	}
+	return out
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/cilium/pkg/ipam/cidrset"
+	"github.com/cilium/cilium/operator/pkg/ipam/allocator/clusterpool/cidralloc"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // pool returns a PodIPPool created on a day, with these IPv4 and IPv6 ranges.
@@ -64,8 +65,8 @@ func TestWanted(t *testing.T) {
 		"served no more, and listed":     {listed: prefixes("10.0.0.0/27"), is: &View{MaskSize: [2]int{28, 0}}, want: [2]int{28, 0}},
 		"served no more, nothing listed": {is: &View{MaskSize: [2]int{28, 0}}},
 		"listed, and it has none":        {pools: []*crd.Pool{pool(t, "a", 1, 27, "fd00::/112")}, listed: prefixes("10.0.0.32/28", "10.0.0.0/27"), want: [2]int{27, 123}},
-		"of single addresses":            {pools: []*crd.Pool{pool(t, "a", 1, 32, "10.0.0.0/24", "fd00::/112")}, want: [2]int{31, 127}},
-		"single ones are listed":         {listed: prefixes("10.0.0.1/32"), want: [2]int{31, 0}},
+		"of single addresses":            {pools: []*crd.Pool{pool(t, "a", 1, 32, "10.0.0.0/24", "fd00::/112")}, want: [2]int{32, 128}},
+		"single ones are listed":         {listed: prefixes("10.0.0.1/32"), want: [2]int{32, 0}},
 		"unreadable":                     {pools: []*crd.Pool{unreadable}},
 		"unreadable by now":              {pools: []*crd.Pool{unreadable}, is: &View{MaskSize: [2]int{28, 0}}, want: [2]int{28, 0}},
 	}
@@ -91,10 +92,11 @@ func TestPatch(t *testing.T) {
 		"one family more":   {one, [2]int{28, 123}, head + `{"ipv6":{"cidrs":["2001:db8::/128"],"maskSize":123}}}`},
 		"one family fewer":  {both, [2]int{28, 0}, head + `{"ipv6":null}}`},
 		"one for the other": {one, [2]int{0, 123}, head + `{"ipv4":null,"ipv6":{"cidrs":["2001:db8::/128"],"maskSize":123}}}`},
+		"single addresses":  {one, [2]int{28, 128}, head + `{"ipv6":{"cidrs":["192.0.2.0/32"],"maskSize":128}}}`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := test.is.Patch(test.want)
+			got, err := test.is.Patch(test.want, nil)
 			if err != nil || string(got) != test.text {
 				t.Errorf("%s, %v; want %s", got, err, test.text)
 			}
@@ -105,11 +107,11 @@ func TestPatch(t *testing.T) {
 // A new object reads as wanted, and as the operator's.
 func TestNewReads(t *testing.T) {
 	want := [2]int{28, 123}
-	is := Read(New("blue", want))
+	is := Read(New("blue", want, Marks{}))
 	if is.MaskSize != want || !is.Ours || is.Name != "blue" || is.Selector != nil {
 		t.Errorf("it is %+v", is)
 	}
-	if patch, err := is.Patch(want); patch != nil || err != nil {
+	if patch, err := is.Patch(want, nil); patch != nil || err != nil {
 		t.Errorf("settled: %s, %v", patch, err)
 	}
 	if Read(&ciliumv2alpha1.CiliumPodIPPool{}).Ours {
@@ -121,13 +123,35 @@ func TestNewReads(t *testing.T) {
 func TestNowhereHasNoBlock(t *testing.T) {
 	for _, size := range []int32{16, 27, 31, 32} {
 		for f, mask := range Wanted([]*crd.Pool{pool(t, "a", 1, size, "10.0.0.0/16", "fd00::/104")}, nil, nil) {
-			set, err := cidrset.NewCIDRSet(netip.MustParsePrefix(Nowhere[f]), mask)
+			sets, err := cidralloc.NewCIDRSets(f == int(ipalloc.IPv6), []string{string(nowhere(ipalloc.Family(f), mask))}, mask)
 			if err != nil {
 				continue // it refuses the pool
 			}
-			if got, err := set.AllocateNext(); err == nil {
+			if got, err := sets[0].AllocateNext(); err == nil {
 				t.Errorf("with maskSize %d it gives out %s", mask, got)
 			}
+		}
+	}
+}
+
+// The object of a single pod gets what BGP and agents read of its pool's, and nothing that says which tool
+// owns that one. Others stay as people write them.
+func TestMarks(t *testing.T) {
+	of := marksOf(&metav1.ObjectMeta{
+		Labels:      map[string]string{"announce": "pods", "app.kubernetes.io/instance": "an-argo-cd-application", ManagedByLabel: "Helm"},
+		Annotations: map[string]string{"ipam.cilium.io/skip-masquerade": "true", "meta.helm.sh/release-name": "cilium"},
+	})
+	const podPool = "web-0.shop.pod.cilium-pool.io"
+	made := Read(New(podPool, [2]int{32, 0}, of))
+	if made.Marks.Labels["announce"] != "pods" || made.Marks.Annotations["ipam.cilium.io/skip-masquerade"] != "true" || !made.Ours || !made.Marks.Equal(of) {
+		t.Errorf("made with %+v", made.Marks)
+	}
+	made.ResourceVersion = "7"
+	for name, want := range map[string]string{podPool: `{"metadata":{"annotations":{"ipam.cilium.io/skip-masquerade":null},"labels":{"announce":"all"},"resourceVersion":"7"}}`, "blue": ""} {
+		made.Name = name
+		got, err := made.Patch([2]int{32, 0}, &Marks{Labels: map[string]string{"announce": "all"}})
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
 		}
 	}
 }

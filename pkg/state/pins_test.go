@@ -147,7 +147,7 @@ func singles() *Cluster {
 // pinPod pins an address to a pod, which a CiliumPodIPPool selects.
 func (c *Cluster) pinPod(cidr netip.Prefix, pod string) {
 	c.Ledger.SetPin(crd.Pin{CIDR: cidr, Pod: pod})
-	c.CiliumPools.Set(ciliumpool.Read(ciliumpool.New(crd.PodPool(pod), [2]int{31, 0})))
+	c.CiliumPools.Set(ciliumpool.Read(ciliumpool.New(crd.PodPool(pod), [2]int{31, 0}, ciliumpool.Marks{})))
 }
 
 // An address that is pinned to a pod goes to the pod's node, for the pod's own Cilium pool, and to no

@@ -142,7 +142,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 	pin := &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: "10.2.0.0-32"}, Spec: v1alpha1.PodIPPinSpec{CIDR: "10.2.0.0/32", PodNamespace: "default", PodName: "web-0"}}
 	e.Create(pin)
 	e.pinIs("10.2.0.0/32", metav1.ConditionFalse, v1alpha1.PinNotClaimed)
-	e.ciliumPool(podPool, "[192.0.2.0/32] 31")
+	e.ciliumPool(podPool, "[2001:db8::/128] 32")
 	for _, node := range []string{"n1", "n2"} {
 		e.bareNode(node, nil)
 		e.isAssigned(node, 1)

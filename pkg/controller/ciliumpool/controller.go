@@ -2,6 +2,7 @@
 package ciliumpool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -56,7 +58,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	serving, pinned := r.Pools.Serving(req.Name), r.pinned(req.Name)
 	want := ciliumpool.Wanted(serving, slices.Concat(r.Ledger.ListedFor(req.Name), pinned), is)
-	err := r.keep(ctx, req.Name, is, want, len(serving)+len(pinned) > 0)
+	err := r.keep(ctx, req.Name, is, want, r.marks(pinned), len(serving)+len(pinned) > 0)
 	r.reportWrites(req.Name, serving, err)
 	if is != nil && len(serving)+len(pinned) == 0 && err == nil {
 		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
@@ -78,6 +80,17 @@ func (r *Reconciler) pinned(name string) []netip.Prefix {
 	return r.Ledger.PinsOf(pod)
 }
 
+// marks returns the marks of the CiliumPodIPPool that a pool of pinned addresses has for its other pods;
+// nil: there is none.
+func (r *Reconciler) marks(pinned []netip.Prefix) *ciliumpool.Marks {
+	for _, name := range r.Pools.Touching(pinned) {
+		if is := r.CiliumPools.Get(cmp.Or(r.Pools.Get(name).CiliumPool, crd.DefaultCiliumPool)); is != nil {
+			return &is.Marks
+		}
+	}
+	return nil
+}
+
 // reportWrites reports on the first pool that serves a Cilium pool, by name, that the API server
 // refuses a write of the CiliumPodIPPool, and when it no longer does; err is the write's error.
 // Where no pool serves it, there is no object to report on.
@@ -94,18 +107,18 @@ func (r *Reconciler) reportWrites(name string, serving []*crd.Pool, err error) {
 }
 
 // keep writes the difference from the desired object.
-func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]int, served bool) error {
+func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]int, marks *ciliumpool.Marks, served bool) error {
 	nothing := want == [2]int{}
 	switch {
 	case is == nil && !nothing && served:
 		log.FromContext(ctx).Info("making the CiliumPodIPPool that agents look for")
-		return r.Shared.Wrote("CiliumPodIPPool", name, "create", r.Client.Create(ctx, ciliumpool.New(name, want)))
+		return r.Shared.Wrote("CiliumPodIPPool", name, "create", r.Client.Create(ctx, ciliumpool.New(name, want, ptr.Deref(marks, ciliumpool.Marks{}))))
 	case is == nil || nothing && served:
 		return nil
 	case nothing:
 		return r.drop(ctx, name, is)
 	}
-	patch, err := is.Patch(want)
+	patch, err := is.Patch(want, marks)
 	if err != nil || patch == nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func TestKeepsCiliumPools(t *testing.T) {
 		"served no more":         {objects: []client.Object{fixtures.CiliumPodIPPool("blue", 30), fixtures.Pooled(2, "10.0.0.0/30")}, pool: "blue", writes: "delete"},
 		"a node lists of it":     {objects: []client.Object{fixtures.CiliumPodIPPool("blue", 30), fixtures.Listing("10.8.0.0/30")}, pool: "blue", left: 30},
 		"a pool that is going":   {objects: []client.Object{fixtures.BeingDeleted(fixtures.Finalized(fixtures.BluePool("10.8.0.0/28"))), fixtures.CiliumPodIPPool("blue", 30)}, pool: "blue", left: 30},
-		"an address is pinned":   {objects: []client.Object{podPin()}, pool: podPool, writes: "create", left: 31},
+		"an address is pinned":   {objects: []client.Object{podPin()}, pool: podPool, writes: "create", left: 32},
 		"pinned no more":         {objects: []client.Object{fixtures.CiliumPodIPPool(podPool, 31)}, pool: podPool, writes: "delete"},
 		"off":                    {objects: []client.Object{serving}, change: func(r *Reconciler) { r.Off = true }},
 		"the kind is not known":  {objects: []client.Object{serving}, change: func(r *Reconciler) { r.CiliumPools = state.NewCiliumPools() }},
@@ -95,6 +95,24 @@ func podPin() *v1alpha1.PodIPPin {
 	pin := fixtures.Pin("10.0.0.4/32", "")
 	pin.Spec.PodNamespace, pin.Spec.PodName = "shop", "web-0"
 	return pin
+}
+
+// The CiliumPodIPPool of a pod follows the labels that BGP selects by, of its pool's.
+func TestCiliumPoolOfPodIsMarked(t *testing.T) {
+	theirs := fixtures.HandMade(fixtures.CiliumPodIPPool("default", 28))
+	theirs.Labels = map[string]string{"announce": "pods"}
+	b := fakeapi.New(t, ciliumnode.MultiPool, podPin(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), theirs)
+	keeps(b, podPool, nil)
+	if is := b.CiliumPools().Get(podPool); is == nil || is.Marks.Labels["announce"] != "pods" || !is.Ours {
+		t.Errorf("made is %+v", is)
+	}
+	theirs.Labels["announce"] = "none"
+	if err := b.API.Update(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	if writes := keeps(b, podPool, nil); len(writes) != 1 || b.CiliumPools().Get(podPool).Marks.Labels["announce"] != "none" {
+		t.Errorf("writes %v", writes)
+	}
 }
 
 // The CiliumPodIPPool of a pod selects it, and stays while a pin exists that the watch has not shown.

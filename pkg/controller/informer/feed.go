@@ -375,10 +375,15 @@ func (f *Feed) allCiliumPools() {
 	for _, name := range f.Pools.CiliumPools() {
 		f.add(CiliumPoolQueue, name, 0)
 	}
+	f.queuePodPools()
+	queueKeeper(f)
+}
+
+// queuePodPools queues the Cilium pools of single pods.
+func (f *Feed) queuePodPools() {
 	for _, pod := range f.Ledger.PinnedPods() {
 		f.add(CiliumPoolQueue, crd.PodPool(pod), 0)
 	}
-	queueKeeper(f)
 }
 
 // AllPools queues every pool, as something changed that concerns all of them.

@@ -104,8 +104,14 @@ func (f *Feed) agentStore() Store {
 
 func (f *Feed) ciliumPoolStore() Store {
 	return &records[*ciliumv2alpha1.CiliumPodIPPool, *ciliumpool.View]{
-		read:    ciliumpool.Read,
-		there:   func(v *ciliumpool.View) { f.ciliumPoolMoved(v.Name, f.CiliumPools.Set(v)) },
+		read: ciliumpool.Read,
+		there: func(v *ciliumpool.View) {
+			before := f.CiliumPools.Get(v.Name)
+			f.ciliumPoolMoved(v.Name, f.CiliumPools.Set(v))
+			if crd.PodOfPool(v.Name) == "" && (before == nil || !before.Marks.Equal(v.Marks)) {
+				f.queuePodPools()
+			}
+		},
 		gone:    func(v *ciliumpool.View) { f.ciliumPoolMoved(v.Name, f.CiliumPools.Delete(v)) },
 		missing: anyVersion(f.CiliumPools.Missing),
 	}

@@ -54,7 +54,7 @@ func TestCiliumPoolCondition(t *testing.T) {
 
 // A pool is reported once if BGP does not advertise its blocks.
 func TestUnfitCiliumPoolIsReported(t *testing.T) {
-	six := ciliumpool.New("default", [2]int{ipalloc.IPv6: 122})
+	six := ciliumpool.New("default", [2]int{ipalloc.IPv6: 122}, ciliumpool.Marks{})
 	for name, is := range map[string]client.Object{"another size": fixtures.HandMade(fixtures.CiliumPodIPPool("default", 27)), "another family": fixtures.HandMade(six)} {
 		t.Run(name, func(t *testing.T) {
 			b := newBedIn(t, ciliumnode.MultiPool, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")), is)
