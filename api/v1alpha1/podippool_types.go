@@ -154,7 +154,10 @@ type PodIPPoolSpec struct {
 }
 
 // PodAddresses selects the pods that keep an address: none with a generated name, as of a Deployment,
-// or with an annotation that names a Cilium pool.
+// or with an annotation that names a Cilium pool. Where it selects several namespaces, each of them
+// keeps at most half of the pool's addresses.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.podSelector) || has(self.namespaceSelector)",message="podAddresses without a selector would keep an address for every pod, and fields of other names were dropped: write podSelector or namespaceSelector"
 type PodAddresses struct {
 	// podSelector picks pods by their labels. Absent: all.
 	// +optional

@@ -57,6 +57,9 @@ func (p *Pool) Picks(pod, namespace labels.Set) bool {
 	return is != nil && is.pods.Matches(pod) && is.namespaces.Matches(namespace)
 }
 
+// IsOf reports whether pods in a namespace with these labels may keep an address of the pool.
+func (a *PodAddresses) IsOf(namespace labels.Set) bool { return a.namespaces.Matches(namespace) }
+
 // parsePodAddresses reads the pods that keep an address of a pool: none beside an error, as the pool can
 // serve all others.
 func parsePodAddresses(spec *v1alpha1.PodIPPoolSpec, d Defaults, path *field.Path) (*PodAddresses, field.ErrorList) {
@@ -77,6 +80,9 @@ func parsePodAddresses(spec *v1alpha1.PodIPPoolSpec, d Defaults, path *field.Pat
 	namespaces, more := parseSelector(from.NamespaceSelector, path.Child("namespaceSelector"))
 	if errs = append(errs, more...); len(errs) > 0 {
 		return nil, append(problems, errs...)
+	}
+	if pods.Empty() && namespaces.Empty() {
+		return nil, append(problems, field.Required(path, "name pods by podSelector or namespaceSelector. Until then no further pod keeps an address"))
 	}
 	is.pods, is.namespaces = pods, namespaces
 	return is, problems

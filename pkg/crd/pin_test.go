@@ -73,12 +73,14 @@ func TestPodAddresses(t *testing.T) {
 		after    time.Duration
 		problems []string
 	}{
-		"empty":          {pod: "web", after: 168 * time.Hour},
+		"empty":          {problems: []string{"spec.podAddresses: Required value: name pods by podSelector or namespaceSelector"}},
+		"of all":         {is: v1alpha1.PodAddresses{PodSelector: &metav1.LabelSelector{}}, problems: []string{"spec.podAddresses: Required value"}},
+		"a namespace":    {is: v1alpha1.PodAddresses{NamespaceSelector: in("shop")}, pod: "web", after: 168 * time.Hour},
 		"both selectors": {is: v1alpha1.PodAddresses{PodSelector: in("web"), NamespaceSelector: in("shop"), ReleaseAfter: "30m"}, pod: "web", after: 30 * time.Minute},
 		"another pod":    {is: v1alpha1.PodAddresses{PodSelector: in("db")}, after: 168 * time.Hour},
 		"elsewhere":      {is: v1alpha1.PodAddresses{NamespaceSelector: in("db")}, after: 168 * time.Hour},
 		"no duration": {
-			is: v1alpha1.PodAddresses{ReleaseAfter: "1d"}, pod: "web", after: 168 * time.Hour,
+			is: v1alpha1.PodAddresses{NamespaceSelector: in("shop"), ReleaseAfter: "1d"}, pod: "web", after: 168 * time.Hour,
 			problems: []string{`spec.podAddresses.releaseAfter: Invalid value: "1d": is not a duration`},
 		},
 		"wrong selector": {
@@ -87,7 +89,7 @@ func TestPodAddresses(t *testing.T) {
 		},
 		"blocks":  {size: 31, problems: []string{"spec.podAddresses: Forbidden: needs multi-pool mode, and blocks of single addresses"}},
 		"in crd":  {size: 28, inCRD: true, problems: []string{"spec.podAddresses: Forbidden: needs multi-pool mode"}},
-		"no more": {is: v1alpha1.PodAddresses{ReleaseAfter: "8761h"}, pod: "web", after: 168 * time.Hour, problems: []string{"spec.podAddresses.releaseAfter"}},
+		"no more": {is: v1alpha1.PodAddresses{NamespaceSelector: in("shop"), ReleaseAfter: "8761h"}, pod: "web", after: 168 * time.Hour, problems: []string{"spec.podAddresses.releaseAfter"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := defaults()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -52,7 +53,17 @@ type Keeper struct {
 	made  map[podFamily]madePin // until the watch shows them
 	seen  map[string]time.Time  // when there was a pod of a name last
 	told  map[types.UID]string  // the last event of each pod without an address
+	kept  map[namespaceIn]int   // the addresses of each namespace in each pool
 }
+
+// namespaceIn is a namespace with addresses of one family of a pool.
+type namespaceIn struct {
+	namespace, pool string
+	family          ipalloc.Family
+}
+
+// errShare means that a namespace has its share of a pool's addresses.
+var errShare = errors.New("the namespace keeps as many addresses as one may")
 
 type podFamily struct {
 	pod    string // namespace/name
@@ -89,6 +100,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	var pods []state.NamedPod
 	if len(k.pools) > 0 {
 		pods = k.Pods.Named(k.CiliumPools.Picking())
+		k.countKept(all.Items)
 	}
 	told, wait := map[types.UID]string{}, time.Duration(0)
 	for i := range pods {
@@ -159,6 +171,8 @@ func (k *Keeper) keep(ctx context.Context, pod *state.NamedPod) (why string, aga
 		switch {
 		case errors.Is(err, ipalloc.ErrExhausted):
 			why = fmt.Sprintf("no %s address is free for its name in PodIPPool %s: add a CIDR, or delete PodIPPins of pods that are gone", f, pools[0].Name)
+		case errors.Is(err, errShare):
+			why = fmt.Sprintf("no %s address is kept for its name: its namespace keeps half of PodIPPool %s already. Delete PodIPPins of pods that are gone, add a CIDR, or let spec.podAddresses select one namespace", f, pools[0].Name)
 		case apierrors.IsAlreadyExists(err): // the watch is about to show it
 			again = common.WatchRetry
 		case err != nil:
@@ -178,10 +192,8 @@ func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools 
 	}
 	cidr = k.earlier(of, has, pools)
 	reserved := !cidr.IsValid()
-	for i := 0; i < len(pools) && !cidr.IsValid(); i++ {
-		if _, has := pools[i].Ranges(of.family); has && !pools[i].Paused {
-			cidr, err = k.Ledger.Reserve(of.family, pools[i])
-		}
+	if reserved {
+		cidr, err = k.reserve(ctx, of, pools)
 	}
 	if !cidr.IsValid() {
 		return cidr, err
@@ -199,7 +211,77 @@ func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools 
 	}
 	log.FromContext(ctx).Info("keeping an address for a pod's name", "address", cidr.Addr(), "pod", of.pod)
 	k.made[of] = madePin{cidr, reserved, k.Clock.Now()}
+	k.count(of, cidr)
 	return cidr, nil
+}
+
+// reserve reserves the lowest free address of the first pool that has one for the pod's namespace.
+func (k *Keeper) reserve(ctx context.Context, of podFamily, pools []*crd.Pool) (cidr netip.Prefix, err error) {
+	namespace, _, _ := strings.Cut(of.pod, "/")
+	for _, pool := range pools {
+		if _, has := pool.Ranges(of.family); !has || pool.Paused {
+			continue
+		}
+		share, failed := k.shareOf(ctx, pool, of.family)
+		if failed != nil {
+			return cidr, failed
+		}
+		if k.kept[namespaceIn{namespace, pool.Name, of.family}] >= share {
+			err = errShare
+			continue
+		}
+		if cidr, err = k.Ledger.Reserve(of.family, pool); err == nil {
+			return cidr, nil
+		}
+	}
+	return cidr, err
+}
+
+// shareOf returns the number of a pool's addresses that one namespace may keep: half, so that names of
+// pods that are gone do not take a pool from the others. It is unlimited if the pool selects one namespace.
+func (k *Keeper) shareOf(ctx context.Context, pool *crd.Pool, f ipalloc.Family) (int, error) {
+	all := &corev1.NamespaceList{}
+	if err := k.Cache.List(ctx, all); err != nil {
+		return 0, fmt.Errorf("listing namespaces: %w", err)
+	}
+	selected := 0
+	for i := range all.Items {
+		if pool.PodAddresses.IsOf(all.Items[i].Labels) {
+			selected++
+		}
+	}
+	if selected <= 1 {
+		return math.MaxInt, nil
+	}
+	cut, _ := pool.Cut(f)
+	return int(min(cut.Total(), math.MaxInt-1)+1) / 2, nil
+}
+
+// countKept counts the addresses that namespaces keep.
+func (k *Keeper) countKept(pins []v1alpha1.PodIPPin) {
+	k.kept = map[namespaceIn]int{}
+	for of, made := range k.made {
+		k.count(of, made.cidr)
+	}
+	for i := range pins {
+		pin, err := crd.PinFrom(&pins[i])
+		if err != nil || pin.Pod == "" {
+			continue
+		}
+		of := podFamily{pin.Pod, ipalloc.FamilyOf(pin.CIDR.Addr())}
+		if made, counted := k.made[of]; !counted || made.cidr != pin.CIDR {
+			k.count(of, pin.CIDR)
+		}
+	}
+}
+
+func (k *Keeper) count(of podFamily, cidr netip.Prefix) {
+	namespace, _, _ := strings.Cut(of.pod, "/")
+	for _, pool := range k.pools {
+		if pool.Holds(cidr) {
+			k.kept[namespaceIn{namespace, pool.Name, of.family}]++
+		}
+	}
 }
 
 // earlier returns the address that a pod has by an earlier pin, unless it drains.
@@ -293,6 +375,9 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 	case pool.PodAddresses != nil:
 		rule = pool.PodAddresses
 	}
+	if neverHeld(obj, is) {
+		rule = &crd.PodAddresses{ReleaseAfter: common.LongestWait}
+	}
 	if rule.Never {
 		return false, 0, nil
 	}
@@ -307,6 +392,12 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 		k.seen[pin.Pod], again = k.Clock.Now(), max(rule.ReleaseAfter, common.LongestWait)
 	}
 	return due, again, err
+}
+
+// neverHeld reports whether no node has held the address of a pin that is not held: its condition is as
+// old as the pin. A held address would have cooled down since.
+func neverHeld(obj *v1alpha1.PodIPPin, ready *metav1.Condition) bool {
+	return ready.LastTransitionTime.Sub(obj.CreationTimestamp.Time) < crd.LeastCooldown
 }
 
 // isGone reports whether there is no pod of a name, bound or not. The watch shows bound ones only.

@@ -86,6 +86,11 @@ func TestKeeper(t *testing.T) {
 	useless.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: v1alpha1.PinNotInPool}}
 	useful := byHand("10.0.0.1/32", "web-0")
 	useful.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: v1alpha1.PinNotClaimed}}
+	space := func(name, team string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": team}}}
+	}
+	never := kept("10.0.0.0/32", "web-0", 1, nil)
+	never.Status.Conditions[0].Status, never.Status.Conditions[0].LastTransitionTime = metav1.ConditionFalse, metav1.NewTime(never.CreationTimestamp.Add(time.Second))
 	pending := web("web-0")
 	pending.Spec.NodeName = ""
 	for name, test := range map[string]struct {
@@ -113,6 +118,19 @@ func TestKeeper(t *testing.T) {
 			want: "10.0.0.0 web-0, 10.0.0.1 web-1, 10.0.0.2 web-2, 10.0.0.3 web-3", again: time.Minute,
 			told: "no ipv4 address is free for its name in PodIPPool p: add a CIDR, or delete PodIPPins of pods that are gone",
 		},
+		"its namespace's share": {
+			objects: []client.Object{space("default", "a"), space("other", "b"), kept("10.0.0.0/32", "web-5", 1, ago(0))}, pods: []*corev1.Pod{web("web-0"), web("web-1")},
+			want: "10.0.0.0 web-5, 10.0.0.1 web-0", told: "its namespace keeps half of PodIPPool p already", again: time.Minute,
+		},
+		"the share of the only one": {
+			pool: keeping(func(s *v1alpha1.PodIPPoolSpec) {
+				s.PodAddresses.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
+			}),
+			objects: []client.Object{space("default", "a"), space("other", "b"), kept("10.0.0.0/32", "web-5", 1, ago(0)), kept("10.0.0.1/32", "web-6", 1, ago(0))},
+			pods:    []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-5, 10.0.0.1 web-6, 10.0.0.2 web-0", again: time.Minute,
+		},
+		"no node has ever held it":        {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.PodAddresses.ReleaseAfter = v1alpha1.Never }), objects: []client.Object{never}},
+		"none has held a pod's":           {objects: []client.Object{never}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-0", again: time.Minute},
 		"paused":                          {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true }), objects: []client.Object{kept("10.0.0.0/32", "web-1", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-1"},
 		"gone for an hour":                {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}},
 		"gone for less":                   {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(59*time.Minute))}, want: "10.0.0.0 web-0", again: time.Minute},
@@ -183,6 +201,11 @@ func newKeeper(t *testing.T, pool *v1alpha1.PodIPPool, others *ciliumpool.View, 
 	k := &Keeper{
 		Cache: b.Cached(), Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Pods: state.NewPods(),
 		CiliumPools: b.CiliumPools(), Events: b.Events, Shared: b.Shared, Clock: b.Clock,
+	}
+	for _, o := range objects {
+		if namespace, ok := o.(*corev1.Namespace); ok {
+			k.Pods.SetNamespace(namespace.Name, state.PoolRequestOf(&namespace.ObjectMeta))
+		}
 	}
 	for _, pod := range pods {
 		k.Pods.Set(state.ReadPodWithRequest(pod), b.Clock.Now())
