@@ -37,7 +37,10 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string
 			for _, pool := range w.pools {
 				a.Scarce[f][pool] = true
 			}
-			lack := w.blocks - c.returning(w.pools, f)
+			lack := w.blocks
+			for _, pool := range w.pools {
+				lack -= len(c.Returning(pool, f, now))
+			}
 			if moved := c.moved(w.pools, turnover); moved > 0 && lack > 0 {
 				lack -= moved
 				a.sooner(now.Add(recallDelay))
@@ -61,6 +64,10 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string
 // recallDelay is when to look again whether blocks must be recalled that were not while
 // others moved.
 const recallDelay = time.Second
+
+// muchLater is how much longer than a recalled block another one may cool down and still spare the
+// recall. The block of a deleted Node cools down for longer than others.
+const muchLater = 15 * time.Minute
 
 // moved counts the blocks of pools that were claimed or freed since an earlier turnover. It must be
 // read after the blocks and claims.
@@ -104,27 +111,23 @@ func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 	return out
 }
 
-// returning counts the blocks of pools that are on their way back: cooling ones, and draining ones
-// without an address reported as used.
-func (c *Cluster) returning(pools []string, f ipalloc.Family) int {
-	n, draining := 0, []crd.Block(nil)
-	for _, pool := range pools {
-		for b := range c.Ledger.PoolBlocks(pool) {
-			switch {
-			case ipalloc.FamilyOf(b.CIDR.Addr()) != f:
-			case b.Phase == ipalloc.CoolingDown:
-				n++
-			case b.Phase == ipalloc.Draining:
-				draining = append(draining, b)
-			}
+// Returning returns the blocks of a pool that are on their way back to nodes: cooling ones, and draining
+// ones without an address reported as used, of agents that run steadily.
+func (c *Cluster) Returning(name string, f ipalloc.Family, now time.Time) (blocks []crd.Block) {
+	pool := c.Pools.Get(name)
+	for b := range c.Ledger.PoolBlocks(name) {
+		if ipalloc.FamilyOf(b.CIDR.Addr()) == f && b.Phase != ipalloc.InService && c.Ledger.ComesBack(pool, b.CIDR) {
+			blocks = append(blocks, b)
 		}
 	}
-	for _, b := range draining {
-		if view := c.Ledger.CiliumNode(b.Node); view == nil || !view.UsesAny(b.CIDR) {
-			n++
+	return slices.DeleteFunc(blocks, func(b crd.Block) bool {
+		if b.Phase == ipalloc.CoolingDown {
+			return b.Since.Add(c.Cooldown(b)).After(now.Add(pool.Cooldown + muchLater))
 		}
-	}
-	return n
+		settled, _ := c.Agents.Settled(b.Node, now)
+		view := c.Ledger.CiliumNode(b.Node)
+		return view != nil && (!settled || view.UsesAny(b.CIDR))
+	})
 }
 
 // donors returns the nodes that can spare blocks of pools. It adds to releasable.
@@ -148,7 +151,7 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 			releasable[node.Name] = c.releasable(node, f, a, now)
 		}
 		for _, cidr := range releasable[node.Name] {
-			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) && !slices.Contains(a.Needs[PoolOn{Node: node.Name}].Recall, cidr) {
+			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) && c.Ledger.ComesBack(c.Pools.Get(b.Pool), cidr) && !slices.Contains(a.Needs[PoolOn{Node: node.Name}].Recall, cidr) {
 				g.releasable = append(g.releasable, cidr)
 			}
 		}

@@ -2,6 +2,7 @@ package scheduling
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -121,6 +123,22 @@ func TestRecall(t *testing.T) {
 	edit := func(do func(*corev1.Node), i int) spoil {
 		return func(_ *Cluster, nodes []corev1.Node) { do(&nodes[i]) }
 	}
+	cordoned := set(fixtures.Edited(tight("p", "10.0.0.0/28", "10.0.1.0/29"), func(s *v1alpha1.PodIPPoolSpec) {
+		s.IPv4.CIDRs[1].AllocationPolicy = v1alpha1.AllocationCordon
+	}))
+	dead := func(c *Cluster, _ []corev1.Node) {
+		agent := fixtures.AgentPod("agent-b", "c", false)
+		agent.Spec.NodeName = "b"
+		c.Agents.Set(state.ReadAgent(agent), now)
+	}
+	withheld := func(c *Cluster, _ []corev1.Node) {
+		c.Ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "n"}, []netip.Prefix{fixtures.Prefix("10.0.1.5/32")})
+	}
+	tomorrow := func(c *Cluster, _ []corev1.Node) {
+		b, _ := c.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))
+		b.Since = now.Add(24 * time.Hour)
+		c.Ledger.Upsert(fixtures.At(b, 21, ipalloc.CoolingDown))
+	}
 	const a, b, x = 0, 1, 3
 	paused := func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} }
 	tests := map[string]struct {
@@ -145,6 +163,13 @@ func TestRecall(t *testing.T) {
 				c.Ledger.Upsert(b)
 			}
 		}}, "a 10.0.0.8/30"},
+
+		"not of a CIDR that assigns none":        {[]spoil{first("x"), cordoned}, "a 10.0.0.8/30"},
+		"one of such a CIDR cools down":          {[]spoil{first("x"), cordoned, leaves("10.0.1.4/30", ipalloc.CoolingDown)}, "a 10.0.0.8/30"},
+		"one with a withheld address stays":      {[]spoil{first("x"), withheld}, "a 10.0.0.8/30"},
+		"one with a withheld address cools down": {[]spoil{first("x"), withheld, leaves("10.0.1.4/30", ipalloc.CoolingDown)}, "a 10.0.0.8/30"},
+		"one drains without an agent":            {[]spoil{first("x"), leaves("10.0.1.4/30", ipalloc.Draining), dead}, "a 10.0.0.8/30"},
+		"one cools down until the day after":     {[]spoil{first("x"), tomorrow}, "a 10.0.0.8/30"},
 
 		"a first block for x":              {[]spoil{first("x")}, "b 10.0.1.4/30"},
 		"one block each":                   {[]spoil{first("x", "y")}, "b 10.0.1.4/30 10.0.1.0/30"},

@@ -187,6 +187,17 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 	}
 }
 
+// ComesBack reports whether nodes can claim a block of a pool, which may be nil, once its node has
+// returned it: neither its CIDR nor anything that withholds an address of it is in the way.
+func (l *Ledger) ComesBack(pool *crd.Pool, block netip.Prefix) bool {
+	if pool == nil || !pool.Assigns(block) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.space.Reservations(block) == 0
+}
+
 // Pressure tracks how full pools are, and which nodes hold an idle block: the fuller a
 // pool, the sooner its idle blocks are reclaimed. It is safe for concurrent use.
 type Pressure struct {

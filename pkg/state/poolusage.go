@@ -203,6 +203,17 @@ type Cooldowns struct {
 	First time.Time
 }
 
+// Cooldowns returns the cooldowns of blocks of a pool that come back to nodes.
+func (l *Ledger) Cooldowns(pool *crd.Pool, f ipalloc.Family) Cooldowns {
+	return CooldownsOf(pool, f, func(yield func(crd.Block) bool) {
+		for b := range l.PoolBlocks(pool.Name) {
+			if b.Phase == ipalloc.CoolingDown && l.ComesBack(pool, b.CIDR) && !yield(b) {
+				return
+			}
+		}
+	})
+}
+
 // CooldownsOf returns the cooldowns among the blocks of a pool that nodes can get again.
 func CooldownsOf(pool *crd.Pool, f ipalloc.Family, blocks iter.Seq[crd.Block]) Cooldowns {
 	var c Cooldowns

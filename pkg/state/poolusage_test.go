@@ -65,6 +65,21 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// A cooling block with an address that is withheld from nodes does not come back to them.
+func TestCooldowns(t *testing.T) {
+	cooling := fixtures.At(fixtures.Block("10.0.0.0/30", "p", "n", 1), 2, ipalloc.CoolingDown)
+	c := clusterOf(cooling)
+	c.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	blocks := func() int { return c.Ledger.Cooldowns(c.Pools.Get("p"), ipalloc.IPv4).Blocks }
+	if n := blocks(); n != 1 {
+		t.Errorf("%d blocks come back, want 1", n)
+	}
+	c.Ledger.SetPin(crd.Pin{CIDR: cooling.CIDR, Node: "n"})
+	if n := blocks(); n != 0 {
+		t.Errorf("%d blocks come back to nodes, though one node alone may have them", n)
+	}
+}
+
 // A node counts once, and the first few are named, in whichever order blocks come.
 func TestUsageNamesNodes(t *testing.T) {
 	for of, want := range map[string]PoolUsage{

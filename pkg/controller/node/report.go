@@ -311,7 +311,7 @@ func cooldowns(ledger *state.Ledger, plans []familyPlan) string {
 	for _, p := range plans {
 		for i := 0; i < min(len(p.Pools), cooldownPools) && p.short > 0; i++ {
 			pool := p.Pools[i]
-			text += fmt.Sprintf(". Pool %s (%s): %s", pool.Name, p.Family, state.CooldownsOf(pool, p.Family, ledger.PoolBlocks(pool.Name)))
+			text += fmt.Sprintf(". Pool %s (%s): %s", pool.Name, p.Family, ledger.Cooldowns(pool, p.Family))
 		}
 	}
 	return text

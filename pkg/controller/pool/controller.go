@@ -80,6 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	excluded := r.Ledger.ExcludedFrom(pool)
 	counted := pool.Skipping(slices.Concat(exclude.CIDRs(excluded), r.Ledger.AwayPins(pool)))
 	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, idle: r.Idle}
+	usage.CoolingDown = slices.DeleteFunc(usage.CoolingDown, func(b crd.Block) bool { return !r.Ledger.ComesBack(pool, b.CIDR) })
 	usage.setUsed(pool, r.Ledger.Used(obj.Name))
 	state.Press(r.Pressure, counted, usage.Families)
 	done, refused := r.finalize(ctx, obj, usage.Held == 0)

@@ -90,8 +90,8 @@ func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
 	if p.Claim.Addresses > 0 {
 		free := uint64(0)
 		for _, pool := range d.Pools {
-			if cut, ok := pool.Cut(d.Family); ok && !pool.Deleting {
-				free += c.Ledger.Free(cut)
+			if !pool.Deleting {
+				free += c.FreeIn(pool.Name, d.Family)
 			}
 		}
 		blocks := "its pools have " + cli.Many(free) + " free blocks"

@@ -182,7 +182,7 @@ func explainPools(c *cluster.Cluster, s *cli.Text, d *cluster.Decision) {
 			}
 			return
 		default:
-			s.Line("Pool %s has no free block: %s.", pool.Name, state.CooldownsOf(pool, d.Family, c.Ledger.PoolBlocks(pool.Name)))
+			s.Line("Pool %s has no free block: %s.", pool.Name, c.Ledger.Cooldowns(pool, d.Family))
 		}
 	}
 }

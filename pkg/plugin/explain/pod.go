@@ -13,7 +13,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
@@ -167,13 +166,12 @@ func (p *pending) pool(s *cli.Text, name string) {
 			return
 		}
 	}
-	s.Line("Pool %s is full: %s.", name, state.CooldownsOf(pool, p.family, p.c.Ledger.PoolBlocks(name)))
+	s.Line("Pool %s is full: %s.", name, p.c.Ledger.Cooldowns(pool, p.family))
 	var leaving []string
-	for _, b := range p.c.Blocks() {
-		if b.Pool == name && ipalloc.FamilyOf(b.CIDR.Addr()) == p.family && b.Phase != ipalloc.InService {
-			leaving = append(leaving, fmt.Sprintf("%s of node %s", b.CIDR, b.Node))
-		}
+	for _, b := range p.offering.Returning(name, p.family, p.c.Now) {
+		leaving = append(leaving, fmt.Sprintf("%s of node %s", b.CIDR, b.Node))
 	}
+	slices.Sort(leaving)
 	recalled := p.recalled(name)
 	switch {
 	case len(leaving) > 0:

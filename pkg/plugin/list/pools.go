@@ -242,7 +242,7 @@ func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow)
 		return "PhasingOut", ""
 	case r.Free == 0 && (open || closed < 0):
 		return "Exhausted", fmt.Sprintf("no free block is left; %s. Add a CIDR, or a pool of lower priority for the same nodes",
-			state.CooldownsOf(pool, f, c.Ledger.PoolBlocks(pool.Name)))
+			c.Ledger.Cooldowns(pool, f))
 	}
 	if closed >= 0 {
 		rng := &ranges.CIDRs[closed]
