@@ -27,6 +27,11 @@ const (
 	// SettingsAnnotation on the operator's Lease has the version and the settings of
 	// the operator that leads or led last, as JSON.
 	SettingsAnnotation = "cilium-pool.io/settings"
+	// RestoredAnnotation on the operator's Lease says that etcd was restored from a snapshot, or, with the value
+	// RestoredPerhaps, that it may have been: the operator changes nothing until agents have reported which
+	// addresses they use.
+	RestoredAnnotation = "cilium-pool.io/restored"
+	RestoredPerhaps    = "perhaps"
 	// IPv4Resource and IPv6Resource are extended resources: a Node offers so many
 	// addresses of the family, and a pod requests one.
 	IPv4Resource = "cilium-pool.io/ipv4"

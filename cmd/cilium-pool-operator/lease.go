@@ -38,7 +38,9 @@ func (o *options) leaseLock(config *rest.Config) (*resourcelock.LeaseLock, error
 	if !ok {
 		return nil, fmt.Errorf("leader election by %T instead of a Lease", made)
 	}
-	lock.Client = annotating{lock.Client, map[string]string{v1alpha1.SettingsAnnotation: settings}}
+	lock.Client = annotating{lock.Client, map[string]string{v1alpha1.SettingsAnnotation: settings}, &leaseHistory{
+		recovery: o.settings.Recovery, gap: leasesMissed * o.leaseDuration, end: o.end,
+	}}
 	return lock, nil
 }
 
@@ -48,27 +50,48 @@ type noRecorders struct{ recorder.Provider }
 
 func (noRecorders) GetEventRecorderFor(string) record.EventRecorder { return nil }
 
-// annotating adds annotations to every Lease it writes.
+// annotating adds annotations to every Lease it writes, and tells history what it reads and writes.
 type annotating struct {
 	coordinationv1client.LeasesGetter
 	annotations map[string]string
+	history     *leaseHistory
 }
 
 func (a annotating) Leases(namespace string) coordinationv1client.LeaseInterface {
-	return annotatingLeases{a.LeasesGetter.Leases(namespace), a.annotations}
+	return annotatingLeases{a.LeasesGetter.Leases(namespace), a.annotations, a.history}
 }
 
 type annotatingLeases struct {
 	coordinationv1client.LeaseInterface
 	annotations map[string]string
+	history     *leaseHistory
+}
+
+func (a annotatingLeases) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
+	lease, err := a.LeaseInterface.Get(ctx, name, opts)
+	if err == nil {
+		err = a.history.read(ctx, a.LeaseInterface, lease)
+	}
+	return lease, err
 }
 
 func (a annotatingLeases) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	return a.LeaseInterface.Create(ctx, a.annotate(lease), opts)
+	created, err := a.LeaseInterface.Create(ctx, a.annotate(lease), opts)
+	if err == nil {
+		if err = a.history.read(ctx, a.LeaseInterface, created); err == nil {
+			a.history.wrote(created)
+		}
+	}
+	return created, err
 }
 
 func (a annotatingLeases) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	return a.LeaseInterface.Update(ctx, a.annotate(lease), opts)
+	a.history.acquire(lease)
+	updated, err := a.LeaseInterface.Update(ctx, a.annotate(lease), opts)
+	if err == nil {
+		a.history.wrote(updated)
+	}
+	return updated, err
 }
 
 func (a annotatingLeases) annotate(lease *coordinationv1.Lease) *coordinationv1.Lease {
@@ -76,5 +99,6 @@ func (a annotatingLeases) annotate(lease *coordinationv1.Lease) *coordinationv1.
 		lease.Annotations = map[string]string{}
 	}
 	maps.Copy(lease.Annotations, a.annotations)
+	a.history.annotate(lease)
 	return lease
 }

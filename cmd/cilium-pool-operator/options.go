@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,6 +51,8 @@ type options struct {
 	webhook       string
 	settings      config.Settings
 	version       bool
+	// end ends the process for a reason; nil: it leads no election.
+	end context.CancelCauseFunc
 }
 
 func defaultOptions() *options {

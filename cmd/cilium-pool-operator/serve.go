@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 const (
@@ -58,6 +60,11 @@ func serve(ctx context.Context, o *options) error {
 	if err := preflight(starting, direct, o, config.Host); err != nil {
 		return err
 	}
+	ctx, o.end = context.WithCancelCause(ctx)
+	defer o.end(nil)
+	if o.leaderElect && !o.settings.Observe && !o.settings.Shadow {
+		o.settings.Recovery = &state.Recovery{}
+	}
 	mgr, err := o.newManager(config, scheme)
 	if err != nil {
 		return err
@@ -75,7 +82,11 @@ func serve(ctx context.Context, o *options) error {
 	if err := setup(mgr, o.settings); err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
+	err = mgr.Start(ctx)
+	if cause := context.Cause(ctx); errors.Is(cause, errRestored) {
+		return cause
+	}
+	return err
 }
 
 // newManager returns a manager that elects its leader by a Lease that also holds the settings.

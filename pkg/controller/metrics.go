@@ -20,6 +20,8 @@ type operatorMetrics struct {
 	noOffers prometheus.Gauge
 	// otherMode is the number of nodes with agents that start next in another mode.
 	otherMode prometheus.Gauge
+	// recovering is 1 while changes are held back after a restore of etcd.
+	recovering prometheus.Gauge
 }
 
 func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
@@ -29,8 +31,10 @@ func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
 		awaited:   common.Number("prerequisites_missing", "CRDs that the operator waits for before it assigns any address."),
 		noOffers:  common.Number("scheduling_unavailable", "1 if --scheduling-families is without effect, as the API server serves no MutatingAdmissionPolicy; else 0."),
 		otherMode: common.Number("nodes_in_other_mode", "Nodes with blocks whose agents are configured for another IPAM mode than the operator's, and start in it next."),
+
+		recovering: common.Number("recovering", "1 while the operator changes nothing, as etcd was or may have been restored and agents have yet to report; else 0."),
 	}
-	return m, common.Register(r, m.build, m.schemas, m.awaited, m.noOffers, m.otherMode)
+	return m, common.Register(r, m.build, m.schemas, m.awaited, m.noOffers, m.otherMode, m.recovering)
 }
 
 // allMetrics are the metrics of all parts of the operator.

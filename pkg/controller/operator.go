@@ -70,6 +70,9 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	feed.CiliumPools, feed.Awaiting, feed.Now, feed.Mode = cluster.CiliumPools, cluster.Awaiting, c.Clock.Now, s.Mode
 	ledger.Now = c.Clock.Now
 	ledger.Changed, pressure.Changed = feed.Changed, feed.QueueNodes
+	if s.Recovery != nil {
+		s.Recovery.Changed = feed.Reconfigured
+	}
 	cluster.Awaiting.Changed, cluster.Awaiting.Free = feed.QueueNodes, cluster.FreeIn
 	pace, recorder := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool), event.NewRecorder(c.Recorder, c.Clock)
 	pace.Changed = feed.QueueNodes
@@ -130,7 +133,7 @@ func clusterOf(s config.Settings, ledger *state.Ledger, pressure *state.Pressure
 		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
 		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
 		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode, AnyMode: s.SkipModeCheck || s.Shadow,
-		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, ParkBlocks: s.ParkBlocks, CompactBlocks: s.CompactBlocks,
+		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, Recovery: s.Recovery, ParkBlocks: s.ParkBlocks, CompactBlocks: s.CompactBlocks,
 		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
 		ShortageTaint: s.ShortageTaint,
 	}

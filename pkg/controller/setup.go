@@ -94,10 +94,15 @@ func liveClient(mgr manager.Manager) (client.Client, error) {
 	return apiclient.NewClient(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 }
 
-// addChecks adds the checks of the CRDs and of Cilium's configuration.
+// addChecks adds the checks of the CRDs, of a recovery and of Cilium's configuration.
 func addChecks(mgr manager.Manager, o *Operator, s config.Settings) error {
 	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.metrics}); err != nil {
 		return err
+	}
+	if s.Recovery != nil {
+		if err := mgr.Add(&recoveryCheck{cluster: &o.Node.Cluster, events: o.Node.Events, metrics: o.metrics, namespace: s.AgentNamespace}); err != nil {
+			return err
+		}
 	}
 	return mgr.Add(&ciliumConfigCheck{
 		live: mgr.GetAPIReader(), cache: mgr.GetCache(), namespace: s.AgentNamespace, cluster: &o.Node.Cluster,

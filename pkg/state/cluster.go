@@ -58,6 +58,8 @@ type Cluster struct {
 	CompactBlocks bool
 	// Paused stops all writes about nodes and blocks.
 	Paused bool
+	// Recovery holds back changes after a restore of etcd; nil: never.
+	Recovery *Recovery
 	// IgnoreTaints are keys of taints that mark Nodes without Cilium.
 	IgnoreTaints map[string]bool
 	// StartupTaints are keys of taints of Nodes with labels that are not final.
@@ -120,6 +122,8 @@ func (c *Cluster) PausedBecause(node *corev1.Node, pools []*crd.Pool) string {
 	switch {
 	case c.Paused:
 		return "the operator is paused (--paused)"
+	case c.Recovery.Active():
+		return c.Recovery.because()
 	case node != nil && node.Annotations[v1alpha1.PausedAnnotation] == "true":
 		return "the Node is paused (annotation " + v1alpha1.PausedAnnotation + ")"
 	case len(pools) > 0 && pools[0].Paused:

@@ -19,6 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Where the chart puts the operator's Lease.
@@ -190,6 +191,10 @@ func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where) (mod
 		if o.Settings, unreadable = config.ReadPublished(o.Published); unreadable != nil {
 			o.NoSettings = unreadable.Error()
 		}
+	}
+	if value, stands := lease.Annotations[v1alpha1.RestoredAnnotation]; stands {
+		o.Settings.Recovery = &state.Recovery{}
+		o.Settings.Recovery.Begin(value != v1alpha1.RestoredPerhaps, time.Now())
 	}
 	return lease.Labels[v1alpha1.ModeLabel], err
 }

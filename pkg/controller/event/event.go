@@ -51,6 +51,7 @@ const (
 	ReasonBlocksNotAnnounced         = "BlocksNotAnnounced"
 	ReasonAddressNotKept             = "AddressNotKept"
 	ReasonNoProgress                 = "NoProgress"
+	ReasonEtcdRestored               = "EtcdRestored"
 )
 
 // Recorder sends Kubernetes events.
@@ -97,7 +98,7 @@ func Type(reason string) string {
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses,
 		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed, ReasonBlocksNotAnnounced, ReasonAddressNotKept,
-		ReasonNoProgress, config.ReasonWriteRefused:
+		ReasonNoProgress, ReasonEtcdRestored, config.ReasonWriteRefused:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

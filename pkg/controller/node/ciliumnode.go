@@ -168,7 +168,7 @@ func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 // nodeGone handles a Node that a live read shows to be gone: it deletes the CiliumNode
 // and cools down the blocks, as the machine may still be running.
 func (r *Reconciler) nodeGone(ctx context.Context, o *observation, done *outcome) (*observation, error) {
-	if r.Paused || len(o.Blocks) == 0 {
+	if r.Paused || r.Recovery.Active() || len(o.Blocks) == 0 {
 		if o.CiliumNode == nil && len(o.Blocks) == 0 {
 			r.forget(o.Name)
 		}

@@ -176,6 +176,9 @@ func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster, nodes int
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
 	}
+	if c.Recovery.Active() {
+		v.attend("nothing changes: %s", c.PausedBecause(nil, nil))
+	}
 	for _, words := range c.Operator.OtherCRDs {
 		v.attend("%s", words)
 	}

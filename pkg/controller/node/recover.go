@@ -1,0 +1,128 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// recover gives a node back the blocks that its agent and its pods use, after a restore of etcd, once its agent
+// has reported. Pauses of the node do not matter: other nodes must not claim these blocks.
+func (r *Reconciler) recover(ctx context.Context, o *observation, done *outcome) (*observation, error) {
+	if !r.Recovery.Active() || r.Paused || o.OtherIPAM || !o.Settled || r.Recovery.HasRecovered(o.Name) {
+		return o, nil
+	}
+	reported, wrote, err := r.askAgain(ctx, o, done)
+	if err != nil || wrote {
+		return nil, err
+	}
+	if !reported {
+		return o, nil
+	}
+	for _, used := range usedOutsideBlocks(r, o) {
+		cidr, pool := blockOfUse(r, o, used)
+		if pool == nil {
+			continue
+		}
+		b, err := r.Blocks.create(ctx, cidr, pool, o.Node)
+		if apierrors.IsAlreadyExists(err) { // another node's: check names the addresses
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
+		r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
+			fmt.Sprintf("node %s uses %s of pool %s, which had no PodIPBlock after a restore; created it", o.Name, used.addr, pool.Name))
+		return nil, nil
+	}
+	r.Recovery.Recovered(o.Name)
+	return o, nil
+}
+
+// askAgain makes the agent report all addresses it uses. It returns whether the agent has done so since this
+// process leads, and whether the CiliumNode was written. An agent that is assigned whole blocks reports by
+// itself: in multi-pool mode it lists the CIDRs that it uses again, and in kubernetes mode it keeps one block.
+func (r *Reconciler) askAgain(ctx context.Context, o *observation, done *outcome) (reported, wrote bool, err error) {
+	if demand := o.CiliumNode.BlockAssignment; demand != nil {
+		rewritten := r.Recovery.Rewritten()
+		if demand.SingleBlock || !r.Clock.Now().Before(rewritten) {
+			return true, false, nil
+		}
+		done.again.by(rewritten, "agents correct their CiliumNodes")
+		return false, false, nil
+	}
+	family := ipalloc.IPv4
+	if len(o.Shares) > 0 {
+		family = o.Shares[0].Family
+	}
+	mark := []netip.Addr{expand.ReportAddress(family, o.CiliumNode.Pool)}
+	entry, stands := o.CiliumNode.Release[mark[0]]
+	asked := r.Recovery.Asked(o.Name)
+	switch {
+	case stands && entry == expand.Marked:
+		r.Recovery.Ask(o.Name)
+		return false, false, nil
+	case asked:
+		return true, false, nil
+	case stands: // an answer from before
+		_, err = r.release(ctx, o, o.CiliumNode, ciliumnode.Entries{Clear: mark})
+	default:
+		_, err = r.release(ctx, o, o.CiliumNode, ciliumnode.Entries{Mark: mark})
+	}
+	return false, err == nil, err
+}
+
+// usedAddress is an address in use, and the Cilium pool that it is of.
+type usedAddress struct {
+	addr       netip.Addr
+	ciliumPool string
+}
+
+// usedOutsideBlocks returns the addresses in no block that the agent's report or pods' statuses name, sorted.
+func usedOutsideBlocks(r *Reconciler, o *observation) []usedAddress {
+	pools := map[netip.Addr]string{}
+	if o.CiliumNode.BlockAssignment == nil {
+		for addr := range o.CiliumNode.Used {
+			pools[addr] = ""
+		}
+	}
+	for _, pod := range o.Pods {
+		for _, addr := range pod.IPs {
+			pools[addr] = o.PoolRequests.Of(pod.Name, ipalloc.FamilyOf(addr))
+		}
+	}
+	var out []usedAddress
+	for _, addr := range slices.SortedFunc(maps.Keys(pools), netip.Addr.Compare) {
+		if len(r.Ledger.HeldIn(netip.PrefixFrom(addr, addr.BitLen()))) == 0 {
+			out = append(out, usedAddress{addr, pools[addr]})
+		}
+	}
+	return out
+}
+
+// blockOfUse returns the block with an address in use, and its pool; nil: no pool of the node has it on its grid.
+func blockOfUse(r *Reconciler, o *observation, used usedAddress) (netip.Prefix, *crd.Pool) {
+	for _, pool := range r.Pools.Match(o.Node.Labels) {
+		ranges, ok := pool.Ranges(ipalloc.FamilyOf(used.addr))
+		if !ok || r.Defaults.CiliumPools && pool.CiliumPool != used.ciliumPool {
+			continue
+		}
+		if cidr := netip.PrefixFrom(used.addr, ranges.Bits).Masked(); pool.OnGrid(cidr) {
+			return cidr, pool
+		}
+	}
+	return netip.Prefix{}, nil
+}
