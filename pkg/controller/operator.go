@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/block"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
@@ -59,6 +60,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	all.own.build.WithLabelValues(s.Version, s.Commit, runtime.Version()).Set(1)
+	c.Client = common.NewBreaker(c.Client, c.Clock)
 	s.Defaults.WholeBlocks, s.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	ledger, pressure, feed := state.NewLedger(), state.NewPressure(), informer.NewFeed()
 	cluster := clusterOf(s, ledger, pressure)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,6 +51,12 @@ func RefusalIn(err error) *Refusal {
 	return refused
 }
 
+// OfKind reports whether no other object of the kind would be accepted either: unlike an admission
+// policy, a role does not look at the object.
+func (e *Refusal) OfKind() bool {
+	return IsUnsent(e) || apierrors.IsForbidden(e) && !isDenied(e)
+}
+
 // Note names the refused write, quotes the API server and advises.
 func (e *Refusal) Note() string {
 	return fmt.Sprintf("the API server refuses the write %q of %s %s: %s. %s. The operator tries again by itself",
@@ -68,8 +73,8 @@ func (e *Refusal) answer() string {
 }
 
 func (e *Refusal) advice() string {
-	switch text := e.answer(); {
-	case strings.Contains(text, "denied the request"), strings.Contains(text, "denied request"):
+	switch {
+	case isDenied(e):
 		return "Let the operator's ServiceAccount pass the admission policy or webhook that is named there"
 	case apierrors.IsForbidden(e.Err):
 		return "Grant the operator this right: upgrade its chart, with rbac.create=true"
@@ -84,6 +89,8 @@ func (e *Refusal) advice() string {
 func (m *Shared) Wrote(kind, name, write string, err error) error {
 	result := "ok"
 	switch {
+	case IsUnsent(err):
+		return RefusalOf(kind, name, write, err)
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		result = "conflict"
 	case err != nil:

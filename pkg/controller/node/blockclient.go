@@ -274,6 +274,8 @@ func (c *BlockClient) claimAny(ctx context.Context, node *corev1.Node, f ipalloc
 	for tries := 1; ; tries++ {
 		b, pool, err := c.claimOne(ctx, node, f, container, pools, pinned)
 		switch {
+		case isOfKind(err):
+			return b, nil, err
 		case common.RefusalIn(err) != nil:
 			if common.RefusalIn(refused) == nil {
 				refused = err
@@ -315,11 +317,11 @@ func (c *BlockClient) claimOne(ctx context.Context, node *corev1.Node, f ipalloc
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return c.claimedBefore(ctx, node.Name, cidr, pool)
+	case isOfKind(err), definite(err) && common.RefusalIn(err) == nil:
+		c.Ledger.Forget(node.Name, cidr)
 	case common.RefusalIn(err) != nil:
 		c.Ledger.Refuse(node.Name, cidr)
 		log.FromContext(ctx).Info("the API server refuses a block, trying another", "block", cidr.String(), "pool", pool.Name, "reason", termsafe.Line(err.Error()))
-	case definite(err):
-		c.Ledger.Forget(node.Name, cidr)
 	default:
 		c.Ledger.MarkUnknown(node.Name, cidr)
 	}
@@ -349,8 +351,14 @@ func (c *BlockClient) claimedBefore(ctx context.Context, node string, cidr netip
 	return crd.Block{}, nil, nil
 }
 
+// isOfKind reports whether the API server would refuse any other block as well.
+func isOfKind(err error) bool {
+	refused := common.RefusalIn(err)
+	return refused != nil && refused.OfKind()
+}
+
 // definite reports whether err proves that a write was not carried out.
 func definite(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
+	return common.IsUnsent(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
 }

@@ -165,6 +165,23 @@ func TestRefusalBesideALostRaceLasts(t *testing.T) {
 	}
 }
 
+// A claim that an admission policy denies tries a few other blocks, of each pool. One that a role
+// forbids tries none.
+func TestRefusedClaimTriesOthers(t *testing.T) {
+	for why, want := range map[string]int{
+		`User "operator" cannot create resource "podipblocks"`:       1,
+		"ValidatingAdmissionPolicy 'a' denied request: not this one": 2 * refusedTries,
+	} {
+		b := newBed(t, fixtures.Node(), carrier(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 2, "10.0.1.0/28"))
+		b.Refuse = map[string]error{"create PodIPBlock": apierrors.NewForbidden(things, "x", errors.New(why))}
+		calls, err := b.reconcile()
+		calls = slices.DeleteFunc(calls, func(call string) bool { return call != "create PodIPBlock" })
+		if len(calls) != want || err == nil {
+			t.Errorf("%s: %d creates, want %d: %v", why, len(calls), want, err)
+		}
+	}
+}
+
 // A Node gets the taint also if its condition cannot be written.
 func TestRefusedConditionDoesNotStopTheTaint(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), foreignBlock("10.0.0.0/30"))
