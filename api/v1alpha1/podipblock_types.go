@@ -82,7 +82,8 @@ type PodIPBlockSpec struct {
 
 	// drain requests that the node returns the block, within the pool's maintenance windows and
 	// rate, as if its CIDR had allocationPolicy Drain. Absent: false. Until the block is freed,
-	// false puts it back in service. It ends with the block: any node can claim the CIDR again.
+	// false puts it back in service, unless an agent has returned it, in multi-pool mode. It ends with
+	// the block: any node can claim the CIDR again.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
 }

@@ -48,8 +48,9 @@ type Block struct {
 
 	Created  time.Time
 	Deleting bool
-	// Drain: its spec requests that its node returns it.
-	Drain bool
+	// Drain: its spec requests that its node returns it. Undone: it no longer does, and its spec has
+	// changed since it began to cool down.
+	Drain, Undone bool
 	// Finalized: it has our finalizer.
 	Finalized bool
 	// AdoptedFrom is the IPAM mode that had assigned the block to its node before
@@ -86,7 +87,7 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		Finalized:       slices.Contains(obj.Finalizers, v1alpha1.Finalizer),
 		AdoptedFrom:     obj.Labels[v1alpha1.AdoptedLabel],
 	}
-	b.readPhase(&obj.Status)
+	b.readPhase(obj.Generation, &obj.Status)
 	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockPublished); c != nil {
 		b.Published = c.Status == metav1.ConditionTrue && c.ObservedGeneration >= obj.Generation
 	}
@@ -135,7 +136,7 @@ func AdoptedBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID, from 
 	return obj
 }
 
-func (b *Block) readPhase(status *v1alpha1.PodIPBlockStatus) {
+func (b *Block) readPhase(generation int64, status *v1alpha1.PodIPBlockStatus) {
 	conditions := status.Conditions
 	if w := status.WaitsFor; w != nil {
 		b.Wait = Wait{For: expand.WaitReason(w.Reason), Note: w.Message}
@@ -146,6 +147,7 @@ func (b *Block) readPhase(status *v1alpha1.PodIPBlockStatus) {
 	for _, phase := range []ipalloc.Phase{ipalloc.CoolingDown, ipalloc.Draining} {
 		if c := meta.FindStatusCondition(conditions, conditionOf(phase)); c != nil && c.Status == metav1.ConditionTrue {
 			b.Phase, b.Reason, b.Since = phase, expand.Reason(c.Reason), c.LastTransitionTime.Time
+			b.Undone = phase == ipalloc.CoolingDown && !b.Drain && c.ObservedGeneration < generation
 			return
 		}
 	}

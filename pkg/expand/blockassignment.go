@@ -263,7 +263,7 @@ func (w *blockShare) fits(b *block) bool {
 	if len(w.Runs) > 0 {
 		return b.runs
 	}
-	return b.Size > 0 && (b.inService() || b.drainEnds() || b.users > 0 && b.keepsUsed())
+	return b.Size > 0 && (!b.Stuck && (b.inService() || b.drainEnds()) || b.users > 0 && b.keepsUsed())
 }
 
 // runsWith reports whether an agent runs with a block that its Node can name, while the Node names

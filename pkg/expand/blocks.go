@@ -194,13 +194,13 @@ func (bs *blocks) openCapacity() int {
 // inService reports whether the block's addresses are capacity once the plan is done.
 func (b *block) inService() bool {
 	if b.undrained {
-		return true
+		return !b.Stuck
 	}
-	return b.Phase == ipalloc.InService && !b.mustLeave() && !b.Conflict && !b.drained
+	return b.Phase == ipalloc.InService && !b.mustLeave() && !b.Conflict && !b.drained && !(b.Stuck && b.published == 0)
 }
 
 // mayGo reports whether reclaim may take the block.
-func (b *block) mayGo() bool { return !b.undrained && !b.anchored && !b.Pinned }
+func (b *block) mayGo() bool { return !b.undrained && !b.anchored && !b.Pinned && !b.Frozen }
 
 // mustLeave reports whether the block is in service and must leave now.
 func (b *block) mustLeave() bool {
@@ -243,9 +243,11 @@ func (b *block) mayReturn() bool {
 }
 
 // drainEnds reports whether the reason for a block's leaving no longer holds: its node was gone and
-// its pods may still have its addresses, or its removal is no longer requested.
+// its pods may still have its addresses, or its removal is no longer requested, also of one that has
+// cooled down since.
 func (b *block) drainEnds() bool {
-	returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
+	// An agent returns a whole block again that it does not need.
+	returned := b.Phase == ipalloc.CoolingDown && (b.Reason == NodeGone || b.Undone && !b.whole)
 	// Of whole blocks none is reclaimed unless it is compacted; one in use was restored.
 	reprieved := b.Reason != Reclaim || b.Pinned || b.whole && b.Listed
 	if b.Reason == Compaction {

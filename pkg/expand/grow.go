@@ -12,7 +12,7 @@ import (
 func (p *planner) fillBlocks() {
 	p.plan.Capacity = p.openCapacity()
 	for _, b := range p.all {
-		if b.inService() && b.usableIn < b.Count() {
+		if b.inService() && b.usableIn < b.Count() && !b.Stuck {
 			p.fillBlock(b)
 		}
 	}
@@ -106,21 +106,23 @@ func (p *planner) undrain() {
 			a.CIDR.Compare(b.CIDR),
 		)
 	})
-	blocks := p.inService()
 	for _, b := range leaving {
-		if p.deficit() <= 0 || blocks >= p.policy.MaxBlocks {
+		if p.deficit() <= 0 || p.inService() >= p.policy.MaxBlocks {
 			return
 		}
 		if b.allocatable > 0 || b.Count() > b.usableIn && p.room() > 0 {
 			p.putBack(b)
-			blocks++
 		}
 	}
 }
 
+// putBack returns a block to service. A stuck one counts once that has been written.
 func (p *planner) putBack(b *block) {
 	b.undrained = true
 	p.plan.Undrain = append(p.plan.Undrain, b.CIDR)
+	if b.Stuck {
+		return
+	}
 	if !b.whole {
 		p.plan.Capacity += b.allocatable
 	}

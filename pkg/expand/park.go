@@ -54,7 +54,9 @@ func (u *usage) steadyAgent() string {
 // reason.
 func (w *blockShare) closeBlocks(u usage) usage {
 	for _, b := range w.blocks.all {
-		b.closed, b.notCompacted = w.isClosed(b), w.notCompacted(b)
+		// Also if the record could not be written.
+		b.closed = w.isClosed(b) || u.closedSince(b, w.old.Parked[b.CIDR]) && !w.hasNewer(b, w.old.Parked[b.CIDR].Since)
+		b.notCompacted = w.notCompacted(b)
 		if b.closed && b.Listed {
 			w.blocks.closedFree += max(0, b.allocatable-b.users)
 		}

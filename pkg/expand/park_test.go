@@ -132,7 +132,7 @@ func TestDecideUnparks(t *testing.T) {
 		},
 		"it is back": {
 			state: node(parking(), pod("a/a", "10.0.0.9")), memory: before, remember: &before,
-			want: []string{"needs 1 of 8", "close 10.0.0.8/30 by c since -1s", "10.0.0.8/30 waits for Pods a/a"},
+			want: []string{"needs 1 of 7", "close 10.0.0.8/30 by c since -1s", "10.0.0.8/30 waits for Pods a/a"},
 		},
 		"it is back once more": {
 			state: node(parking(closed("c", time.Minute)), pod("a/a", "10.0.0.9")), memory: before,

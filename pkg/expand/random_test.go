@@ -129,6 +129,9 @@ func (d dice) block(f ipalloc.Family, i int) Block {
 		b.Request = oneOf(d, requests...)
 	}
 	b.Conflict, b.Pinned = d.percent(4), d.percent(5)
+	b.Frozen = d.percent(4)
+	b.Stuck = d.percent(6)
+	b.Undone = b.Phase == ipalloc.CoolingDown && d.percent(20)
 	return b
 }
 

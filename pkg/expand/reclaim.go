@@ -41,7 +41,7 @@ func (p *planner) drainRequested(covered bool) {
 // coveredAtLimit reports whether the node can have no more addresses, and the rest is enough for
 // its pods. Keeping the block that must leave would not add to its reserve, either.
 func (p *planner) coveredAtLimit() bool {
-	grows := len(p.plan.Undrain) > 0 || p.plan.Claim.Addresses > 0
+	grows := p.changesService() || p.plan.Claim.Addresses > 0
 	return !grows && p.plan.Capacity-p.closedFree >= max(p.demand, agentFloor)
 }
 
@@ -91,8 +91,8 @@ func (p *planner) reclaim(candidates []*block, why Reason) {
 
 // mayReclaim is the number of due reclaims that may start.
 func (p *planner) mayReclaim(due int) int {
-	if due == 0 || p.deficit() > 0 || len(p.plan.Undrain) > 0 || len(p.plan.Drain) > 0 {
-		return 0 // the plan already changes which blocks serve
+	if due == 0 || p.deficit() > 0 || p.changesService() {
+		return 0
 	}
 	starts := min(due, max(p.ReclaimBudget, 0))
 	delay := p.ReclaimDelay
@@ -104,6 +104,11 @@ func (p *planner) mayReclaim(due int) int {
 		p.requeueAt(p.now.Add(budgetWait))
 	}
 	return starts
+}
+
+// changesService reports whether the plan already changes which blocks serve, by writes that should pass.
+func (p *planner) changesService() bool {
+	return slices.ContainsFunc(p.all, func(b *block) bool { return !b.Stuck && (b.undrained || b.drained) })
 }
 
 // removable are the blocks that the node can do without all together, in the order of their return:
@@ -155,8 +160,11 @@ func (in *input) recalled(b *block) bool {
 	return b.users == 0 && slices.Contains(in.Recall, b.CIDR)
 }
 
-// recallRank is 1 for blocks that are recalled, and 0 for others.
+// recallRank is 1 for blocks that are recalled, -1 for stuck ones, and 0 for others.
 func (in *input) recallRank(b *block) int {
+	if b.Stuck {
+		return -1
+	}
 	if in.recalled(b) {
 		return 1
 	}

@@ -1,6 +1,7 @@
 package expand
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -75,16 +76,23 @@ func brokenCaps(p Policy, s State, plan Plan, fail failer) {
 		}
 	}
 	brokenExcess(p, s, plan, adds, fail)
-	serving, welcome := 0, 0
+	serving, returning, welcome := 0, 0, 0
 	for _, b := range s.Blocks {
-		if serves(b) {
-			serving++
-		} else if (b.Reason == NodeGone || b.Phase == ipalloc.Draining && (b.Reason != Reclaim || b.Pinned)) && slices.Contains(plan.Undrain, b.CIDR) {
-			welcome++
+		published := slices.ContainsFunc(slices.Collect(maps.Keys(s.Pool)), b.CIDR.Contains)
+		switch {
+		case serves(b):
+			if published || !b.Stuck {
+				serving++
+			}
+		case slices.Contains(plan.Undrain, b.CIDR) && !b.Stuck:
+			returning++
+			if b.Reason == NodeGone || b.Undone || b.Phase == ipalloc.Draining && (b.Reason != Reclaim || b.Pinned) {
+				welcome++
+			}
 		}
 	}
-	after := serving + len(plan.Undrain) + plan.Claim.Blocks
-	if grown := len(plan.Undrain) - welcome + plan.Claim.Blocks; grown > 0 && after > p.MaxBlocks {
+	after := serving + returning + plan.Claim.Blocks
+	if grown := returning - welcome + plan.Claim.Blocks; grown > 0 && after > p.MaxBlocks {
 		fail("%d blocks, at most %d allowed", after, p.MaxBlocks)
 	}
 	if c := plan.Claim; c != (Claim{}) && ((c.Addresses < 1 || c.Blocks < 1) && c.Pins == 0 || c.Room < max(1, c.Addresses) || c.Pins > s.Pins) {

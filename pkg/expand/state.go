@@ -126,8 +126,13 @@ type Block struct {
 	// Delay postpones Request: until it ends, a block in service keeps serving, and no
 	// block is claimed in its place. A drain that has begun continues regardless.
 	Delay Delay
-	// Pinned: it stays on the node while it is idle.
-	Pinned bool
+	// Pinned: it stays on the node while it is idle. Frozen: the same, as its pool cannot be read.
+	Pinned, Frozen bool
+	// Stuck: the API server has refused a write of it, or it lacks the finalizer. Until a write
+	// passes, the node does without what only writes of it would bring.
+	Stuck bool
+	// Undone: a person took back its drain while it cooled down.
+	Undone bool
 	// Conflict: it overlaps an older block. None of its addresses is published.
 	Conflict bool
 	// Orphaned: its pool no longer exists, so the Cilium pool that it serves is unknown. It is not

@@ -72,6 +72,7 @@ func (w *world) carryOut(plan Plan) {
 	for _, c := range plan.Undrain {
 		b := w.block(c)
 		b.Phase, b.Reason = ipalloc.InService, None
+		b.Stuck = false // the write has passed
 		w.undrains++
 	}
 	for _, d := range plan.Drain {
@@ -105,6 +106,7 @@ func (w *world) carryOut(plan Plan) {
 	for _, f := range plan.Free {
 		b := w.block(f.CIDR)
 		b.Phase, b.Reason, b.CooldownUntil = ipalloc.CoolingDown, f.Reason, w.now.Add(cooldown)
+		b.Undone = false
 	}
 	w.state.Blocks = slices.DeleteFunc(w.state.Blocks, func(b Block) bool { return slices.Contains(plan.Delete, b.CIDR) })
 	w.supply(plan.Claim)

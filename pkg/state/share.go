@@ -157,7 +157,8 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 	pool := c.Pools.Get(b.Pool)
 	out := expand.Block{
 		CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason, Closed: c.Ledger.closedBy(b, share.State.Agent),
-		Pinned: slices.Contains(s.pins, b.CIDR), Orphaned: c.IsOrphaned(b, s.CiliumNode),
+		Pinned: slices.Contains(s.pins, b.CIDR), Frozen: pool != nil && pool.Frozen(), Orphaned: c.IsOrphaned(b, s.CiliumNode),
+		Undone: b.Undone,
 	}
 	if c.assignsWhole(view) {
 		out.Size = c.size(s, share, view, b, pool)

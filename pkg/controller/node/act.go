@@ -274,6 +274,7 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyP
 			continue
 		}
 		held, err := r.Blocks.protected(ctx, b)
+		o.memory.noteWrite(b, err, r.Clock.Now())
 		if err != nil {
 			p.keepBack(err, len(addrs)+p.sizeOf(b.CIDR), 0)
 			if err := done.carryOn(err); err != nil {

@@ -93,7 +93,7 @@ func (c *BlockClient) readOverlapping(ctx context.Context, cidrs []netip.Prefix)
 // go at any moment.
 func (c *BlockClient) protected(ctx context.Context, b crd.Block) (bool, error) {
 	if !b.Finalized {
-		return false, fmt.Errorf("%w: it has not shown the finalizer of block %s", errCacheBehind, b.CIDR)
+		return false, fmt.Errorf("%w: block %s lacks the operator's finalizer", errUnprotected, b.CIDR)
 	}
 	return c.unchanged(ctx, b)
 }

@@ -107,7 +107,7 @@ func TestReconcileCarriesOn(t *testing.T) {
 		},
 		"a finalizer": {
 			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare(), inService("10.0.0.0/30"), unfinalized}, nil, "",
-			one, true, "finalizer of block 10.0.0.4/30",
+			one, false, "block 10.0.0.4/30 lacks",
 		},
 	}
 	for name, test := range tests {

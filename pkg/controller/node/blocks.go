@@ -75,6 +75,9 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, c
 		done.pollFor = "its pool has no block to replace others"
 	case exhausted:
 		failed, p.short = nil, missing
+		if p.failed == nil {
+			p.failed = o.whyStuck(p)
+		}
 	case failed != nil:
 		p.keepBack(failed, 0, missing)
 	}
@@ -104,7 +107,9 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 	}
 	message := o.phaseMessage(b, phase, reason)
 	wait := waitOf(b, r.Pools.Get(b.Pool), waits)
-	if err := r.Blocks.setPhase(ctx, b, phase, reason, message, wait); err != nil {
+	err = r.Blocks.setPhase(ctx, b, phase, reason, message, wait)
+	o.memory.noteWrite(b, err, r.Clock.Now())
+	if err != nil {
 		return err
 	}
 	if phase == ipalloc.CoolingDown {

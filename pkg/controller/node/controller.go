@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -238,6 +239,8 @@ var (
 	errStale = errors.New("the node has changed meanwhile")
 	// errCacheBehind means that the watch lags behind a write that must be seen first.
 	errCacheBehind = errors.New("the watch lags")
+	// errUnprotected means that a block could go at any moment.
+	errUnprotected = errors.New("not published")
 )
 
 // lostRace reports whether err means that the state behind a decision has changed, which
@@ -252,7 +255,7 @@ func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeStat
 	r.Reporter.reportWrites(ctx, node, err)
 	switch {
 	case common.RefusalIn(err) != nil:
-	case errors.Is(err, errCacheBehind):
+	case errors.Is(err, errCacheBehind), errors.Is(err, errUnprotected):
 		log.FromContext(ctx).V(1).Info("waiting for the watch", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: max(common.WatchRetry, memory.nextBackoff())}, nil
 	case lostRace(err):
@@ -273,6 +276,7 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	shares := slices.Clone(o.Shares) // with the rates and holds of this moment
 	for i := range shares {
 		shares[i].State.Blocks = slices.Clone(shares[i].State.Blocks)
+		o.setStuck(&shares[i], now)
 	}
 	if o.CiliumNode != nil {
 		r.Pacing.Pace(o.Name, shares, r.Ledger, r.PoolOf, now)
@@ -336,6 +340,9 @@ func (r *Reconciler) forgetShares(o *observation) {
 	if o.CiliumNode != nil && !o.CiliumNode.NeverReadByAgent() {
 		o.memory.first = firstBlocks{}
 	}
+	maps.DeleteFunc(o.memory.stuck, func(uid types.UID, _ stuckBlock) bool {
+		return !slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.UID == uid })
+	})
 	o.memory.shares = slices.DeleteFunc(o.memory.shares, func(s shareState) bool {
 		if slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.CiliumPool == s.ciliumPool }) {
 			return false

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -66,6 +67,53 @@ type nodeState struct {
 	}
 	// offered is the last offer written to its Node.
 	offered offered
+	// stuck are its blocks with writes that fail.
+	stuck map[types.UID]stuckBlock
+}
+
+// stuckBlock is the version of a block that a write failed in, since when, and with which error.
+type stuckBlock struct {
+	version string
+	since   time.Time
+	err     error
+}
+
+// noteWrite records the result of a write of a block, or of its publication.
+func (n *nodeState) noteWrite(b crd.Block, err error, now time.Time) {
+	if err == nil || lostRace(err) {
+		delete(n.stuck, b.UID)
+		return
+	}
+	if n.stuck[b.UID].version == b.ResourceVersion {
+		return
+	}
+	if common.RefusalIn(err) != nil { // it stands until a person changes something
+		now = now.Add(-common.MaxBackoff)
+	}
+	if n.stuck == nil {
+		n.stuck = map[types.UID]stuckBlock{}
+	}
+	n.stuck[b.UID] = stuckBlock{b.ResourceVersion, now, err}
+}
+
+// whyStuck returns why a write of a stuck block of a plan fails; nil: none is stuck.
+func (o *observation) whyStuck(p *familyPlan) error {
+	for i := range p.State.Blocks {
+		if stuck := &p.State.Blocks[i]; stuck.Stuck {
+			b, _ := o.block(stuck.CIDR)
+			return o.memory.stuck[b.UID].err
+		}
+	}
+	return nil
+}
+
+// setStuck marks the blocks of a share that could not be written for long.
+func (o *observation) setStuck(share *state.Share, now time.Time) {
+	for i := range share.State.Blocks {
+		b, err := o.block(share.State.Blocks[i].CIDR)
+		stuck, noted := o.memory.stuck[b.UID]
+		share.State.Blocks[i].Stuck = err == nil && noted && stuck.version == b.ResourceVersion && now.Sub(stuck.since) >= common.MaxBackoff
+	}
 }
 
 // shareState is the memory of one of Cilium's pools on a node.

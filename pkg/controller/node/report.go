@@ -96,7 +96,7 @@ func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *short
 	missed := o.replacing // the pools with free blocks that would help
 	for _, p := range plans {
 		short[p.Family] += p.unmet()
-		if p.short > 0 && p.failed == nil && p.Paused == "" {
+		if p.short > 0 && p.Paused == "" {
 			missed[p.Family] = append(missed[p.Family], p.Pools...)
 		}
 		setUnless(0, r.Metrics.shortages, short[p.Family], o.Name, p.Family.String())

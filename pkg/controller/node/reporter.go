@@ -59,7 +59,7 @@ func (o *observation) phaseMessage(b crd.Block, phase ipalloc.Phase, reason expa
 	switch {
 	case phase == ipalloc.InService && b.Phase == ipalloc.Draining && b.Reason == expand.Compaction:
 		return "the node needs it again, or its agent has restarted: the block is in service again"
-	case phase == ipalloc.InService && b.Phase == ipalloc.Draining && b.Reason != expand.Reclaim:
+	case phase == ipalloc.InService && (b.Undone || b.Phase == ipalloc.Draining && b.Reason != expand.Reclaim):
 		return "the reason for its drain is gone: the block is in service again"
 	case phase == ipalloc.InService:
 		return "demand is back: the block is in service again"
