@@ -14,6 +14,7 @@ const (
 	AddressUsedTwice      Reason = "AddressUsedTwice"
 	PodsShareAddress      Reason = "PodsShareAddress"
 	ClusterAddressInUse   Reason = "ClusterAddressInUse"
+	ClusterAddressRouted  Reason = "ClusterAddressRouted"
 	AddressTwiceInPool    Reason = "AddressTwiceInPool"
 	BlocksOverlap         Reason = "BlocksOverlap"
 	AddressOutsidePool    Reason = "AddressOutsidePool"
@@ -66,6 +67,7 @@ const (
 	PinNotReady           Reason = "PinNotReady"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
 	PoolRangePublic       Reason = "PoolRangePublic"
+	NodePodCIDRInPool     Reason = "NodePodCIDRInPool"
 	NodePodCIDRFirst      Reason = "NodePodCIDRFirst"
 	FamilyNotRun          Reason = "FamilyNotRun"
 	LeftFromCRDMode       Reason = "LeftFromCRDMode"
@@ -102,6 +104,8 @@ func errorReasons() []Entry {
 			"Delete the pod NAME; it gets another address. Then run this check again."},
 		{ClusterAddressInUse, Error, "A pod or an agent uses an address of a node, a Service or a range of Services: traffic goes to either.",
 			"Delete the pod that has ADDRESS on NAME; it gets another address. If the agent itself has it (router, health, ingress), drain its block, then restart the agent. Then run this check again."},
+		{ClusterAddressRouted, Error, "A CIDR of a node contains an address of a node or Service, as another IPAM assigns it: other nodes route the address there.",
+			"Take ADDRESS out of the ranges for pods of that IPAM, or give nodes and Services other subnets. Then replace the Nodes with such CIDRs."},
 		{AddressTwiceInPool, Error, "A pool names an address twice, once in another form: the agent can assign it to two pods.",
 			"Take the odd key for ADDRESS out of spec.ipam.pool: `kubectl edit ciliumnode NAME`."},
 		{BlocksOverlap, Error, "Two blocks share addresses. The operator publishes no more of either.",
@@ -198,7 +202,7 @@ func warningReasons() []Entry {
 		{PoolsOverlap, Warning, "No block of a CIDR of a pool is assigned, as another pool has the same addresses.",
 			"Take ADDRESS, or its shared part, out of one of the two: `kubectl edit podippool NAME`."},
 		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator assigns no block that contains one, except where objects ask for more than a quarter of the blocks of a CIDR.",
-			"Reserve ADDRESS in NAME (`spec.reserved`) or take it out: `kubectl edit podippool NAME`. Or give nodes and Services addresses of their own."},
+			"Give pods, nodes and Services separate ranges: reserve ADDRESS in the PodIPPool (`spec.reserved`), or take it out. Where another IPAM assigns it, take it out of the ranges for pods there."},
 		{PoolMasqueraded, Warning, "Cilium masquerades connections to a range of a pool: pods see a node's address as their peer, and network policies do not match.",
 			ciliumconfig.MasqueradedFix + "."},
 		{PoolExhausted, Warning, "A pool has no free block left (condition Exhausted).",
@@ -211,6 +215,8 @@ func warningReasons() []Entry {
 			"Label the nodes by a key under node-restriction.kubernetes.io/, which kubelets may not set, and select by that: `kubectl edit podippool NAME`. If you trust the kubelets: `kubectl annotate podippool NAME cilium-pool.io/trusted-labels=true`."},
 		{PoolRangePublic, Warning, "A range of a pool is neither private (RFC 1918, RFC 4193) nor shared (RFC 6598): if it is not assigned to you, pods cannot reach its owner.",
 			"Take ADDRESS out of NAME: `kubectl edit podippool NAME`. If it is yours: `kubectl annotate podippool NAME cilium-pool.io/own-ranges=true`."},
+		{NodePodCIDRInPool, Warning, "kube-controller-manager gave a Node a podCIDR in a range of a pool: a cloud's routes, and components that read it, send addresses of other nodes' blocks there.",
+			"Start kube-controller-manager with --allocate-node-cidrs=false, or with a --cluster-cidr outside of the pools. Then drain and delete the Node NAME: it joins again without."},
 		{NodePodCIDRFirst, Warning, "spec.podCIDRs of a Node takes precedence over its block: the block is unused.",
 			"Start kube-controller-manager with --allocate-node-cidrs=false. Then drain and delete the Node NAME: it joins again with its block."},
 		{FamilyNotRun, Warning, "A Node has a block of a family that its agent does not run: it is unused, and stays until the Node is deleted.",
@@ -249,7 +255,7 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 		KVStoreWithoutRoutes: crd, AddressOnTwoNodes: crd, AddressTwiceInPool: crd, MarkedInUse: crd, PoolEntryOfOtherNode: crd, PoolEntryWithoutBlock: crd,
 		BlockNotListed: crd, ForeignPoolEntry: crd, PoolEntryMalformed: crd, PoolEntryUnreadable: crd, StuckHandshake: crd, NodeYetToMove: crd,
 		// They need a CiliumNode that both the operator and the agent write to.
-		AddressUsedTwice: inCiliumNode, FieldUnreadable: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode,
+		AddressUsedTwice: inCiliumNode, FieldUnreadable: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode, NodePodCIDRInPool: inCiliumNode,
 		ListedTwice: multi, LeftFromCRDMode: multi, PodServedByNoPool: multi,
 		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes, FamilyNotRun: kubernetes,
 	}

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -25,6 +26,7 @@ func (n *nodeCheck) check(owners map[netip.Addr]Object) {
 	if n.obj != nil {
 		n.conditions()
 		n.service()
+		n.podCIDRs()
 	} else if n.view != nil && len(n.view.Pool)+len(n.view.Listed()) > 0 { // checkBlocks reports blocks alone
 		n.add(CiliumNodeWithoutNode, n.about(), "has %d addresses in its pool and %d CIDRs in %s, and there is no such Node",
 			len(n.view.Pool), len(n.view.Listed()), n.list)
@@ -93,6 +95,29 @@ func (n *nodeCheck) service() {
 		n.add(NodeServedByNoPool, node, "has a %s without addresses, and no PodIPPool serves its agent", n.kind)
 	case n.view == nil && len(n.pools)+len(n.blocks) > 0:
 		n.add(CiliumNodeMissing, node, "has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))
+	}
+}
+
+// podCIDRs reports the podCIDRs of a Node in pools, unless the Node holds blocks there alone, as after a
+// move from Cilium's kubernetes mode.
+func (n *nodeCheck) podCIDRs() {
+	if n.snapshot.Mode.String() != string(ciliumnode.CRD) && !n.snapshot.Mode.ManyPools() {
+		return
+	}
+	for _, text := range n.obj.Spec.PodCIDRs {
+		cidr, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue
+		}
+		for _, name := range n.cluster.Pools.Touching([]netip.Prefix{cidr}) {
+			other := n.heldElsewhere(n.node, cidr)
+			holds := slices.ContainsFunc(n.blocks, func(b *crd.Block) bool { return b.CIDR.Overlaps(cidr) })
+			if holds && other == nil {
+				continue
+			}
+			f := Finding{Object: nodeObject(n.name), Others: []Object{poolObject(name)}, Subject: cidr, Note: "spec.podCIDRs"}
+			n.add(NodePodCIDRInPool, f, "in PodIPPool %s", name)
+		}
 	}
 }
 

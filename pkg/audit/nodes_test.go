@@ -159,6 +159,22 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: "NodeShortOfAddresses Node/b",
 		},
+		"a podCIDR in a pool": {
+			spoil: func(w world) { w.Nodes[0].Spec.PodCIDRs = []string{"10.0.0.128/26", "10.9.0.0/24"} },
+			want:  "NodePodCIDRInPool Node/a PodIPPool/main 10.0.0.128/26",
+		},
+		"a podCIDR with a block of another node": {
+			spoil: func(w world) { w.Nodes[0].Spec.PodCIDRs = []string{"10.0.0.0/24"} },
+			want:  "NodePodCIDRInPool Node/a PodIPPool/main 10.0.0.0/24",
+		},
+		"a podCIDR with blocks of its node": {spoil: func(w world) { w.Nodes[0].Spec.PodCIDRs = []string{w.Blocks[0].Spec.CIDR} }},
+		"a CIDR of another IPAM has an address of a node": {
+			spoil: func(w world) {
+				condition(&w.Pools[0], v1alpha1.PoolReady, metav1.ConditionTrue, ReasonObserved)
+				w.Nodes[1].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.5"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.130"}}
+			},
+			want: "ClusterAddressRouted Node/a 10.0.0.5, PoolCoversClusterAddresses PodIPPool/main 10.0.0.130",
+		},
 		"pools overlap": {
 			spoil: func(w world) { w.pool("other", "10.0.0.128/25", "10.1.0.0/24") },
 			want:  "PoolsOverlap PodIPPool/other PodIPPool/main 10.0.0.128/25",

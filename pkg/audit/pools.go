@@ -85,8 +85,9 @@ func (c *poolCheck) ranges() {
 		}
 	}
 	says := "no pod gets these addresses of nodes or Services"
-	switch ready := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolReady); {
-	case ready != nil && ready.Reason == ReasonObserved:
+	observed := isObserved(c.obj)
+	switch {
+	case observed:
 		says = "a pod can get one of these addresses of nodes or Services"
 	case c.pool.WholeBlocks:
 		says = "no node gets a block with one of these addresses of nodes or Services"
@@ -94,6 +95,11 @@ func (c *poolCheck) ranges() {
 	for _, r := range c.cluster.Ledger.ExcludedFrom(c.pool) {
 		f := c.about(r.CIDR)
 		f.Note = "of " + r.By.String()
+		if held := c.cluster.Ledger.HeldIn(r.CIDR); observed && len(held) > 0 && !r.Asked() {
+			f.Object = nodeObject(held[0].Owner.Node)
+			c.add(ClusterAddressRouted, f, "has %s, and other nodes route it there", held[0].CIDR)
+			continue
+		}
 		c.add(PoolCoversCluster, f, "%s", says)
 	}
 	for _, r := range c.cluster.Ledger.SharedWith(c.pool) {
@@ -101,6 +107,12 @@ func (c *poolCheck) ranges() {
 		f.Note = "of " + r.By.String()
 		c.add(PoolCoversCluster, f, "objects ask for more than a quarter of the blocks of a CIDR: pods can get this address, too")
 	}
+}
+
+// isObserved reports whether a pool describes ranges of another IPAM.
+func isObserved(pool *v1alpha1.PodIPPool) bool {
+	ready := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.PoolReady)
+	return ready != nil && ready.Reason == ReasonObserved
 }
 
 // givesOut reports whether blocks may be claimed from the pool.

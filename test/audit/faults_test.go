@@ -199,6 +199,12 @@ func nodeFaults() map[audit.Reason]fault {
 			p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
 			p.RunningPod(p.node, "elsewhere", "172.16.4.1")
 		}, "NodeWithoutAgent Node/NODE"),
+		audit.NodePodCIDRInPool: found(func(p *place) {
+			node := &corev1.Node{}
+			p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
+			node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.0.250.0/24", []string{"10.0.250.0/24"}
+			p.Update(node)
+		}, "NodePodCIDRInPool Node/NODE PodIPPool/main 10.0.250.0/24"),
 		audit.NodeShortOfAddresses: found(func(p *place) {
 			node := &corev1.Node{}
 			p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
@@ -263,6 +269,7 @@ var elsewhere = map[audit.Reason]string{
 	audit.BlockNotAnnounced:    "FRRConfigurations are not served there: see pkg/audit",
 	audit.FRRConfigurationLeft: "FRRConfigurations are not served there: see pkg/audit",
 	audit.AnnouncedByOtherNode: "FRRConfigurations are not served there: see pkg/audit",
+	audit.ClusterAddressRouted: "another IPAM assigns there: see pkg/audit",
 	audit.BlockMalformed:       "the API server refuses such blocks: see pkg/audit",
 }
 
