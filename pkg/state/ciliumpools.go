@@ -52,16 +52,30 @@ func NewCiliumPools() *CiliumPools {
 }
 
 // Set stores a CiliumPodIPPool. It reports whether it selects different pods than
-// before.
-func (c *CiliumPools) Set(v *ciliumpool.View) (picks bool) {
+// before, or has other families.
+func (c *CiliumPools) Set(v *ciliumpool.View) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := cmp.Or(c.byName[v.Name], &ciliumpool.View{})
+	was := c.byName[v.Name]
 	c.byName[v.Name], c.picking = v, nil
-	if was.Selector == nil && v.Selector == nil {
-		return false
+	if was == nil {
+		return v.Selector != nil
 	}
 	return !was.Selector.Same(v.Selector) || (was.MaskSize[0] == 0) != (v.MaskSize[0] == 0) || (was.MaskSize[1] == 0) != (v.MaskSize[1] == 0)
+}
+
+// lacksFamily returns why no CIDR of a family may be listed for a Cilium pool, "" for the default one; "": it may.
+// An agent that announces the pool by BGP to a peer of that family ends at such a CIDR
+// (pkg/bgp/manager/reconciler/pod_ip_pool.go, getPodIPPoolPolicyStatements, v1.20.1).
+func (c *CiliumPools) lacksFamily(ciliumPool string, f ipalloc.Family) string {
+	if c == nil {
+		return ""
+	}
+	is := c.Get(cmp.Or(ciliumPool, crd.DefaultCiliumPool))
+	if is == nil || is.MaskSize[f] != 0 {
+		return ""
+	}
+	return fmt.Sprintf("CiliumPodIPPool %s has no %s ranges, and agents that announce it by BGP would crash", is.Name, f)
 }
 
 // Delete removes a CiliumPodIPPool, unless its name was reused since. It reports

@@ -290,7 +290,7 @@ func TestUnservedPods(t *testing.T) {
 	}
 }
 
-// Pods are looked at again only if a CiliumPodIPPool came to select others.
+// Nodes are looked at again only if a CiliumPodIPPool came to select other pods, or has other families.
 func TestChangeOfSelectedPods(t *testing.T) {
 	web, db := map[string]string{"app": "web"}, map[string]string{"app": "db"}
 	unpicked := func(name string) *ciliumpool.View {
@@ -314,7 +314,7 @@ func TestChangeOfSelectedPods(t *testing.T) {
 		"another size":              {fixtures.Picking("blue", web, nil), changed(func(v *ciliumpool.View) { v.MaskSize[ipalloc.IPv4] = 28 }), false},
 		"without IPv4":              {fixtures.Picking("blue", web, nil), changed(func(v *ciliumpool.View) { v.MaskSize[ipalloc.IPv4] = 0 }), true},
 		"with IPv6":                 {fixtures.Picking("blue", web, nil), changed(func(v *ciliumpool.View) { v.MaskSize[ipalloc.IPv6] = 122 }), true},
-		"never any, another family": {unpicked("blue"), &ciliumpool.View{Name: "blue"}, false},
+		"never any, another family": {unpicked("blue"), &ciliumpool.View{Name: "blue"}, true},
 	} {
 		c := NewCiliumPools()
 		if test.was != nil {

@@ -209,6 +209,9 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 		share.Paused = OtherIPAM
 	}
 	share.Paused = cmp.Or(share.Paused, s.Awaits)
+	if len(share.Pools) > 0 && c.mayAnnounce(s.Node) {
+		share.Paused = cmp.Or(share.Paused, c.CiliumPools.lacksFamily(ciliumPool, f))
+	}
 	share.State = expand.State{
 		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
 		Cordoned: s.Node != nil && s.Node.Spec.Unschedulable,
@@ -243,13 +246,21 @@ func (c *Cluster) setMayPark(s *Snapshot, share *Share) {
 	state := &share.State
 	state.Agent = c.Agents.Container(s.Name)
 	state.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
-	cilium := c.Cilium.Get()
-	state.MayCompact = c.CompactBlocks && s.Node != nil && cilium != nil && cilium.Known &&
-		cilium.Setting(s.Node.Labels, "enable-bgp-control-plane") != "true"
+	state.MayCompact = c.CompactBlocks && s.Node != nil && !c.mayAnnounce(s.Node)
 	state.MayHaveClosed = c.ParkBlocks && (s.recreated || c.Agents.RanBefore(s.Name))
 	state.Replaceable = state.MayPark && slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
 		return b.Phase == ipalloc.Draining
 	}) && c.anyFree(share.Family, share.Pools)
+}
+
+// mayAnnounce reports whether the agent of a node may announce Cilium pools by BGP, as far as its settings are
+// known.
+func (c *Cluster) mayAnnounce(node *corev1.Node) bool {
+	if !c.Defaults.CiliumPools || node == nil {
+		return false
+	}
+	cilium := c.Cilium.Get()
+	return cilium == nil || !cilium.Known || cilium.Setting(node.Labels, "enable-bgp-control-plane") == "true"
 }
 
 // addBlocks adds to a share its part of the CiliumNode, and its blocks.

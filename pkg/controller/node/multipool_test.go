@@ -2,6 +2,8 @@ package node
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
@@ -229,6 +233,39 @@ func TestCiliumPools(t *testing.T) {
 	for _, mode := range []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.Kubernetes} {
 		t.Run("served in "+mode.String()+" mode", func(t *testing.T) {
 			newBedIn(t, mode, fixtures.Node(), fixtures.BluePool("10.8.0.0/28")).settled()
+		})
+	}
+}
+
+// A family that the CiliumPodIPPool lacks is listed for no agent that may announce it by BGP: Cilium's agents
+// (pkg/bgp/manager/reconciler/pod_ip_pool.go, v1.20.2) end at such a CIDR.
+func TestMultiPoolListsNoFamilyThatCiliumPoolLacks(t *testing.T) {
+	dual := fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) {
+		s.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 124, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/112"}}}
+	})
+	for name, test := range map[string]struct {
+		data   map[string]string
+		listed bool
+	}{
+		"BGP is on":              {data: map[string]string{"enable-bgp-control-plane": "true"}},
+		"BGP is off":             {data: map[string]string{}, listed: true},
+		"settings are not known": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := poolBed(t, fixtures.Node(), dual, fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"))
+			b.r.CiliumPools = state.NewCiliumPools()
+			b.r.CiliumPools.Set(ciliumpool.Read(fixtures.HandMade(fixtures.CiliumPodIPPool("default", 30))))
+			b.r.CiliumPools.SetKnown()
+			b.r.Cilium = &ciliumconfig.Latest{}
+			if test.data != nil {
+				b.r.Cilium.Set(&ciliumconfig.Config{Known: true, Data: test.data})
+			}
+			b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2,"ipv6-addrs":8}}]}}}}`)
+			b.settle()
+			six := slices.ContainsFunc(b.CiliumNode().Of("").PodCIDRs, func(cidr netip.Prefix) bool { return cidr.Addr().Is6() })
+			if six != test.listed {
+				t.Errorf("IPv6 is listed: %t, for a CiliumPodIPPool without", six)
+			}
 		})
 	}
 }
