@@ -200,7 +200,7 @@ func (b *block) inService() bool {
 }
 
 // mayGo reports whether reclaim may take the block.
-func (b *block) mayGo() bool { return !b.undrained && !b.anchored && !b.Pinned && !b.Frozen }
+func (b *block) mayGo() bool { return !b.undrained && !b.anchored && !b.IsKept() }
 
 // mustLeave reports whether the block is in service and must leave now.
 func (b *block) mustLeave() bool {

@@ -155,6 +155,9 @@ type Block struct {
 // Count returns the number of addresses of the block that pods may get.
 func (b *Block) Count() int { return len(b.Usable) + b.Size }
 
+// IsKept reports whether the block stays on the node while it is idle.
+func (b *Block) IsKept() bool { return b.Pinned || b.Frozen }
+
 // Reason is why a block is draining or cooling down.
 type Reason string
 

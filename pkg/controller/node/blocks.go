@@ -75,9 +75,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, c
 		done.pollFor = "its pool has no block to replace others"
 	case exhausted:
 		failed, p.short = nil, missing
-		if p.failed == nil {
-			p.failed = o.whyStuck(p)
-		}
+		p.failed = o.whyStuck(p)
 	case failed != nil:
 		p.keepBack(failed, 0, missing)
 	}

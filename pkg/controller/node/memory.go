@@ -96,8 +96,11 @@ func (n *nodeState) noteWrite(b crd.Block, err error, now time.Time) {
 	n.stuck[b.UID] = stuckBlock{b.ResourceVersion, now, err}
 }
 
-// whyStuck returns why a write of a stuck block of a plan fails; nil: none is stuck.
+// whyStuck returns why a write of a plan has failed, or of a stuck block of it; nil: none is stuck.
 func (o *observation) whyStuck(p *familyPlan) error {
+	if p.failed != nil {
+		return p.failed
+	}
 	for i := range p.State.Blocks {
 		if stuck := &p.State.Blocks[i]; stuck.Stuck {
 			b, _ := o.block(stuck.CIDR)

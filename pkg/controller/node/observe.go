@@ -152,7 +152,7 @@ func (o *observation) replaceFirst(c *state.Cluster, fo *state.Share) {
 		b := &s.Blocks[i]
 		j := slices.IndexFunc(o.Blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
 		mayMove := b.Request == expand.None || b.Request == expand.NodeUnselected || state.MayWait(b)
-		if !mayMove || b.Conflict || b.Pinned || b.Frozen || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
+		if !mayMove || b.Conflict || b.IsKept() || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
 			continue
 		}
 		switch {
