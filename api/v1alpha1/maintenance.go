@@ -6,6 +6,8 @@ import "k8s.io/apimachinery/pkg/util/intstr"
 // that would be reclaimed on the nodes that this pool rules, and blocks of this pool if their CIDR
 // drains or was taken out, or the pool is deleted. A block that has begun to drain goes on when its
 // window closes. A PodIPBlock that you delete begins to drain at once.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.windows) || has(self.blocksPerHour) || has(self.policy)",message="maintenance without windows, blocksPerHour and policy holds no block back, and fields of other names were dropped: write one of them, or leave maintenance out"
 type Maintenance struct {
 	// windows are when blocks may begin to leave; while any of them is open. Empty or absent:
 	// --maintenance-windows (at any time). Always, against that flag: schedule "@hourly", duration 1h.

@@ -60,9 +60,10 @@ type PodIPPoolList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.podAddresses) || (!has(self.ipv4) || self.ipv4.blockSize == 32) && (!has(self.ipv6) || self.ipv6.blockSize == 128)",fieldPath=".podAddresses",message="podAddresses needs blocks of single addresses: make a pool with blockSize 32 in ipv4 and 128 in ipv6"
 // +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, !isCIDR(r.cidr) || (has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))))",fieldPath=".reserved",message="each reserved CIDR must lie inside one CIDR of the pool: remove the others, and split one that spans several",messageExpression="'%s does not lie inside one CIDR of the pool: remove it from reserved, or split it if it spans several'.format([self.reserved.filter(r, isCIDR(r.cidr) && !((has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr)))))[0].cidr])"
 type PodIPPoolSpec struct {
-	// nodeSelector picks the nodes this pool serves, by their labels. Empty or absent: all nodes, as a
-	// cluster with one pool needs none.
+	// nodeSelector picks the nodes this pool serves, by their labels. Absent: all nodes, as a
+	// cluster with one pool needs none. An empty one is refused, as a misspelt field leaves it.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && self.matchLabels.size() > 0) || (has(self.matchExpressions) && self.matchExpressions.size() > 0)",message="a nodeSelector without matchLabels and matchExpressions picks all nodes, and fields of other names were dropped: write labels below matchLabels, or leave nodeSelector out to serve all nodes"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !(e.operator in ['In', 'NotIn']) || (has(e.values) && e.values.size() > 0))",fieldPath=".matchExpressions",message="operators In and NotIn need values: list at least one, or use Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !(e.operator in ['Exists', 'DoesNotExist']) || !has(e.values) || e.values.size() == 0)",fieldPath=".matchExpressions",message="operators Exists and DoesNotExist take no values: remove them, or use In or NotIn"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, !format.qualifiedName().validate(k).hasValue())",fieldPath=".matchLabels",message="a label key is a name of at most 63 letters, digits, '-', '_' and '.', with a DNS name and '/' before it if need be: topology.kubernetes.io/zone"
@@ -161,10 +162,12 @@ type PodIPPoolSpec struct {
 type PodAddresses struct {
 	// podSelector picks pods by their labels. Absent: all.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && self.matchLabels.size() > 0) || (has(self.matchExpressions) && self.matchExpressions.size() > 0)",message="a podSelector without matchLabels and matchExpressions picks all pods, and fields of other names were dropped: write labels below matchLabels, or leave podSelector out"
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
 
 	// namespaceSelector picks the namespaces of pods by their labels. Absent: all.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && self.matchLabels.size() > 0) || (has(self.matchExpressions) && self.matchExpressions.size() > 0)",message="a namespaceSelector without matchLabels and matchExpressions picks all namespaces, and fields of other names were dropped: write labels below matchLabels, or leave namespaceSelector out"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
 	// releaseAfter is how long an address stays that no node holds while there is no pod of its name.

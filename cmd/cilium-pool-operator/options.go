@@ -241,6 +241,8 @@ func (o *options) validateNames(p *config.Problems) {
 	selector, err := labels.Parse(o.agentSelector)
 	if err != nil {
 		p.Bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
+	} else if selector.Empty() {
+		p.Bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: every pod would count as an agent")
 	}
 	o.settings.AgentSelector = selector
 	if key := o.settings.ShortageTaint; key != "" {

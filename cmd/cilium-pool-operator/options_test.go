@@ -90,6 +90,7 @@ func TestValidate(t *testing.T) {
 		"probe address":                         {args: []string{"--health-probe-bind-address=x"}, want: []string{"--health-probe-bind-address is x", ":port, or 0"}},
 		"log level":                             {args: []string{"--log-level=loud"}, want: []string{"--log-level is loud", "debug, info, warn or error"}},
 		"log format":                            {args: []string{"--log-format=xml"}, want: []string{"--log-format is xml", "json or console"}},
+		"agent selector of all pods":            {args: []string{"--agent-selector="}, want: []string{"every pod would count as an agent"}},
 		"agent selector":                        {args: []string{"--agent-selector=a in"}, want: []string{"--agent-selector is a in", "k8s-app=cilium"}},
 		"shortage taint":                        {args: []string{"--shortage-taint=a b"}, want: []string{"--shortage-taint is a b", "key of a taint"}},
 		"offers":                                {args: []string{"--scheduling-families=ipv6,ipv4"}},

@@ -22,7 +22,7 @@ func TestPoolMaintenance(t *testing.T) {
 	tests := map[string]struct{ maintenance, want string }{
 		"all of it":            {"{windows: [{schedule: '0 22 * * mon-fri', duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 120, policy: Unrestricted}", ""},
 		"words, lists, steps":  {"{windows: [{schedule: '@daily', duration: 1m}, {schedule: '*/5 1,2 1-7 * sun', duration: 168h, timeZone: Etc/GMT+8}]}", ""},
-		"nothing":              {"{}", ""},
+		"nothing":              {"{}", "maintenance without windows, blocksPerHour and policy holds no block back"},
 		"always":               {"{windows: [{schedule: '@hourly', duration: 1h}]}", ""},
 		"two spaces":           {"{windows: [{schedule: '0  22 * * *', duration: 6h}]}", schedule},
 		"a sign":               {"{windows: [{schedule: '+5 22 * * *', duration: 6h}]}", "the first field of schedule is the minute"},

@@ -6,7 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const (
@@ -92,7 +100,7 @@ cooldown: 90s`},
 		"maxBlocksPerNode 0":        {spec: ipv4Pool + ", expand: {maxBlocksPerNode: 0}}", want: "spec.expand.maxBlocksPerNode"},
 		"maxBlocksPerNode 1025":     {spec: ipv4Pool + ", expand: {maxBlocksPerNode: 1025}}", want: "spec.expand.maxBlocksPerNode"},
 
-		"podAddresses":                {spec: "{ipv4: {blockSize: 32, cidrs: [{cidr: 10.0.0.0/24}]}, podAddresses: {podSelector: {matchLabels: {app: web}}, namespaceSelector: {}, releaseAfter: Never}}"},
+		"podAddresses":                {spec: "{ipv4: {blockSize: 32, cidrs: [{cidr: 10.0.0.0/24}]}, podAddresses: {podSelector: {matchLabels: {app: web}}, namespaceSelector: {matchExpressions: [{key: team, operator: Exists}]}, releaseAfter: Never}}"},
 		"podAddresses of blocks":      {spec: ipv4Pool + ", podAddresses: {}}", want: "podAddresses needs blocks of single addresses"},
 		"podAddresses of all pods":    {spec: "{ipv4: {blockSize: 32, cidrs: [{cidr: 10.0.0.0/24}]}, podAddresses: {}}", want: "podAddresses without a selector would keep an address for every pod"},
 		"podAddresses for a year":     {spec: "{ipv4: {blockSize: 32, cidrs: [{cidr: 10.0.0.0/24}]}, podAddresses: {podSelector: {matchLabels: {app: web}}, releaseAfter: 8761h}}", want: "releaseAfter must be a duration between 0s and 8760h in whole h, m, s or ms, as in 168h or 30m, or Never"},
@@ -113,10 +121,16 @@ cooldown: 90s`},
 		"idleFor 168h1s":              {spec: ipv4Pool + ", reclaim: {idleFor: 168h1s}}", want: "idleFor must be a duration between 0s and 168h"},
 		"idleFor without unit":        {spec: ipv4Pool + ", reclaim: {idleFor: '10'}}", want: "idleFor must be a duration between 0s and 168h"},
 
-		"unknown operator":     {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: Is, values: [a]}]}}", want: `Unsupported value: "Is": supported values: "In", "NotIn", "Exists", "DoesNotExist"`},
-		"In without values":    {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: In}]}}", want: "operators In and NotIn need values"},
-		"NotIn without values": {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: NotIn, values: []}]}}", want: "operators In and NotIn need values"},
-		"Exists with values":   {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: Exists, values: [a]}]}}", want: "operators Exists and DoesNotExist take no values"},
+		"selector of labels":         {spec: ipv4Pool + ", nodeSelector: {matchLabels: {rack: r9}}}"},
+		"selector, its labels lost":  {spec: ipv4Pool + ", nodeSelector: {rack: r9}}", want: "spec.nodeSelector: Invalid value: a nodeSelector without matchLabels and matchExpressions picks all nodes"},
+		"selector of no label":       {spec: ipv4Pool + ", nodeSelector: {matchLabels: {}, matchExpressions: []}}", want: "write labels below matchLabels, or leave nodeSelector out to serve all nodes"},
+		"pods, their labels lost":    {spec: "{ipv4: {blockSize: 32, cidrs: [{cidr: 10.0.0.0/24}]}, podAddresses: {podSelector: {app: web}}}", want: "a podSelector without matchLabels and matchExpressions picks all pods"},
+		"spaces, their labels lost":  {spec: "{ipv4: {blockSize: 32, cidrs: [{cidr: 10.0.0.0/24}]}, podAddresses: {namespaceSelector: {team: blue}}}", want: "a namespaceSelector without matchLabels and matchExpressions picks all namespaces"},
+		"maintenance, its part lost": {spec: ipv4Pool + ", maintenance: {perHour: 3}}", want: "maintenance without windows, blocksPerHour and policy holds no block back"},
+		"unknown operator":           {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: Is, values: [a]}]}}", want: `Unsupported value: "Is": supported values: "In", "NotIn", "Exists", "DoesNotExist"`},
+		"In without values":          {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: In}]}}", want: "operators In and NotIn need values"},
+		"NotIn without values":       {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: NotIn, values: []}]}}", want: "operators In and NotIn need values"},
+		"Exists with values":         {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: Exists, values: [a]}]}}", want: "operators Exists and DoesNotExist take no values"},
 		"DoesNotExist with values": {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: DoesNotExist, values: [a]}]}}",
 			want: "operators Exists and DoesNotExist take no values"},
 		"key of matchLabels malformed":        {spec: ipv4Pool + ", nodeSelector: {matchLabels: {'a b': c}}}", want: labelKey},
@@ -329,6 +343,45 @@ func TestHeldCIDRStaysInThePool(t *testing.T) {
 			_, err = client.Update(t.Context(), updated, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 			expect(t, err, tc.want)
 		})
+	}
+}
+
+// A pool that was stored before its selector was refused stays as it is, and can be changed elsewhere.
+func TestStoredSelectorOfAllNodes(t *testing.T) {
+	cluster := cptest.New(t, controlplane.Options{})
+	b := harness.NewBed(t, cluster.Config())
+	definitions, err := crds.All()
+	harness.Must(t, err)
+	older, err := crds.All()
+	harness.Must(t, err)
+	for _, definition := range older {
+		if definition.Spec.Names.Kind != "PodIPPool" {
+			continue
+		}
+		spec := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+		selector := spec.Properties["nodeSelector"]
+		selector.XValidations = nil
+		spec.Properties["nodeSelector"] = selector
+	}
+	harness.Must(t, cluster.InstallCRDs(t.Context(), older...))
+	pool := object(t, "PodIPPool", "stored", ipv4Pool+", nodeSelector: {}}")
+	b.Create(pool)
+	harness.Must(t, cluster.InstallCRDs(t.Context(), definitions...))
+	b.Eventually("the rule is in force", func() error {
+		another := object(t, "PodIPPool", "another", ipv4Pool+", nodeSelector: {}}")
+		if err := client.NewDryRunClient(b.Client).Create(t.Context(), another); !apierrors.IsInvalid(err) {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+	for _, change := range []struct{ patch, want string }{
+		{`{"metadata":{"finalizers":["cilium-pool.io/in-use"]}}`, ""},
+		{`{"spec":{"priority":7}}`, ""},
+		{`{"spec":{"nodeSelector":{"matchLabels":{"rack":"r9"}}}}`, ""},
+		{`{"spec":{"nodeSelector":{"matchLabels":null}}}`, "picks all nodes"},
+		{`{"spec":{"nodeSelector":null}}`, ""},
+	} {
+		expect(t, b.Client.Patch(t.Context(), pool.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(change.patch))), change.want)
 	}
 }
 

@@ -176,7 +176,7 @@ func readyIs(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage
 	case exhausted != "":
 		return isTrue(ReasonServing, "no free block is left (see Exhausted), and no Node reports that its pods wait for one")
 	}
-	return isTrue(ReasonServing, u.serving(pool))
+	return isTrue(ReasonServing, u.serving(pool)+selectsAll(obj.Spec.NodeSelector))
 }
 
 // deleted names the obstacle to a deleted pool.
@@ -200,6 +200,15 @@ func (u *poolUsage) serving(pool *crd.Pool) string {
 // problems describes an error of several lines.
 func problems(err error) string {
 	return suggest.Sentences(strings.Split(termsafe.Cut(err.Error(), maxMessage/2), "\n"))
+}
+
+// selectsAll says that a stored selector without a requirement selects all nodes: the API server refuses
+// a new one, as a client may have written labels without matchLabels, which the API server drops.
+func selectsAll(selector *metav1.LabelSelector) string {
+	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
+		return ""
+	}
+	return ". spec.nodeSelector is empty, so that the pool serves all nodes: write labels below matchLabels, or leave nodeSelector out"
 }
 
 // servesMeanwhile describes how an invalid pool serves until its spec is corrected.

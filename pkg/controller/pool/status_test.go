@@ -337,6 +337,26 @@ func TestPoolConditionsAtRest(t *testing.T) {
 	}
 }
 
+// The stored selector of all nodes, which the API server refuses by now, is in force, and the pool says so.
+func TestReadySaysThatAllNodesAreSelected(t *testing.T) {
+	for name, test := range map[string]struct {
+		selector *metav1.LabelSelector
+		says     bool
+	}{
+		"absent":      {},
+		"empty":       {&metav1.LabelSelector{}, true},
+		"of a label":  {&metav1.LabelSelector{MatchLabels: map[string]string{"rack": "r9"}}, false},
+		"of a key":    {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "rack", Operator: metav1.LabelSelectorOpExists}}}, false},
+		"of no label": {&metav1.LabelSelector{MatchLabels: map[string]string{}}, true},
+	} {
+		obj := fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/30"), func(s *v1alpha1.PodIPPoolSpec) { s.NodeSelector = test.selector })
+		ready := meta.FindStatusCondition(statusOf(t, obj).Conditions, v1alpha1.PoolReady)
+		if ready.Reason != ReasonServing || strings.Contains(ready.Message, "serves all nodes: write labels below matchLabels") != test.says {
+			t.Errorf("%s: the pool is %+v", name, ready)
+		}
+	}
+}
+
 func TestReadyMessages(t *testing.T) {
 	sized := func(bits int32) *crd.Pool {
 		obj, d := fixtures.PodIPPool("p", 1, "10.0.0.0/24"), fixtures.Defaults()
