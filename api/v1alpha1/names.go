@@ -12,8 +12,8 @@ const (
 	// TrustedLabelsAnnotation on a PodIPPool, set to "true", says that its node selector may use
 	// labels that kubelets may set.
 	TrustedLabelsAnnotation = "cilium-pool.io/trusted-labels"
-	// AllowDeleteAnnotation on a PodIPBlock or a PodIPPool, set to "true", makes the chart's policies
-	// admit its deletion while nodes use it. It stays until it is removed, or the object is gone.
+	// AllowDeleteAnnotation on a PodIPBlock, a PodIPPool or their CRDs, set to "true", makes the chart's
+	// policies admit its deletion while nodes use it. It stays until it is removed, or the object is gone.
 	AllowDeleteAnnotation = "cilium-pool.io/allow-delete"
 	// OwnRangesAnnotation on a PodIPPool, set to "true", says that its ranges are assigned
 	// to its users, though they are not private or shared address space.

@@ -39,7 +39,7 @@ mutation: test-needs $(gremlins) # Change the code of packages at one place afte
 	hack/mutation.sh $(gremlins) $(call given,PKG,$(GUARDED))
 
 # These need a ServiceCIDR (Kubernetes 1.33) or a MutatingAdmissionPolicy (1.36).
-NEWER_KUBERNETES := TestScripts/^plan$$|TestPodsRequestAddresses|TestOffers|TestGrowthForUnscheduledPods|TestRecallForUnscheduledPods|TestPodsFillPoolOfWholeBlocks
+NEWER_KUBERNETES := TestScripts/^plan$$|TestPodsRequestAddresses|TestPoliciesBesideAnotherMutation|TestOffers|TestGrowthForUnscheduledPods|TestRecallForUnscheduledPods|TestPodsFillPoolOfWholeBlocks
 .PHONY: test-oldest
 test-oldest: test-needs $(addprefix $(oldest-bin)/,kube-apiserver etcd kubectl) # Run the suites of API, chart, plugin, audit and integration on the oldest Kubernetes that the chart allows. PKG=./test/chart
 	CPO_BIN_DIR=$(CURDIR)/$(oldest-bin) $(TEST) -skip '^TestLong|$(NEWER_KUBERNETES)' \

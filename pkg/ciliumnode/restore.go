@@ -13,11 +13,14 @@ import (
 )
 
 // keep keeps what Recreate restores of a CiliumNode in addition to the View: nothing of a pool
-// that the View has whole.
+// that the View has whole, and no more of the spec than the chart's policy allows in a create.
 func (v *View) keep(cn *ciliumv2.CiliumNode) {
 	v.kept = &ciliumv2.CiliumNode{
 		ObjectMeta: metav1.ObjectMeta{Labels: cn.Labels, Annotations: cn.Annotations, OwnerReferences: cn.OwnerReferences},
-		Spec:       cn.Spec,
+		Spec: ciliumv2.NodeSpec{
+			InstanceID: cn.Spec.InstanceID, BootID: cn.Spec.BootID, Addresses: cn.Spec.Addresses, HealthAddressing: cn.Spec.HealthAddressing,
+			IngressAddressing: cn.Spec.IngressAddressing, Encryption: cn.Spec.Encryption, IPAM: cn.Spec.IPAM,
+		},
 	}
 	if v.BadFields != nil {
 		v.kept.Annotations = maps.Clone(cn.Annotations)

@@ -8,16 +8,17 @@ import (
 	"strings"
 	"testing"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -43,8 +44,33 @@ const (
 	tenant   = "tenant"
 )
 
+// ciliumNode returns a new CiliumNode of the Node n2, with a change.
+func ciliumNode(change func(*ciliumv2.CiliumNode)) *ciliumv2.CiliumNode {
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
+		Name: "n2", Labels: map[string]string{"a": "b"}, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n2", UID: "u"}},
+	}}
+	change(cn)
+	return cn
+}
+
+// hooks returns the webhooks of a MutatingWebhookConfiguration, as a merge patch.
+func hooks(url, ca, more string) string {
+	return fmt.Sprintf(`{"webhooks":[{"name":"requests.example.org","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"]%s}]}`, url, ca, more)
+}
+
 func operatorAttempts() map[string]attempt {
-	node, carrier := &corev1.Node{}, &ciliumv2.CiliumNode{}
+	node, carrier, webhook := &corev1.Node{}, &ciliumv2.CiliumNode{}, &admissionv1.MutatingWebhookConfiguration{}
+	restored := ciliumNode(func(cn *ciliumv2.CiliumNode) {
+		cn.Annotations = map[string]string{"network.cilium.io/wg-pub-key": "its own"}
+		cn.Spec = ciliumv2.NodeSpec{
+			InstanceID: "i", BootID: "b", Addresses: []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "192.0.2.9"}}, Encryption: ciliumv2.EncryptionSpec{Key: 3},
+			HealthAddressing: ciliumv2.HealthAddressingSpec{IPv4: "10.20.0.1"}, IngressAddressing: ciliumv2.AddressPair{IPV4: "10.20.0.2"},
+			IPAM: ipamtypes.IPAMSpec{Pool: ipamtypes.AllocationMap{"10.20.0.1": {}}, MaxAllocate: 9},
+		}
+	})
+	requesting := ciliumNode(func(cn *ciliumv2.CiliumNode) {
+		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default"}}
+	})
 	return map[string]attempt{
 		"the taint":                 {who: "crd", kind: node, patch: `{"spec":{"taints":[{"key":"other","effect":"NoExecute"},{"key":"x.y/short","effect":"NoSchedule"}]}}`},
 		"no taint any more":         {who: "crd", kind: node, patch: `{"spec":{"taints":[{"key":"other","effect":"NoExecute"}]}}`},
@@ -53,11 +79,14 @@ func operatorAttempts() map[string]attempt {
 		"another taint away":        {who: "crd", kind: node, patch: `{"spec":{"taints":null}}`, want: "only the taint x.y/short"},
 		"a taint without the value": {who: "kubernetes", kind: node, patch: `{"spec":{"taints":[{"key":"other","effect":"NoExecute"},{"key":"x.y/short","effect":"NoSchedule"}]}}`, want: "nodes.shortageTaint is empty"},
 		"cordon":                    {who: "crd", kind: node, patch: `{"spec":{"unschedulable":true}}`, want: "spec of a Node"},
-		"a label":                   {who: "crd", kind: node, patch: `{"metadata":{"labels":{"a":"b"}}}`, want: "metadata of a Node"},
+		"a label":                   {who: "crd", kind: node, patch: `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, want: "metadata of a Node"},
+		"a label that others read":  {who: "crd", kind: node, patch: `{"metadata":{"labels":{"kept":"no"}}}`, want: "Exempt the operator's ServiceAccount from that one"},
+		"a label away":              {who: "crd", kind: node, patch: `{"metadata":{"labels":{"kept":null}}}`, want: "metadata of a Node"},
+		"an annotation of ours":     {who: "crd", kind: node, patch: `{"metadata":{"annotations":{"cilium-pool.io/paused":"true"}}}`, want: "metadata of a Node"},
 		"an annotation":             {who: "crd", kind: node, patch: `{"metadata":{"annotations":{"network.cilium.io/ipv4-pod-cidr":"10.20.0.0/28"}}}`, want: "metadata of a Node"},
 		"the podCIDR's annotation":  {who: "kubernetes", kind: node, patch: `{"metadata":{"annotations":{"network.cilium.io/ipv4-pod-cidr":"10.20.0.0/28"}}}`},
 		"the mark of a move":        {who: "kubernetes", kind: node, patch: `{"metadata":{"annotations":{"cilium-pool.io/moved":"1"}}}`},
-		"another annotation":        {who: "kubernetes", kind: node, patch: `{"metadata":{"annotations":{"a":"b"}}}`, want: "but the annotations network.cilium.io/ipv4-pod-cidr"},
+		"another annotation":        {who: "kubernetes", kind: node, patch: `{"metadata":{"annotations":{"kept":"no"}}}`, want: "but the annotations network.cilium.io/ipv4-pod-cidr"},
 		"another annotation away":   {who: "kubernetes", kind: node, patch: `{"metadata":{"annotations":{"kept":null}}}`, want: "but the annotations"},
 		"a finalizer":               {who: "kubernetes", kind: node, patch: `{"metadata":{"finalizers":["a/b"]}}`, want: "metadata of a Node"},
 		"the condition":             {who: "crd", kind: node, status: true, patch: `{"status":{"conditions":[{"type":"Ready","status":"True"},{"type":"cilium-pool.io/PodAddressShortage","status":"True"}]}}`},
@@ -69,29 +98,38 @@ func operatorAttempts() map[string]attempt {
 		"a resource that looks so":  {who: "crd", kind: node, status: true, patch: `{"status":{"capacity":{"x-cilium-pool.io/ipv4":"30"}}}`, want: "no capacity and no allocatable resource"},
 		"another resource":          {who: "crd", kind: node, status: true, patch: `{"status":{"capacity":{"pods":"250"}}}`, want: "no capacity and no allocatable resource"},
 		"another resource away":     {who: "crd", kind: node, status: true, patch: `{"status":{"allocatable":{"pods":null}}}`, want: "no capacity and no allocatable resource"},
-		"a label, by the status":    {who: "crd", kind: node, status: true, patch: `{"metadata":{"labels":{"a":"b"}}}`, want: "metadata of a Node"},
+		"a label, by the status":    {who: "crd", kind: node, status: true, patch: `{"metadata":{"labels":{"kept":"no"}}}`, want: "metadata of a Node"},
 
 		"pool and podCIDRs":            {who: "crd", kind: carrier, patch: `{"spec":{"ipam":{"pool":{"10.20.0.2":{}},"podCIDRs":["10.20.0.0/28"]}}}`},
 		"allocated CIDRs, in crd mode": {who: "crd", kind: carrier, patch: `{"spec":{"ipam":{"pools":{"allocated":[]}}}}`, want: "only ipam.pool and ipam.podCIDRs"},
 		"a person's limit":             {who: "crd", kind: carrier, patch: `{"spec":{"ipam":{"max-allocate":1}}}`, want: "only ipam.pool and ipam.podCIDRs"},
 		"addresses of the agent":       {who: "crd", kind: carrier, patch: `{"spec":{"addresses":[{"type":"InternalIP","ip":"192.0.2.9"}]}}`, want: "only ipam.pool and ipam.podCIDRs"},
 		"an encryption key":            {who: "crd", kind: carrier, patch: `{"spec":{"encryption":{"key":3}}}`, want: "only ipam.pool and ipam.podCIDRs"},
-		"labels of a CiliumNode":       {who: "crd", kind: carrier, patch: `{"metadata":{"labels":{"a":"b"}}}`, want: "metadata of a CiliumNode"},
-		"annotations of a CiliumNode":  {who: "crd", kind: carrier, patch: `{"metadata":{"annotations":{"a":"b"}}}`, want: "metadata of a CiliumNode"},
+		"labels of a CiliumNode":       {who: "crd", kind: carrier, patch: `{"metadata":{"labels":{"kept":"no"}}}`, want: "metadata of a CiliumNode"},
+		"annotations of a CiliumNode":  {who: "crd", kind: carrier, patch: `{"metadata":{"annotations":{"network.cilium.io/wg-pub-key":"mine"}}}`, want: "metadata of a CiliumNode"},
 		"marks and withdrawn answers":  {who: "crd", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.1":"marked-for-release","10.20.0.5":null}}}}`},
 		"an agent's address retired":   {who: "crd", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.1":"released"}}}}`},
 		"one retired outside the pool": {who: "crd", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.6":"released"}}}}`, want: "to retire addresses of spec.ipam.pool"},
 		"an agent's answer":            {who: "crd", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.4":"ready-for-release"}}}}`, want: "only ipam.release-ips"},
 		"an agent's report":            {who: "crd", kind: carrier, status: true, patch: `{"status":{"ipam":{"used":null}}}`, want: "only ipam.release-ips"},
-		"a Node's CiliumNode": {who: "crd", create: &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
-			Name: "n2", Labels: map[string]string{"a": "b"}, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n2", UID: "u"}},
-		}}},
-		"a CiliumNode of no Node": {who: "crd", create: &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n3"}}, want: "only for the Node of its name"},
+		"a Node's CiliumNode":          {who: "crd", create: ciliumNode(func(*ciliumv2.CiliumNode) {})},
+		"a CiliumNode of no Node":      {who: "crd", create: ciliumNode(func(cn *ciliumv2.CiliumNode) { cn.OwnerReferences = nil }), want: "only for the Node of its name"},
+		"a CiliumNode of two owners": {who: "crd", create: ciliumNode(func(cn *ciliumv2.CiliumNode) {
+			cn.OwnerReferences = append(cn.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "n2", UID: "s"})
+		}), want: "its one owner"},
+		"a CiliumNode that stays":          {who: "crd", create: ciliumNode(func(cn *ciliumv2.CiliumNode) { cn.Finalizers = []string{"a/b"} }), want: "without finalizers"},
+		"a CiliumNode as an agent left it": {who: "crd", create: restored},
+		"a CiliumNode of a cloud":          {who: "crd", create: ciliumNode(func(cn *ciliumv2.CiliumNode) { cn.Spec.ENI.SubnetIDs = []string{"mine"} }), want: "only with the fields of spec that it restores"},
+		"restored with requests":           {who: "multi-pool", create: requesting, want: "ipam without pools.requested"},
 
 		"allocated CIDRs":           {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.20.0.0/28"]}]}}}}`},
 		"what an agent requests":    {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pools":{"requested":[]}}}}`, want: "only ipam.pools.allocated"},
 		"pool, in multi-pool mode":  {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pool":{"10.20.0.3":{}}}}}`, want: "only ipam.pools.allocated"},
 		"retired, in that mode":     {who: "multi-pool", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.1":"released"}}}}`, want: "only ipam.release-ips"},
+		"the webhook's certificate": {who: "crd", kind: webhook, patch: hooks("https://a.example.org", "bmV3", "")},
+		"the webhook's address":     {who: "crd", kind: webhook, patch: hooks("https://b.example.org", "b2xk", ""), want: "only clientConfig.caBundle"},
+		"the webhook's objects":     {who: "crd", kind: webhook, patch: hooks("https://a.example.org", "b2xk", `,"rules":[{"apiGroups":["*"],"apiVersions":["*"],"resources":["*"],"operations":["*"]}]`), want: "only clientConfig.caBundle"},
+		"another webhook":           {who: "crd", kind: webhook, patch: `{"webhooks":null}`, want: "only clientConfig.caBundle"},
 		"marks, in multi-pool mode": {who: "multi-pool", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"192.0.2.1":"marked-for-release"}}}}`},
 	}
 }
@@ -128,6 +166,9 @@ func blockAttempts() map[string]attempt {
 		"deleting a pool that drains":     {who: editor, delete: poolNamed("drains")},
 		"deleting an unused pool":         {who: editor, delete: poolNamed("unused")},
 		"deleting a pool, allowed":        {who: editor, delete: poolNamed("allowed")},
+		"deleting a CRD":                  {who: breaks, delete: crdNamed("podipblocks.cilium-pool.io"), want: "no node would get a block any more, and all blocks would drain. To uninstall, see docs/operations.md. To delete it all the same, first: kubectl annotate crd podipblocks.cilium-pool.io cilium-pool.io/allow-delete=true"},
+		"deleting a CRD, allowed":         {who: editor, delete: crdNamed("podippins.cilium-pool.io")},
+		"deleting another CRD":            {who: editor, delete: crdNamed("ciliumnodes.cilium.io")},
 		"another finalizer":               {who: collects, kind: block, patch: also},
 		"another finalizer away":          {who: collects, kind: block, patch: own},
 		"our finalizer, by an editor":     {who: editor, kind: block, patch: torn, want: `"Override a policy"`},
@@ -143,6 +184,10 @@ func poolNamed(name string) *v1alpha1.PodIPPool {
 	return &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
+func crdNamed(name string) *apiextensionsv1.CustomResourceDefinition {
+	return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
 // deletable creates the objects that the attempts delete, but for the block of all.
 func (b *bed) deletable() {
 	b.Helper()
@@ -150,6 +195,7 @@ func (b *bed) deletable() {
 	block := newBlock("10.20.2.0/28")
 	block.Annotations = allowed
 	b.Create(block)
+	b.Must(write(b.Context(), b.Client, crdNamed("podippins.cilium-pool.io"), false, `{"metadata":{"annotations":{"cilium-pool.io/allow-delete":"true"}}}`))
 	for _, name := range []string{"used", "drains", "unused", "allowed"} {
 		pool := poolNamed(name)
 		pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.20.0.0/24", AllocationPolicy: v1alpha1.AllocationAllocate}}, BlockSize: 28}
@@ -182,7 +228,7 @@ func policyBed(t *testing.T) *bed {
 	b := newBed(t, helm4)
 	harness.Must(t, b.cluster.InstallCRDs(t.Context(), ownCRDs(t)...))
 	for mode, more := range map[string]string{
-		"crd": "nodes.shortageTaint=x.y/short", "multi-pool": "admissionPolicies.blocks.enabled=false", "kubernetes": "admissionPolicies.blocks.enabled=false",
+		"crd": "nodes.shortageTaint=x.y/short,scheduling.enabled=true,scheduling.admission=Webhook", "multi-pool": "admissionPolicies.blocks.enabled=false", "kubernetes": "admissionPolicies.blocks.enabled=false",
 	} {
 		for _, o := range render(t, "--set", "fullnameOverride="+mode+",mode="+mode+",admissionPolicies.blocks.groups={breakers,system:masters},"+more) {
 			if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") || o.GetName() == "crd-podipblock-editor" {
@@ -216,10 +262,12 @@ func (b *bed) as(user string, groups ...string) client.Client {
 // objectsOfAttempts returns the objects that the attempts write.
 func (b *bed) objectsOfAttempts() []client.Object {
 	b.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"kept": "yes"}}}
-	carrier := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	kept := map[string]string{"kept": "yes"}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: kept, Labels: kept}}
+	carrier := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: kept}}
+	webhook := &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "w"}}
 	block := newBlock("10.20.0.0/28", v1alpha1.Finalizer, "foregroundDeletion")
-	for _, o := range []client.Object{node, carrier, block} {
+	for _, o := range []client.Object{node, carrier, block, webhook} {
 		b.Create(o)
 	}
 	set := func(o client.Object, status bool, patch string) {
@@ -230,7 +278,8 @@ func (b *bed) objectsOfAttempts() []client.Object {
 	set(node, true, `{"status":{"capacity":{"pods":"110"},"allocatable":{"pods":"110"},"conditions":[{"type":"Ready","status":"True"}]}}`)
 	set(carrier, false, `{"spec":{"ipam":{"pool":{"10.20.0.1":{}},"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":8}}]}}}}`)
 	set(carrier, true, `{"status":{"ipam":{"used":{"10.20.0.1":{"owner":"router"}},"release-ips":{"10.20.0.4":"marked-for-release","10.20.0.5":"ready-for-release"}}}}`)
-	return []client.Object{node, carrier, block}
+	set(webhook, false, hooks("https://a.example.org", "b2xk", ""))
+	return []client.Object{node, carrier, block, webhook}
 }
 
 func newBlock(cidr string, finalizers ...string) *v1alpha1.PodIPBlock {
@@ -254,9 +303,15 @@ func write(ctx context.Context, c client.Client, o client.Object, status bool, p
 	return c.Patch(ctx, o, raw)
 }
 
-// The policies allow the writes of the operator, the plugin, users with the editor roles and
-// Kubernetes' controllers, and refuse all others with a reason.
-func TestPolicies(t *testing.T) {
+// trial is a cluster with the policies in force, and what is tried there.
+type trial struct {
+	*bed
+	clients  map[string]client.Client
+	objects  []client.Object
+	attempts map[string]attempt
+}
+
+func newTrial(t *testing.T) *trial {
 	b := policyBed(t)
 	clients := map[string]client.Client{
 		editor: b.as(editor), blocks: b.as(blocks), collects: b.as(collects, "system:serviceaccounts:kube-system"), breaks: b.as(breaks, "breakers"), tenant: b.as(tenant),
@@ -269,7 +324,10 @@ func TestPolicies(t *testing.T) {
 	attempts := operatorAttempts()
 	maps.Copy(attempts, blockAttempts())
 	maps.Copy(attempts, podAttempts())
-	for _, name := range []string{"a label", "another annotation", "labels of a CiliumNode", "what an agent requests", "the status, by an editor", "deleting a block", "deleting a pool in use", "a pod of a tenant on a node"} {
+	for _, name := range []string{
+		"a label", "another annotation", "labels of a CiliumNode", "what an agent requests", "the webhook's address", "the status, by an editor", "deleting a block",
+		"deleting a pool in use", "deleting a CRD", "a pod of a tenant on a node",
+	} {
 		b.Eventually("a policy is in force", func() error {
 			a := attempts[name]
 			if err := a.try(b.Context(), clients[a.who], objects); !apierrors.IsForbidden(err) {
@@ -278,23 +336,76 @@ func TestPolicies(t *testing.T) {
 			return nil
 		})
 	}
-	try := func(t *testing.T, test attempt) {
-		t.Helper()
-		err := test.try(t.Context(), clients[test.who], objects)
-		switch {
-		case test.want == "" && err != nil:
-			t.Errorf("refused: %v", err)
-		case test.want != "" && (err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.want)):
-			t.Errorf("got %v, want a refusal that says %q", err, test.want)
-		}
-	}
-	for name, test := range attempts {
-		t.Run(name, func(t *testing.T) { try(t, test) })
-	}
-	b.Must(write(b.Context(), b.Client, objects[2], false, `{"metadata":{"annotations":{"cilium-pool.io/allow-delete":"true"}}}`))
-	b.Delete(objects[2])
-	t.Run("a label of a block that drains", func(t *testing.T) { try(t, attempts["a label of migrate"]) })
+	return &trial{b, clients, objects, attempts}
 }
+
+func (tr *trial) try(t *testing.T, name string) {
+	t.Helper()
+	test := tr.attempts[name]
+	err := test.try(t.Context(), tr.clients[test.who], tr.objects)
+	switch {
+	case test.want == "" && err != nil:
+		t.Errorf("refused: %v", err)
+	case test.want != "" && (err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.want)):
+		t.Errorf("got %v, want a refusal that says %q", err, test.want)
+	}
+}
+
+func (tr *trial) tryAll(t *testing.T) {
+	t.Helper()
+	for name := range tr.attempts {
+		t.Run(name, func(t *testing.T) { tr.try(t, name) })
+	}
+}
+
+// The policies allow the writes of the operator, the plugin, users with the editor roles and
+// Kubernetes' controllers, and refuse all others with a reason.
+func TestPolicies(t *testing.T) {
+	tr := newTrial(t)
+	tr.tryAll(t)
+	tr.Must(write(tr.Context(), tr.Client, tr.objects[2], false, `{"metadata":{"annotations":{"cilium-pool.io/allow-delete":"true"}}}`))
+	tr.Delete(tr.objects[2])
+	t.Run("a label of a block that drains", func(t *testing.T) { tr.try(t, "a label of migrate") })
+}
+
+// Another's policy that adds a label and an annotation to every object changes none of that.
+func TestPoliciesBesideAnotherMutation(t *testing.T) {
+	tr := newTrial(t)
+	for _, o := range objects(t, everyObjectLabelled) {
+		tr.Create(o)
+	}
+	tr.Eventually("the mutation is in force", func() error {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n9"}}
+		tr.Must(client.NewDryRunClient(tr.Client).Create(tr.Context(), node))
+		if node.Labels["costcentre"] == "" {
+			return fmt.Errorf("labels are %v", node.Labels)
+		}
+		return nil
+	})
+	tr.tryAll(t)
+}
+
+const everyObjectLabelled = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: cost-centre}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: ["", cilium.io, cilium-pool.io, admissionregistration.k8s.io], apiVersions: ["*"], operations: [CREATE, UPDATE], resources: ["*/*"]}
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration:
+      expression: >-
+        Object{metadata: Object.metadata{labels: Object.metadata.labels{costcentre: "4711"}, annotations: Object.metadata.annotations{owner: "finance"}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: cost-centre}
+spec: {policyName: cost-centre}
+`
 
 // try makes a dry run: the API server applies its policies to it, too.
 func (a *attempt) try(ctx context.Context, c client.Client, objects []client.Object) error {
@@ -307,140 +418,4 @@ func (a *attempt) try(ctx context.Context, c client.Client, objects []client.Obj
 	}
 	i := slices.IndexFunc(objects, func(o client.Object) bool { return fmt.Sprintf("%T", o) == fmt.Sprintf("%T", a.kind) })
 	return write(ctx, c, objects[i].DeepCopyObject().(client.Object), a.status, a.patch)
-}
-
-// mutates is the API that Helm finds in a cluster of Kubernetes 1.36.
-const mutates = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
-
-// requestsOf returns the numbers of addresses that the containers of a pod request, init containers
-// first: IPv4 and IPv6. Limits must be equal.
-func requestsOf(t *testing.T, pod *corev1.Pod) [][2]int64 {
-	t.Helper()
-	var out [][2]int64
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		requests, limits := c.Resources.Requests, c.Resources.Limits
-		of := func(list corev1.ResourceList, name corev1.ResourceName) int64 {
-			quantity := list[name]
-			return quantity.Value()
-		}
-		for _, name := range []corev1.ResourceName{v1alpha1.IPv4Resource, v1alpha1.IPv6Resource} {
-			if of(requests, name) != of(limits, name) {
-				t.Errorf("container %s requests %v, limited to %v", c.Name, requests, limits)
-			}
-		}
-		out = append(out, [2]int64{of(requests, v1alpha1.IPv4Resource), of(requests, v1alpha1.IPv6Resource)})
-	}
-	return out
-}
-
-// requesting installs the policies of a mode that make pods request addresses, and returns a function
-// that creates a pod, changed by a YAML text, in a dry run.
-func (b *bed) requesting(mode string) (create func(change string) (*corev1.Pod, error)) {
-	t := b.T
-	t.Helper()
-	for _, o := range render(t, "--set", "scheduling.enabled=true,scheduling.families={ipv4,ipv6},mode="+mode, "--api-versions", mutates) {
-		if kind := o.GetKind(); kind == "MutatingAdmissionPolicy" || kind == "MutatingAdmissionPolicyBinding" {
-			b.Create(o)
-		}
-	}
-	dry := client.NewDryRunClient(b.Client)
-	create = func(change string) (*corev1.Pod, error) {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}
-		p.Spec.Containers = []corev1.Container{{Name: "c", Image: "none"}}
-		b.Must(yaml.UnmarshalStrict([]byte(change), p))
-		return p, dry.Create(t.Context(), p)
-	}
-	b.Eventually("the policies are in force", func() error {
-		p, err := create("")
-		if err == nil && !slices.Equal(requestsOf(t, p), [][2]int64{{1, 1}}) {
-			err = fmt.Errorf("requests %v", p.Spec.Containers[0].Resources.Requests)
-		}
-		return err
-	})
-	return create
-}
-
-// In multi-pool mode pods request an address of the Cilium pool that annotations name, and none where
-// no policy can know the pool, or its name makes no resource. None of them keeps a pod out.
-func TestPodsRequestAddressesOfCiliumPools(t *testing.T) {
-	b := newBed(t, helm4)
-	create := b.requesting("multi-pool")
-	b.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "green", Annotations: map[string]string{"ipam.cilium.io/ip-pool": "green"}}})
-	const v4, v6 = "cilium-pool.io/ipv4", "cilium-pool.io/ipv6"
-	for name, test := range map[string]struct {
-		in, annotations string
-		want            []string
-	}{
-		"none":                       {"default", "", []string{v4, v6}},
-		"the default pool":           {"default", "ipam.cilium.io/ip-pool: default", []string{v4, v6}},
-		"a pool":                     {"default", "ipam.cilium.io/ip-pool: blue", []string{"blue." + v4, "blue." + v6}},
-		"a pool for a family":        {"default", "ipam.cilium.io/ip-pool: blue, ipam.cilium.io/ipv6-pool: red", []string{"blue." + v4, "red." + v6}},
-		"of the namespace":           {"green", "", []string{"green." + v4, "green." + v6}},
-		"the pod's own comes first":  {"green", "ipam.cilium.io/ipv4-pool: default", []string{v4, "green." + v6}},
-		"only a selector may choose": {"default", "ipam.cilium.io/require-pool-match: 'true'", nil},
-		"of one pod":                 {"default", "ipam.cilium.io/ip-pool: web-0.shop.pod.cilium-pool.io", nil},
-		"a name that is none":        {"default", "ipam.cilium.io/ip-pool: No_Pool/", nil},
-		"a name that is too long":    {"default", "ipam.cilium.io/ip-pool: " + strings.Repeat("a", 201), nil},
-		"a name with dots":           {"default", "ipam.cilium.io/ip-pool: a.b", []string{"a.b." + v4, "a.b." + v6}},
-		"a reserved name":            {"default", "ipam.cilium.io/ip-pool: requests", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, err := create("metadata: {namespace: " + test.in + ", annotations: {" + test.annotations + "}}")
-			harness.Must(t, err)
-			got := p.Spec.Containers[0].Resources
-			var names []string
-			for resource, n := range got.Requests {
-				names = append(names, string(resource))
-				if limit := got.Limits[resource]; n.Value() != 1 || limit.Value() != 1 {
-					t.Errorf("requests %v, limited to %v", got.Requests, got.Limits)
-				}
-			}
-			slices.Sort(names)
-			if !slices.Equal(names, test.want) {
-				t.Errorf("requests %v, want %v", names, test.want)
-			}
-		})
-	}
-}
-
-// The policies add a request of each family to the first container of pods on the pod network,
-// and do not change existing requests.
-func TestPodsRequestAddresses(t *testing.T) {
-	create := newBed(t, helm4).requesting("crd")
-	const (
-		container = "name: c, image: none"
-		one       = "resources: {requests: {cilium-pool.io/ipv4: 1}, limits: {cilium-pool.io/ipv4: 1}}"
-	)
-	for name, test := range map[string]struct {
-		change string
-		want   [][2]int64
-	}{
-		"plain":                          {"", [][2]int64{{1, 1}}},
-		"several containers":             {"spec: {containers: [{" + container + "}, {name: d, image: none}]}", [][2]int64{{1, 1}, {0, 0}}},
-		"init containers and sidecars":   {"spec: {initContainers: [{name: i, image: none}, {name: s, image: none, restartPolicy: Always}]}", [][2]int64{{0, 0}, {0, 0}, {1, 1}}},
-		"requests of its own":            {"spec: {containers: [{" + container + ", resources: {requests: {cpu: 1}}}]}", [][2]int64{{1, 1}}},
-		"a request of one family":        {"spec: {containers: [{" + container + ", " + strings.ReplaceAll(one, ": 1", ": 2") + "}]}", [][2]int64{{2, 1}}},
-		"a request of no address":        {"spec: {containers: [{" + container + ", " + strings.ReplaceAll(one, ": 1", ": 0") + "}]}", [][2]int64{{0, 1}}},
-		"a request of another container": {"spec: {containers: [{" + container + "}, {name: d, image: none, " + one + "}]}", [][2]int64{{0, 1}, {1, 0}}},
-		"a request of an init container": {"spec: {initContainers: [{name: i, image: none, " + one + "}]}", [][2]int64{{1, 0}, {0, 1}}},
-		"the host network":               {"spec: {hostNetwork: true}", [][2]int64{{0, 0}}},
-		"the label":                      {"metadata: {labels: {" + v1alpha1.NoRequestLabel + ": 'true'}}", [][2]int64{{0, 0}}},
-		"the label, false":               {"metadata: {labels: {" + v1alpha1.NoRequestLabel + ": 'false'}}", [][2]int64{{1, 1}}},
-		"a static pod's mirror":          {"{metadata: {annotations: {" + corev1.MirrorPodAnnotationKey + ": hash}}, spec: {nodeName: n1}}", [][2]int64{{0, 0}}},
-		"of a DaemonSet": {`{metadata: {ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: d, uid: u, controller: true}]},
-			spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
-				{matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]}}}}}`, [][2]int64{{1, 1}}},
-		"bound by hand": {"spec: {nodeName: n1}", [][2]int64{{1, 1}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, err := create(test.change)
-			harness.Must(t, err)
-			if diff := cmp.Diff(test.want, requestsOf(t, p)); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
-			if cpu := p.Spec.Containers[0].Resources.Requests.Cpu(); name == "requests of its own" && cpu.Value() != 1 {
-				t.Errorf("the request for CPU is gone: %v", p.Spec.Containers[0].Resources)
-			}
-		})
-	}
 }

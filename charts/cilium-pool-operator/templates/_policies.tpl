@@ -3,6 +3,28 @@
 {{ .new }}.all(k, k in {{ .but }} || (k in {{ .old }} && {{ .new }}[k] == {{ .old }}[k])) && {{ .old }}.all(k, k in {{ .but }} || k in {{ .new }})
 {{- end }}
 
+{{- /*
+CEL: labels or annotations are as they were, but for some keys and new ones. Another's mutating webhook or policy may have
+added these: a policy sees the merged object, not the operator's change. The prefixes are those of labels that a kubelet may
+not set, and Cilium's and ours. dict new, old, and but: a CEL list.
+*/}}
+{{- define "policy.added" -}}
+{{ .new }}.all(k, k in {{ .but }} || (k in {{ .old }} ? {{ .new }}[k] == {{ .old }}[k] : !k.matches("^([^/]*[.])?(kubernetes|k8s|cilium|cilium-pool)[.]io/"))) &&
+{{ .old }}.all(k, k in {{ .but }} || k in {{ .new }})
+{{- end }}
+
+{{- /* CEL: metadata is as it was, but for what others add. dict but: a CEL list of annotations. */}}
+{{- define "policy.sameMeta" -}}
+["finalizers", "ownerReferences"].all(k, variables.meta[?k] == variables.oldMeta[?k]) &&
+{{ include "policy.added" (dict "new" "variables.labels" "old" "variables.oldLabels" "but" "[]") }} &&
+{{ include "policy.added" (dict "new" "variables.annotations" "old" "variables.oldAnnotations" "but" .but) }}
+{{- end }}
+
+{{- /* The end of a refusal. */}}
+{{- define "policy.orOther" -}}
+If it did not, a mutating webhook or policy did. Exempt the operator's ServiceAccount from that one.
+{{- end }}
+
 {{- /* The part of a policy that is the same for all writes of the operator: whose they are, and what is compared. */}}
 {{- define "policy.ofOperator" -}}
 failurePolicy: Fail
@@ -14,6 +36,14 @@ variables:
   expression: dyn(object).?metadata.orValue({})
 - name: oldMeta
   expression: dyn(oldObject).?metadata.orValue({})
+- name: labels
+  expression: variables.meta.?labels.orValue({})
+- name: oldLabels
+  expression: variables.oldMeta.?labels.orValue({})
+- name: annotations
+  expression: variables.meta.?annotations.orValue({})
+- name: oldAnnotations
+  expression: variables.oldMeta.?annotations.orValue({})
 - name: spec
   expression: dyn(object).?spec.orValue({})
 - name: oldSpec
