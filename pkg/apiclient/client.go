@@ -49,7 +49,7 @@ func NewClient(config *rest.Config, options client.Options) (client.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	api, err := Lists{config, options.HTTPClient, options.Scheme}.client(ciliumNodeKind)
+	api, err := Lists{Config: config, HTTP: options.HTTPClient, Scheme: options.Scheme}.client(ciliumNodeKind)
 	if err != nil {
 		return nil, err
 	}

@@ -20,14 +20,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// NewCache returns a cache for a manager. Its watches have a connection of their own.
+// Cache is a cache with watches that Reads follows.
+type Cache struct {
+	cache.Cache
+	Reads *Reads
+}
+
+// NewCache returns a *Cache for a manager. Its watches have a connection of their own.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	own, err := OwnConnection(config)
 	if err != nil {
 		return nil, err
 	}
+	reads := &Reads{Now: time.Now}
 	options.HTTPClient = own
-	return cache.New(config, options)
+	options.NewInformer = func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+		kind := fmt.Sprintf("%T", obj)
+		if gvk, err := apiutil.GVKForObject(obj, options.Scheme); err == nil {
+			kind = gvk.Kind
+		}
+		return toolscache.NewSharedIndexInformer(reads.Of(kind, from), obj, resync, by)
+	}
+	from, err := cache.New(config, options)
+	return &Cache{from, reads}, err
 }
 
 // NewToolCache returns a cache that decodes CiliumNodes as NewClient does.
@@ -36,7 +51,7 @@ func NewToolCache(config *rest.Config, options cache.Options) (cache.Cache, erro
 	if err != nil {
 		return nil, err
 	}
-	ciliumNodes, err := Lists{config, http, options.Scheme}.All(ciliumNodeKind, ciliumv2.CNPluralName)
+	ciliumNodes, err := Lists{Config: config, HTTP: http, Scheme: options.Scheme}.All(ciliumNodeKind, ciliumv2.CNPluralName)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +87,8 @@ type Lists struct {
 	Config *rest.Config
 	HTTP   *http.Client
 	Scheme *runtime.Scheme
+	// Reads, if set, follows them.
+	Reads *Reads
 }
 
 // Of lists and watches a kind in a namespace, "" for all.
@@ -80,7 +97,14 @@ func (l Lists) Of(gvk schema.GroupVersionKind, resource, namespace string, by la
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
 	}
-	return listerWatcher(c, resource, namespace, by, field), nil
+	return l.followed(gvk.Kind, listerWatcher(c, resource, namespace, by, field)), nil
+}
+
+func (l Lists) followed(kind string, from toolscache.ListerWatcher) toolscache.ListerWatcher {
+	if l.Reads == nil {
+		return from
+	}
+	return l.Reads.Of(kind, from)
 }
 
 // All lists and watches all objects of a kind.
@@ -94,7 +118,7 @@ func (l Lists) BoundPods(field fields.Selector) (toolscache.ListerWatcher, error
 	if err != nil {
 		return nil, fmt.Errorf("watching pods: %w", err)
 	}
-	return listerWatcher(c, "pods", metav1.NamespaceAll, labels.Everything(), field), nil
+	return l.followed("Pod", listerWatcher(c, "pods", metav1.NamespaceAll, labels.Everything(), field)), nil
 }
 
 func listerWatcher(c rest.Interface, resource, namespace string, by labels.Selector, field fields.Selector) toolscache.ListerWatcher {

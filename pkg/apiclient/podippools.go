@@ -116,13 +116,13 @@ func (l Lists) PodIPPools() (toolscache.ListerWatcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		from, err := Lists{l.Config, l.HTTP, scheme}.All(kind, ciliumv2alpha1.CPIPPluralName)
+		from, err := Lists{Config: l.Config, HTTP: l.HTTP, Scheme: scheme}.All(kind, ciliumv2alpha1.CPIPPluralName)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, toolscache.ToListerWatcherWithContext(from))
 	}
-	return &toolscache.ListWatch{
+	return l.followed(ciliumv2alpha1.CPIPKindDefinition, &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return firstServed(all, func(from toolscache.ListerWatcherWithContext) (runtime.Object, error) {
 				return from.ListWithContext(ctx, options)
@@ -133,7 +133,7 @@ func (l Lists) PodIPPools() (toolscache.ListerWatcher, error) {
 				return from.WatchWithContext(ctx, options)
 			})
 		},
-	}, nil
+	}), nil
 }
 
 func firstServed[T any](all []toolscache.ListerWatcherWithContext, request func(toolscache.ListerWatcherWithContext) (T, error)) (T, error) {

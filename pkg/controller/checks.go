@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -106,6 +107,8 @@ type schemaCheck struct {
 	built   map[string]string // by CRD
 	metrics *operatorMetrics
 	last    event.Last
+	// seen holds the CRDs served so far. The prerequisites report the others.
+	seen map[string]bool
 }
 
 // Start checks until ctx ends. It is a manager's Runnable.
@@ -126,9 +129,12 @@ func (s *schemaCheck) look(ctx context.Context) {
 		case apierrors.IsForbidden(err):
 			words = "the operator may not read CRD " + name + ": its ClusterRole is of an older chart, or lacks get of customresourcedefinitions. " +
 				"Install chart and image of one version"
-		case err != nil: // the CRD is missing, which the prerequisites report, or the API server is unreachable
+		case errors.Is(err, crds.ErrDeleted) && s.seen[name]:
+			words = err.Error() + ". Nodes get no blocks, and blocks drain: see \"A CRD was deleted\" in docs/operations.md"
+		case err != nil:
 			continue
 		default:
+			s.seen[name] = true
 			words = crds.Mismatch(name, served, s.built[name])
 		}
 		s.metrics.schemas.WithLabelValues(name).Set(common.OneIf(words != ""))

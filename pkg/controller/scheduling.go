@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -73,7 +72,7 @@ func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Fa
 
 // addWebhook adds the webhook that makes pods request addresses, if the settings name one. All
 // replicas serve it, by what their watches have shown.
-func addWebhook(mgr manager.Manager, o *Operator, s config.Settings, prerequisites Prerequisites) error {
+func addWebhook(mgr manager.Manager, o *Operator, s config.Settings) error {
 	if s.Webhook.Name == "" || len(s.OfferFamilies) == 0 {
 		return nil
 	}
@@ -90,18 +89,8 @@ func addWebhook(mgr manager.Manager, o *Operator, s config.Settings, prerequisit
 		func(c *tls.Config) { c.GetCertificate, c.MinVersion = certificate.Serve, tls.VersionTLS13 },
 	}})
 	server.Register(requests.Path, &admission.Webhook{Handler: &requests.Requests{Cluster: &o.Node.Cluster, Families: s.OfferFamilies}})
-	// Until both pass, the API server asks another replica: during an upgrade, too. A chart may wait for this one
-	// before Cilium's CRDs exist.
-	knows := func(*http.Request) error {
-		if o.Node.Ledger.Ready() {
-			return nil
-		}
-		if missing, _ := prerequisites.Missing(); len(missing) > 0 {
-			return nil
-		}
-		return errors.New("the cluster's objects are being read")
-	}
-	return errors.Join(mgr.AddReadyzCheck("webhook", certificate.Ready), mgr.AddReadyzCheck("ledger", knows), mgr.Add(certificate), mgr.Add(server))
+	// Until there is one and all objects have been read, the API server asks another replica: during an upgrade, too.
+	return errors.Join(mgr.AddReadyzCheck("webhook", certificate.Ready), mgr.Add(certificate), mgr.Add(server))
 }
 
 // ownPod is the Pod that the operator runs in, as its token names it. Zero: it runs in none.

@@ -18,12 +18,14 @@ import (
 // definitions returns a CRD with this annotation, or an error.
 type definitions struct {
 	client.Reader
-	schema string
-	err    error
+	schema  string
+	deleted *metav1.Time
+	err     error
 }
 
 func (d *definitions) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	obj.(*metav1.PartialObjectMetadata).Annotations = map[string]string{crds.SchemaAnnotation: d.schema}
+	obj.SetDeletionTimestamp(d.deleted)
 	return d.err
 }
 
@@ -38,7 +40,7 @@ func TestSchemaCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := &definitions{}
-	check := &schemaCheck{live: served, built: map[string]string{name: "abc"}, metrics: metrics}
+	check := &schemaCheck{live: served, built: map[string]string{name: "abc"}, metrics: metrics, seen: map[string]bool{}}
 	resource := schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
 	for _, step := range []struct {
 		why    string
@@ -47,6 +49,7 @@ func TestSchemaCheck(t *testing.T) {
 		differ float64
 		lines  int
 	}{
+		{"not there yet", "", apierrors.NewNotFound(resource, name), 0, 0},
 		{"the same", "abc", nil, 0, 0},
 		{"another", "def", nil, 1, 1},
 		{"still another", "def", nil, 1, 0},
@@ -54,8 +57,14 @@ func TestSchemaCheck(t *testing.T) {
 		{"one without a name", "", nil, 1, 1},
 		{"may not be read", "", apierrors.NewForbidden(resource, name, nil), 1, 1},
 		{"the same again", "abc", nil, 0, 1},
+		{"being deleted", "gone", nil, 1, 1},
+		{"deleted", "", apierrors.NewNotFound(resource, name), 1, 0},
+		{"made again", "abc", nil, 0, 1},
 	} {
-		served.schema, served.err, logged = step.schema, step.err, nil
+		served.schema, served.err, served.deleted, logged = step.schema, step.err, nil, nil
+		if step.schema == "gone" {
+			served.deleted = &metav1.Time{}
+		}
 		check.look(ctx)
 		families, err := registry.Gather()
 		if err != nil {

@@ -61,13 +61,19 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 		}
 		return nil
 	}
-	if feed.From, err = informer.SourcesFrom(mgr, s.Mode, s.AgentNamespace, s.AgentSelector, s.FRRNamespace); err != nil {
+	reads := readsOf(mgr)
+	reads.Show = func(kind string, unread bool) { o.metrics.unread.WithLabelValues(kind).Set(common.OneIf(unread)) }
+	if feed.From, err = informer.SourcesFrom(mgr, reads, s.Mode, s.AgentNamespace, s.AgentSelector, s.FRRNamespace); err != nil {
 		return err
 	}
 	if err := mgr.Add(feed); err != nil {
 		return err
 	}
-	if err := errors.Join(addChecks(mgr, o, s), addWebhook(mgr, o, s, prerequisites)); err != nil {
+	probes := &health{feed: feed, reads: reads, missing: prerequisites.Missing, clock: clock.RealClock{}}
+	if err := errors.Join(mgr.AddReadyzCheck("ledger", probes.ready), mgr.AddHealthzCheck("workers", probes.alive)); err != nil {
+		return err
+	}
+	if err := errors.Join(addChecks(mgr, o, s), addWebhook(mgr, o, s)); err != nil {
 		return err
 	}
 	for _, c := range controllersOf(o, s) {
@@ -89,6 +95,14 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 	return nil
 }
 
+// readsOf returns the Reads of the manager's cache.
+func readsOf(mgr manager.Manager) *apiclient.Reads {
+	if c, ok := mgr.GetCache().(*apiclient.Cache); ok {
+		return c.Reads
+	}
+	return &apiclient.Reads{Now: time.Now}
+}
+
 // liveClient reads from the API server, on the connection of writes.
 func liveClient(mgr manager.Manager) (client.Client, error) {
 	return apiclient.NewClient(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
@@ -96,7 +110,7 @@ func liveClient(mgr manager.Manager) (client.Client, error) {
 
 // addChecks adds the checks of the CRDs, of a recovery and of Cilium's configuration.
 func addChecks(mgr manager.Manager, o *Operator, s config.Settings) error {
-	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.metrics}); err != nil {
+	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.metrics, seen: map[string]bool{}}); err != nil {
 		return err
 	}
 	if s.Recovery != nil {

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -201,6 +202,50 @@ func removeEverything(b *bed) {
 	if len(before) < 10 {
 		b.Errorf("of the chart's objects only %v were seen", before)
 	}
+}
+
+// A CRD is deleted only where a person allowed that, and the commands of docs/operations.md bring all of its objects back:
+// nodes keep their blocks, and new ones get others.
+func TestDeletedCRDComesBack(t *testing.T) {
+	b := newBed(t, helm4)
+	go b.playDeploymentController(t.Context())
+	b.helmWait("install", release, chart)
+	b.createBeijing()
+	op := b.startOperator()
+	b.node("n1")
+	b.Eventually("a node holds a block", func() error { return b.serves("n1", 1) })
+	before := b.Blocks("n1")
+
+	for _, name := range []string{"podippools", "podipblocks"} {
+		crd := crdNamed(name + ".cilium-pool.io")
+		if err := b.Client.Delete(t.Context(), crd); !apierrors.IsForbidden(err) {
+			t.Fatalf("deleting %s: %v", crd.Name, err)
+		}
+		b.Must(write(t.Context(), b.Client, crd, false, `{"metadata":{"annotations":{"cilium-pool.io/allow-delete":"true"}}}`))
+		b.Must(b.Client.Delete(t.Context(), crd))
+	}
+	b.Eventually("the block drains", func() error {
+		if block := b.Blocks("n1")[0]; block.DeletionTimestamp == nil {
+			return errors.New("it is not deleted")
+		}
+		return nil
+	})
+	op.stop()
+	b.shell("cd " + b.TempDir() + "\nmkdir charts\nln -s " + absolute(t, chart) + " charts/\n" + section(t, "docs/operations.md", "A CRD was deleted"))
+	after := b.Blocks("n1")
+	if len(after) != 1 || after[0].UID == before[0].UID || after[0].DeletionTimestamp != nil || after[0].Spec != before[0].Spec {
+		t.Errorf("the node has %+v, want %+v", after, before)
+	}
+	b.startOperator()
+	b.node("n2")
+	b.Eventually("the nodes hold blocks", func() error { return errors.Join(b.serves("n1", 1), b.serves("n2", 1)) })
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	harness.Must(t, err)
+	return path
 }
 
 // section returns the shell block of a page below a heading.

@@ -275,7 +275,7 @@ func (b *bed) objectsOfAttempts() []client.Object {
 		b.Must(write(b.Context(), b.Client, o, status, patch))
 	}
 	set(node, false, `{"spec":{"taints":[{"key":"other","effect":"NoExecute"}]}}`)
-	set(node, true, `{"status":{"capacity":{"pods":"110"},"allocatable":{"pods":"110"},"conditions":[{"type":"Ready","status":"True"}]}}`)
+	set(node, true, `{"status":{"capacity":{"cpu":"4","pods":"110"},"allocatable":{"cpu":"4","pods":"110"},"conditions":[{"type":"Ready","status":"True"}]}}`)
 	set(carrier, false, `{"spec":{"ipam":{"pool":{"10.20.0.1":{}},"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":8}}]}}}}`)
 	set(carrier, true, `{"status":{"ipam":{"used":{"10.20.0.1":{"owner":"router"}},"release-ips":{"10.20.0.4":"marked-for-release","10.20.0.5":"ready-for-release"}}}}`)
 	set(webhook, false, hooks("https://a.example.org", "b2xk", ""))

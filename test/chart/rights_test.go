@@ -78,6 +78,35 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	}
 }
 
+// An operator that may not list a kind is alive, but not Ready, so that an upgrade stops at it.
+func TestNotReadyWithoutARight(t *testing.T) {
+	b := newBed(t, helm4)
+	go b.playDeploymentController(t.Context())
+	b.ciliumConfig("ipam", "crd")
+	b.helmWait("install", release, chart, "--set", "metrics.secure=false,metrics.address=127.0.0.1")
+	role := &rbacv1.ClusterRole{}
+	b.Read(role, "", release)
+	rules := slices.Clone(role.Rules)
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "services") })
+	b.Must(b.Client.Update(t.Context(), role))
+	b.launchOperator()
+	container := b.deployment().Spec.Template.Spec.Containers[0]
+	services := func(unread string, ready bool) error {
+		body, err := get(t.Context(), container, "metrics", "/metrics", rest.Config{})
+		if err == nil && !strings.Contains(body, `cilium_pool_kinds_unread{kind="Service"} `+unread+"\n") {
+			err = errors.New("the gauge is another")
+		}
+		if not := b.probe(container.ReadinessProbe); (not == nil) != ready {
+			err = errors.Join(err, fmt.Errorf("ready: %w", not))
+		}
+		return errors.Join(err, b.probe(container.LivenessProbe))
+	}
+	b.Eventually("it may not list Services", func() error { return services("1", false) })
+	role.Rules = rules
+	b.Must(b.Client.Update(t.Context(), role))
+	b.Eventually("it has listed them", func() error { return services("0", true) })
+}
+
 // Beside another IPAM, with one value, the operator counts what that has assigned, and writes nothing
 // but its Lease.
 func TestObserverWritesItsLeaseAlone(t *testing.T) {
@@ -283,6 +312,27 @@ type running struct {
 // ServiceAccount, until it is stopped or the test ends. Further arguments follow those.
 func (b *bed) startOperator(args ...string) *running {
 	b.Helper()
+	op := b.launchOperator(args...)
+	container := b.deployment().Spec.Template.Spec.Containers[0]
+	b.Eventually("the probes of the Deployment are answered", func() error {
+		if !op.Running() {
+			b.Fatalf("the operator ended: %v\n%s", op.Err(), op.Log())
+		}
+		return errors.Join(b.probe(container.LivenessProbe), b.probe(container.ReadinessProbe))
+	})
+	return op
+}
+
+// probe probes the operator as its kubelet would.
+func (b *bed) probe(probe *corev1.Probe) error {
+	b.Helper()
+	_, err := get(b.Context(), b.deployment().Spec.Template.Spec.Containers[0], "health", probe.HTTPGet.Path, rest.Config{})
+	return err
+}
+
+// launchOperator does not wait for its probes.
+func (b *bed) launchOperator(args ...string) *running {
+	b.Helper()
 	container := b.deployment().Spec.Template.Spec.Containers[0]
 	config, err := b.cluster.ConfigFor(b.Context(), namespace, b.deployment().Spec.Template.Spec.ServiceAccountName)
 	b.Must(err)
@@ -304,18 +354,6 @@ func (b *bed) startOperator(args ...string) *running {
 	})
 	b.Must(err)
 	b.Cleanup(func() { _ = p.Kill() })
-
-	b.Eventually("the probes of the Deployment are answered", func() error {
-		if !p.Running() {
-			b.Fatalf("the operator ended: %v\n%s", p.Err(), p.Log())
-		}
-		for _, probe := range []string{container.LivenessProbe.HTTPGet.Path, container.ReadinessProbe.HTTPGet.Path} {
-			if _, err := get(b.Context(), container, "health", probe, rest.Config{}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 	return &running{p, b}
 }
 

@@ -43,7 +43,7 @@ func TestConnections(t *testing.T) {
 	t.Cleanup(server.Close)
 	mgr := managerOf(t, &rest.Config{Host: server.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 
-	sources, err := SourcesFrom(mgr, ciliumnode.CRD, "kube-system", labels.Everything(), "")
+	sources, err := SourcesFrom(mgr, nil, ciliumnode.CRD, "kube-system", labels.Everything(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,6 +118,8 @@ type order struct {
 	first, rest *list.List
 	// inRest are the elements of rest.
 	inRest map[reconcile.Request]*list.Element
+	// taken is the number of items handed out.
+	taken uint64
 }
 
 func newOrder() *order {
@@ -172,7 +174,15 @@ func (o *order) Pop() reconcile.Request {
 	item := from.Remove(from.Front()).(reconcile.Request)
 	delete(o.inRest, item)
 	delete(o.preferred, item)
+	o.taken++
 	return item
+}
+
+// NodesTaken returns the number of nodes that wait for a worker, and of those that workers have taken.
+func (q *Queues) NodesTaken() (waiting int, taken uint64) {
+	q.order.mu.Lock()
+	defer q.order.mu.Unlock()
+	return q.order.first.Len() + q.order.rest.Len(), q.order.taken
 }
 
 // withdrawnDelay is the time until a block reports that its CiliumNode no longer has it. A block that

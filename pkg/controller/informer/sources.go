@@ -22,13 +22,13 @@ import (
 )
 
 // SourcesFrom returns the sources that the feed lists and watches itself, over a connection of its
-// own. It watches the FRRConfigurations of frrNamespace; "": none.
-func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector, frrNamespace string) (Sources, error) {
+// own, which reads follows. It watches the FRRConfigurations of frrNamespace; "": none.
+func SourcesFrom(mgr manager.Manager, reads *apiclient.Reads, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector, frrNamespace string) (Sources, error) {
 	own, err := apiclient.OwnConnection(mgr.GetConfig())
 	if err != nil {
 		return Sources{}, err
 	}
-	l := apiclient.Lists{Config: mgr.GetConfig(), HTTP: own, Scheme: mgr.GetScheme()}
+	l := apiclient.Lists{Config: mgr.GetConfig(), HTTP: own, Scheme: mgr.GetScheme(), Reads: reads}
 	var errs []error
 	of := func(kind schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) toolscache.ListerWatcher {
 		from, err := l.Of(kind, resource, namespace, by, field)

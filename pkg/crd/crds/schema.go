@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -83,10 +85,16 @@ func Mismatch(name, served, built string) string {
 		"With crds.enabled=false, apply that chart's files/crds with kubectl apply --server-side", name, served, built)
 }
 
+// ErrDeleted: a CRD does not exist, or is being deleted.
+var ErrDeleted = errors.New("the CRD is deleted, and all its objects with it")
+
 // Served is the schema named in the annotation of a CRD; "": it has none.
 func Served(ctx context.Context, c client.Reader, name string) (string, error) {
 	obj := &metav1.PartialObjectMetadata{}
 	obj.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	err := c.Get(ctx, client.ObjectKey{Name: name}, obj)
+	if apierrors.IsNotFound(err) || obj.DeletionTimestamp != nil {
+		err = fmt.Errorf("%w: %s", ErrDeleted, name)
+	}
 	return obj.Annotations[SchemaAnnotation], err
 }

@@ -1,0 +1,120 @@
+package apiclient
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
+)
+
+// Reads follows the lists and watches of a process. A process that may not list a kind waits for ever
+// and looks healthy otherwise.
+type Reads struct {
+	// Now is the clock.
+	Now func() time.Time
+	// Show, if set, receives whether a kind is unread, whenever it may have changed: nothing of it has
+	// been read yet, or the last list or watch failed.
+	Show func(kind string, unread bool)
+
+	mu  sync.Mutex
+	all []*read
+}
+
+// Of returns a ListerWatcher of a kind that is followed.
+func (r *Reads) Of(kind string, from toolscache.ListerWatcher) toolscache.ListerWatcher {
+	one := &read{of: r, kind: kind, from: toolscache.ToListerWatcherWithContext(from), noStream: watchlist.DoesClientNotSupportWatchListSemantics(from)}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, one)
+	return one
+}
+
+// Failing returns the kinds, sorted, of lists and watches that have failed since before a time.
+func (r *Reads) Failing(before time.Time) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var kinds []string
+	for _, one := range r.all {
+		for _, since := range []time.Time{one.listFails, one.watchFails} {
+			if !since.IsZero() && !since.After(before) {
+				kinds = append(kinds, one.kind)
+			}
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+// read is the list and watch of one reflector.
+type read struct {
+	of   *Reads
+	kind string
+	from toolscache.ListerWatcherWithContext
+	// noStream: it cannot stream a list.
+	noStream bool
+
+	// listFails and watchFails are when the first of the last calls failed; zero: the last one succeeded.
+	listFails, watchFails time.Time
+	// called: there was a call, and done: it and the one before succeeded.
+	called, done bool
+}
+
+// List implements toolscache.ListerWatcher.
+func (r *read) List(options metav1.ListOptions) (runtime.Object, error) {
+	return r.ListWithContext(context.Background(), options)
+}
+
+// Watch implements toolscache.ListerWatcher.
+func (r *read) Watch(options metav1.ListOptions) (watch.Interface, error) {
+	return r.WatchWithContext(context.Background(), options)
+}
+
+// ListWithContext implements toolscache.ListerWatcherWithContext.
+func (r *read) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	list, err := r.from.ListWithContext(ctx, options)
+	if ctx.Err() == nil {
+		r.result(err, &r.listFails)
+	}
+	return list, err
+}
+
+// WatchWithContext implements toolscache.ListerWatcherWithContext. A watch follows a list, or streams one:
+// where it begins, a list that failed before does no harm any more.
+func (r *read) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	events, err := r.from.WatchWithContext(ctx, options)
+	if ctx.Err() == nil {
+		r.result(err, &r.watchFails, &r.listFails)
+	}
+	return events, err
+}
+
+// IsWatchListSemanticsUnSupported implements an interface of client-go's reflectors.
+func (r *read) IsWatchListSemanticsUnSupported() bool { return r.noStream }
+
+// result records the result of a call. An error counts from the first one on, for the first of fails; a success
+// ends them all.
+func (r *read) result(err error, fails ...*time.Time) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	if err != nil && fails[0].IsZero() {
+		*fails[0] = r.of.Now()
+	}
+	if err == nil {
+		for _, since := range fails {
+			*since = time.Time{}
+		}
+	}
+	r.called = true
+	r.done = err == nil && r.listFails.IsZero() && r.watchFails.IsZero()
+	if r.of.Show == nil {
+		return
+	}
+	unread := func(one *read) bool { return one.kind == r.kind && one.called && !one.done }
+	r.of.Show(r.kind, slices.ContainsFunc(r.of.all, unread))
+}
