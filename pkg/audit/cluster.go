@@ -41,7 +41,8 @@ func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) 
 	}
 	for _, cn := range ciliumNodes {
 		ledger.UpsertCiliumNode(cn)
-		ledger.ExcludeCiliumNode(cn.Name)
+		hasNode := slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == cn.Name })
+		ledger.ExcludeCiliumNode(cn.Name, hasNode)
 	}
 	s.exclude(ledger)
 	ledger.SetReady()

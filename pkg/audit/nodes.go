@@ -227,6 +227,11 @@ func (n *nodeCheck) clusterAddresses() {
 			if r.By.Kind == exclude.LoadBalancerPool || n.view != nil && slices.Contains(n.view.Own, addr) && r.By == (exclude.Claimant{Kind: exclude.CiliumNode, Name: n.name}) {
 				continue
 			}
+			if r.By.Kind == exclude.CiliumNode && n.byName[r.By.Name].obj == nil {
+				n.add(CiliumNodeWithoutNode, Finding{Object: n.assigner(r.By.Name), Others: []Object{nodeObject(n.name)}, Subject: ipalloc.Single(addr)},
+					"names an address that is in use on %s, and there is no such Node", n.name)
+				continue
+			}
 			n.add(ClusterAddressInUse, n.at(ipalloc.Single(addr), "by "+user), "belongs to %s", r.By)
 		}
 	}

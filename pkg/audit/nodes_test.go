@@ -225,6 +225,15 @@ func checksNodesAndPools() map[string]checkTest {
 			want: "AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.2, ClusterAddressInUse CiliumNode/a 10.0.0.2, AddressOutsidePool CiliumNode/b 10.0.0.2, " +
 				"PoolCoversClusterAddresses PodIPPool/main 10.0.0.2",
 		},
+		"a pod has the address of a router of a Node that is gone": {
+			spoil: func(w world) {
+				w.CiliumNodes = slices.DeleteFunc(w.CiliumNodes, func(cn CiliumNode) bool { return cn.Name == "gone" })
+				w.node("gone")
+				w.deleteNode("gone")
+				w.cn("gone").Own = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
+			},
+			want: "CiliumNodeWithoutNode CiliumNode/gone Node/a 10.0.0.2, PoolCoversClusterAddresses PodIPPool/main 10.0.0.2",
+		},
 		"a pod has a node's address": {
 			spoil: func(w world) {
 				w.Nodes[1].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "10.0.0.2"}}

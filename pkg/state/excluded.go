@@ -34,9 +34,10 @@ func (e *exclusions) Exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, 
 
 // ExcludeCiliumNode calls Exclude with the addresses that a CiliumNode names, or none if it is
 // deleted: the addresses that other nodes reach its node at, and the agent's addresses that lie in
-// none of the node's own blocks and CIDRs, such as one from an earlier IPAM. It must be called
-// after each change of the CiliumNode or of the node's blocks.
-func (e *exclusions) ExcludeCiliumNode(name string) (added, removed []netip.Prefix) {
+// none of the node's own blocks and CIDRs, such as one from an earlier IPAM. Without a Node, it only
+// asks for them: a restore may have brought it, and the blocks of living nodes keep their addresses. It
+// must be called after each change of the CiliumNode, of the node's blocks, or of the existence of its Node.
+func (e *exclusions) ExcludeCiliumNode(name string, hasNode bool) (added, removed []netip.Prefix) {
 	e.mu.Lock()
 	defer e.unlock()
 	var addrs []netip.Addr
@@ -50,6 +51,9 @@ func (e *exclusions) ExcludeCiliumNode(name string) (added, removed []netip.Pref
 		}
 	}
 	assigned, asked := exclude.OfHost(addrs)
+	if !hasNode {
+		assigned, asked = nil, exclude.Of(addrs)
+	}
 	ask.CIDRs = asked
 	e.ask(ask)
 	return e.exclude(exclude.Claimant{Kind: exclude.CiliumNode, Name: name}, assigned)

@@ -50,10 +50,27 @@ func TestRouterOutsideItsNode(t *testing.T) {
 		{"its CiliumNode is gone", func() { ledger.RemoveCiliumNode(router("5", "10.0.0.3")) }, nil},
 	} {
 		step.do()
-		ledger.ExcludeCiliumNode("b")
+		ledger.ExcludeCiliumNode("b", true)
 		got := exclude.CIDRs(slices.Concat(ledger.Excluded(fixtures.Prefix("10.0.0.0/8")), ledger.Excluded(fixtures.Prefix("192.0.2.0/24"))))
 		if !slices.Equal(got, step.want) {
 			t.Errorf("%s: excluded %v, want %v", step.what, got, step.want)
+		}
+	}
+}
+
+// A CiliumNode without a Node withholds free addresses alone: a block that a node holds keeps them.
+func TestCiliumNodeWithoutNodeOnlyAsks(t *testing.T) {
+	for hasNode, usable := range map[bool]int{true: 1, false: 2} {
+		c, stale := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1)), fixtures.CiliumNode("gone", "1")
+		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
+		stale.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "10.0.0.1"}}
+		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(stale))
+		c.Ledger.ExcludeCiliumNode("gone", hasNode)
+		if got := len(c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.Blocks[0].Usable); got != usable {
+			t.Errorf("with a Node %t: %d addresses of the block are usable, want %d", hasNode, got, usable)
+		}
+		if got := exclude.CIDRs(c.Ledger.Excluded(fixtures.Prefix("10.0.0.0/30"))); !slices.Equal(got, fixtures.Prefixes("10.0.0.1/32")) {
+			t.Errorf("with a Node %t: withheld %v", hasNode, got)
 		}
 	}
 }

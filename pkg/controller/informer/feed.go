@@ -425,6 +425,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 // nodeMoved queues a Node, and its pools if they have to report anew whether their nodes are served.
 func (f *Feed) nodeMoved(n *corev1.Node, addresses []netip.Prefix, news bool) {
 	f.exclude(exclude.Node, n.Name, addresses)
+	f.excludeCiliumNode(n.Name)
 	f.QueueNode(n.Name)
 	queueRoutes(f, n.Name)
 	f.queuePins(f.Ledger.PinsOf(n.Name))

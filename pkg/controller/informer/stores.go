@@ -207,7 +207,12 @@ func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) {
 
 // excludeCiliumNode does so for the CIDRs that a CiliumNode names, which depend on the blocks of
 // its node.
-func (f *Feed) excludeCiliumNode(name string) { f.queueHolders(f.Ledger.ExcludeCiliumNode(name)) }
+func (f *Feed) excludeCiliumNode(name string) {
+	f.mu.RLock()
+	_, hasNode := f.names[name]
+	f.mu.RUnlock()
+	f.queueHolders(f.Ledger.ExcludeCiliumNode(name, hasNode))
+}
 
 func (f *Feed) queueHolders(added, removed []netip.Prefix) {
 	for _, p := range slices.Concat(added, removed) {
