@@ -375,7 +375,6 @@ func (f *fleet) podStore() store {
 			f.one.pods.SetNamespace("other", state.PoolRequestOf(&metav1.ObjectMeta{Annotations: map[string]string{"ipam.cilium.io/ip-pool": f.next()}}))
 		}),
 		"Missing": f.few(func(int) { f.one.pods.Missing(f.listed) }),
-		"NodeOf":  f.few(func(int) { f.one.pods.NodeOf("default/none") }),
 	}}
 }
 

@@ -18,8 +18,9 @@ type pins struct {
 	*core
 	*exclusions
 
-	pinned *ipalloc.Space            // its blocks have whom they are pinned to as owners: see crd.Pin.For
-	pinsOf map[string][]netip.Prefix // the blocks of each node or pod, sorted
+	pinned  *ipalloc.Space            // its blocks have whom they are pinned to as owners: see crd.Pin.For
+	pinsOf  map[string][]netip.Prefix // the blocks of each node or pod, sorted
+	podPins int                       // the number of blocks of pods
 	// inForce are the pins that are blocks of a pool: no claim of another node takes these. A pin
 	// of a wrong size could keep a whole pool from the cluster.
 	inForce map[netip.Prefix]bool
@@ -34,7 +35,10 @@ func (p *pins) SetPin(pin crd.Pin) (before string) {
 	_ = p.pinned.Restore(ipalloc.Held{CIDR: pin.CIDR, Owner: ipalloc.Owner{Node: pin.For()}}) // pins may overlap
 	p.pinsOf[pin.For()] = append(p.pinsOf[pin.For()], pin.CIDR)
 	slices.SortFunc(p.pinsOf[pin.For()], netip.Prefix.Compare)
-	p.enforce(pin.CIDR)
+	if pin.Pod != "" {
+		p.podPins++
+	}
+	p.enforce(pin.CIDR, nil)
 	return before
 }
 
@@ -43,30 +47,49 @@ func (p *pins) RemovePin(cidr netip.Prefix) {
 	p.mu.Lock()
 	defer p.unlock()
 	p.unpin(cidr)
-	p.enforce(cidr)
+	p.enforce(cidr, nil)
 }
 
 func (p *pins) unpin(cidr netip.Prefix) (node string) {
 	owner, _ := p.pinned.Owner(cidr)
+	if strings.Contains(owner.Node, "/") {
+		p.podPins--
+	}
 	removeFrom(p.pinsOf, owner.Node, cidr)
 	p.pinned.Release(cidr)
 	return owner.Node
 }
 
-// setPools replaces the pools, by name.
-func (p *pins) setPools(pools map[string]*crd.Pool) {
+// setPools replaces the pools, by name. Only pins in the pools that are gone or have come can be concerned.
+func (p *pins) setPools(pools map[string]*crd.Pool, gone, come []*crd.Pool) {
 	p.pools = pools
-	for _, cidrs := range p.pinsOf {
-		for _, cidr := range cidrs {
-			p.enforce(cidr)
+	for _, pool := range come {
+		for _, cidr := range p.pinsIn(pool) {
+			p.enforce(cidr, pool)
+		}
+	}
+	for _, pool := range gone {
+		for _, cidr := range p.pinsIn(pool) {
+			p.enforce(cidr, pools[pool.Name])
 		}
 	}
 }
 
-// enforce reserves the block of a pin that is in force now, and gives it back if it no longer is.
-func (p *pins) enforce(cidr netip.Prefix) {
+// pinsIn returns the pins that share addresses with the CIDRs of a pool.
+func (p *pins) pinsIn(pool *crd.Pool) (cidrs []netip.Prefix) {
+	for _, r := range pool.AllRanges() {
+		for _, pin := range heldIn(p.pinned, r.CIDR) {
+			cidrs = append(cidrs, pin.CIDR)
+		}
+	}
+	return cidrs
+}
+
+// enforce reserves the block of a pin that is in force now, and gives it back if it no longer is. likely,
+// which may be nil, is tried first of all pools.
+func (p *pins) enforce(cidr netip.Prefix, likely *crd.Pool) {
 	_, pinned := p.pinned.Owner(cidr)
-	switch inForce := pinned && p.isOfPool(cidr); {
+	switch inForce := pinned && (isBlockOf(likely, cidr) || p.isOfPool(cidr)); {
 	case inForce && !p.inForce[cidr]:
 		p.inForce[cidr] = true
 		p.reserve(cidr)
@@ -81,11 +104,16 @@ func (p *pins) enforce(cidr netip.Prefix) {
 // isOfPool reports whether a CIDR is a block of the pool that assigns its addresses.
 func (p *pins) isOfPool(cidr netip.Prefix) bool {
 	for _, pool := range p.pools {
-		if pool.OnGrid(cidr) && !pool.ClosedTo(cidr) {
+		if isBlockOf(pool, cidr) {
 			return true
 		}
 	}
 	return false
+}
+
+// isBlockOf reports whether a CIDR is a block of a pool, which may be nil, that assigns its addresses.
+func isBlockOf(pool *crd.Pool, cidr netip.Prefix) bool {
+	return pool != nil && pool.OnGrid(cidr) && !pool.ClosedTo(cidr)
 }
 
 // Reserve picks the lowest free block of a pool, and keeps it from all claims until Unreserve, while
@@ -136,6 +164,13 @@ func (p *pins) PinnedPods() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.DeleteFunc(slices.Collect(maps.Keys(p.pinsOf)), func(owner string) bool { return !strings.Contains(owner, "/") })
+}
+
+// PinsPods reports whether any address is pinned to a pod.
+func (p *pins) PinsPods() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.podPins > 0
 }
 
 // IsPinned reports whether a block is pinned to its node.

@@ -185,7 +185,12 @@ func TestAddressPinnedToPod(t *testing.T) {
 	block := fixtures.Block(first.String(), "p", "n", 1)
 	block.CiliumPool = crd.PodPool(pod)
 	c.Ledger.Upsert(block)
+	c.pinPod(first, pod) // once more
+	before := c.Ledger.PinsPods()
 	c.Ledger.RemovePin(first)
+	if !before || c.Ledger.PinsPods() {
+		t.Errorf("an address is pinned to a pod: %t, and without its pin: %t", before, c.Ledger.PinsPods())
+	}
 	if of := c.CiliumPoolOf(block, c.Ledger.CiliumNode("n")); of != crd.PodPool(pod) || len(share().State.Blocks) != 1 {
 		t.Errorf("without the pin the block is for %s", of)
 	}

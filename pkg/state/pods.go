@@ -139,6 +139,8 @@ func podIPs(pod *corev1.Pod) []netip.Addr {
 type Pods struct {
 	mu     sync.RWMutex
 	byNode map[string][]BoundPod
+	// nodes are the nodes of Named pods, by name.
+	nodes map[string]string
 	// namespaces are the pool requests that namespaces make for their pods.
 	namespaces map[string]PoolRequest
 	// RememberEnded keeps the names of pods that have left a node for expand.ReportLag.
@@ -162,7 +164,7 @@ type endedPod struct {
 
 // NewPods returns an empty store.
 func NewPods() *Pods {
-	return &Pods{byNode: map[string][]BoundPod{}, namespaces: map[string]PoolRequest{}, ended: map[string][]endedPod{}}
+	return &Pods{byNode: map[string][]BoundPod{}, nodes: map[string]string{}, namespaces: map[string]PoolRequest{}, ended: map[string][]endedPod{}}
 }
 
 // Set stores the state of a pod as of now, and reports whether anything relevant has
@@ -178,6 +180,9 @@ func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	if i < 0 {
 		pod.Seen = now
 		p.byNode[pod.Node] = append(p.byNode[pod.Node], pod)
+		if pod.Named {
+			p.nodes[pod.Name] = pod.Node
+		}
 		return true
 	}
 	known := &p.byNode[pod.Node][i]
@@ -205,7 +210,11 @@ func (p *Pods) Delete(key PodKey, now time.Time) bool {
 		p.ended[key.Node] = append(p.ended[key.Node], endedPod{p.byNode[key.Node][i].Name, now})
 		p.endings = append(p.endings, ending{key.Node, now})
 	}
+	name := p.byNode[key.Node][i].Name
 	p.byNode[key.Node] = slices.Delete(p.byNode[key.Node], i, i+1)
+	if p.nodes[name] == key.Node && !slices.ContainsFunc(p.byNode[key.Node], func(pod BoundPod) bool { return pod.Name == name }) {
+		delete(p.nodes, name) // else a later pod of the name is bound
+	}
 	if len(p.byNode[key.Node]) == 0 {
 		delete(p.byNode, key.Node)
 	}
@@ -287,14 +296,11 @@ func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
 	return nodes
 }
 
-// NodeOf returns the node of a pod, named namespace/name; "": it is bound to none.
+// NodeOf returns the node of a Named pod, by namespace/name; "": it is bound to none.
 func (p *Pods) NodeOf(name string) (node string) {
-	p.eachNode(func(on string, pods []BoundPod) {
-		if slices.ContainsFunc(pods, func(pod BoundPod) bool { return pod.Name == name }) {
-			node = on
-		}
-	})
-	return node
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.nodes[name]
 }
 
 // eachNode calls do with the pods of each node that has any. It holds the lock for one node

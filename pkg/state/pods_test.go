@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -176,5 +177,40 @@ func TestMaxPods(t *testing.T) {
 		if got := MaxPods(test.node); got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
+	}
+}
+
+// The node of a pod is known by its name, also while an earlier pod of the name ends.
+func TestNodeOf(t *testing.T) {
+	pods, now := NewPods(), fixtures.Noon()
+	read := func(uid, node string) BoundPod { return ReadPodWithRequest(fixtures.Pod("web-0", uid, node)) }
+	generated := fixtures.Pod("web-abcde", "g", "a")
+	generated.GenerateName = "web-"
+	pods.Set(ReadPodWithRequest(generated), now)
+	for i, step := range []struct {
+		do   func()
+		want string
+	}{
+		{func() {}, ""},
+		{func() { pods.Set(read("1", "a"), now) }, "a"},
+		{func() { pods.Set(read("2", "b"), now) }, "b"},
+		{func() { pods.Delete(read("1", "a").PodKey, now) }, "b"},
+		{func() { pods.Set(read("3", "b"), now) }, "b"},
+		{func() { pods.Delete(read("2", "b").PodKey, now) }, "b"},
+		{func() { pods.Delete(read("3", "b").PodKey, now) }, ""},
+	} {
+		step.do()
+		if got := pods.NodeOf("default/web-0"); got != step.want {
+			t.Errorf("step %d: it is on node %q, want %q", i, got, step.want)
+		}
+	}
+	if len(pods.nodes) > 0 {
+		t.Errorf("%v is left", pods.nodes)
+	}
+	for i := range 100 {
+		pods.Set(ReadPodWithRequest(fixtures.Pod(fmt.Sprint("p", i), fmt.Sprint(i), fmt.Sprint("n", i))), now)
+	}
+	if n := testing.AllocsPerRun(1, func() { pods.NodeOf("default/none") }); n > 0 {
+		t.Errorf("it walks the nodes: %v allocations", n)
 	}
 }

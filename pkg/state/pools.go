@@ -161,23 +161,25 @@ func (p *Pools) RulingIsFinal(nodeLabels labels.Set) bool {
 	return crd.RulingIsFinal(slices.Collect(maps.Values(p.all())), nodeLabels)
 }
 
-// setPools replaces the pools, the ranges that each reserves, and how they are cut.
+// setPools replaces the pools, and the ranges that the changed ones reserve, and how they are cut. Each
+// event of a pool comes here, so a pool that is the same costs nothing but a comparison.
 func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 	l.mu.Lock()
 	defer l.mu.Unlock() // whoever changes a pool wakes all nodes and pools
-	for name, pool := range now {
-		l.turnover[name] += 0
+	gone, come := changedPools(old, now), changedPools(now, old)
+	for _, pool := range come {
+		l.turnover[pool.Name] += 0
 		for _, f := range ipalloc.Families() {
 			for _, prefix := range pool.Skipped(f) {
 				l.reserve(prefix)
 			}
 		}
 	}
-	l.pins.setPools(now)
+	l.pins.setPools(now, gone, come)
 	l.setShares(now)
-	for name, pool := range old {
-		if now[name] == nil {
-			delete(l.turnover, name)
+	for _, pool := range gone {
+		if now[pool.Name] == nil {
+			delete(l.turnover, pool.Name)
 		}
 		for _, f := range ipalloc.Families() {
 			for _, prefix := range pool.Skipped(f) {
@@ -185,6 +187,16 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 			}
 		}
 	}
+}
+
+// changedPools returns the pools that others lack, or have in another version.
+func changedPools(pools, others map[string]*crd.Pool) (changed []*crd.Pool) {
+	for name, pool := range pools {
+		if others[name] != pool {
+			changed = append(changed, pool)
+		}
+	}
+	return changed
 }
 
 // ComesBack reports whether nodes can claim a block of a pool, which may be nil, once its node has

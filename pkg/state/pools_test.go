@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -152,5 +153,49 @@ func TestPressureWakesIdleNodes(t *testing.T) {
 		if got := slices.Equal(woken, []string{"idle"}); got != step.wakes || len(woken) > 1 {
 			t.Errorf("%d%% taken wakes %v", step.taken, woken)
 		}
+	}
+}
+
+// An event of a pool concerns the pins in its CIDRs, and those in CIDRs that it closes or opens elsewhere.
+func TestChangeOfOnePoolAmongMany(t *testing.T) {
+	const all, each = 50, 4
+	l := ReadyLedger()
+	pools := NewPools(fixtures.Defaults(), l)
+	name := func(i int) string { return fmt.Sprint("p", i) }
+	spec := func(i int, edits ...func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
+		pool := fixtures.PodIPPool(name(i), 1, fmt.Sprintf("10.0.%d.0/24", i))
+		for _, edit := range edits {
+			pool = fixtures.Edited(pool, edit)
+		}
+		return pool
+	}
+	for i := range all {
+		for j := range each {
+			l.SetPin(crd.Pin{CIDR: fixtures.Prefix(fmt.Sprintf("10.0.%d.%d/30", i, 4*j)), Node: name(i)})
+		}
+	}
+	for i := range all {
+		pools.Set(spec(i))
+	}
+	if len(l.inForce) != all*each {
+		t.Fatalf("%d pins are in force, want all %d", len(l.inForce), all*each)
+	}
+	before := pools.all()
+	pools.Set(spec(7, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.BlockSize = 29 }))
+	changed := changedPools(pools.all(), before)
+	if len(changed) != 1 || changed[0].Name != name(7) || len(l.pinsIn(changed[0])) != each {
+		t.Errorf("%d pools have changed, and %d pins are concerned", len(changed), len(l.pinsIn(changed[0])))
+	}
+	if len(l.inForce) != (all-1)*each {
+		t.Errorf("%d pins are in force, want none of /30 in blocks of /29", len(l.inForce))
+	}
+	pools.Delete(name(8))
+	pools.Set(fixtures.PodIPPool("q", 2, "10.0.8.0/23")) // p9 is older
+	if l.inForce[fixtures.Prefix("10.0.8.0/30")] || !l.inForce[fixtures.Prefix("10.0.9.0/30")] {
+		t.Error("the pins are in force as before")
+	}
+	pools.Delete(name(9))
+	if !l.inForce[fixtures.Prefix("10.0.8.0/30")] || !l.inForce[fixtures.Prefix("10.0.9.0/30")] {
+		t.Error("the pins are not in force in q")
 	}
 }

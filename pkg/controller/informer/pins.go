@@ -36,7 +36,7 @@ func queuePodPool(f *Feed, pin crd.Pin) {
 
 // queueKeeper has pins made and deleted for all pods, if a pool keeps addresses for any, or has done so.
 func queueKeeper(f *Feed) {
-	if f.Mode.ManyPools() && (len(f.Pools.WithPodAddresses()) > 0 || len(f.Ledger.PinnedPods()) > 0) {
+	if f.Mode.ManyPools() && (len(f.Pools.WithPodAddresses()) > 0 || f.Ledger.PinsPods()) {
 		f.add(KeeperQueue, allPods, assignDelay)
 	}
 }
