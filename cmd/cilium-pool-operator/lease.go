@@ -50,7 +50,7 @@ type noRecorders struct{ recorder.Provider }
 
 func (noRecorders) GetEventRecorderFor(string) record.EventRecorder { return nil }
 
-// annotating adds annotations to every Lease it writes, and tells history what it reads and writes.
+// annotating adds annotations to every Lease it writes, and passes each Lease to history.
 type annotating struct {
 	coordinationv1client.LeasesGetter
 	annotations map[string]string

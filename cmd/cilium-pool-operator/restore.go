@@ -22,8 +22,8 @@ var errRestored = errors.New("etcd was restored from a snapshot, as the Lease is
 	"ending, so that the next process reads everything anew. It changes nothing until agents have reported (docs/operations.md, restore of a backup)")
 
 const (
-	// leasesMissed is the number of Lease durations without a renewal after which a leader
-	// assumes that etcd may have been restored.
+	// leasesMissed is a number of Lease durations. A new process that finds an unreleased Lease older
+	// than that assumes a restore of etcd.
 	leasesMissed = 4
 	// bumped is a number of versions that etcd cannot write between two reads of the Lease: etcdutl's
 	// --bump-revision skips a thousand million.
@@ -31,11 +31,11 @@ const (
 )
 
 // leaseHistory recognizes a restore of etcd by the Lease, the one object that each process reads or writes every few
-// seconds. The annotation RestoredAnnotation tells later processes. It is not safe for concurrent
+// seconds. Later processes read its annotation RestoredAnnotation. It is not safe for concurrent
 // use; an elector makes one call at a time.
 type leaseHistory struct {
-	recovery *state.Recovery // nil: the process changes nothing anyway
-	// gap is the age of a Lease that was not released, from which on a new process takes etcd for restored.
+	recovery *state.Recovery // nil: in shadow and observe mode
+	// gap is the least age of an unreleased Lease that makes a new process assume a restore.
 	gap time.Duration
 	// end ends the process.
 	end func(error)
@@ -48,7 +48,7 @@ type leaseHistory struct {
 	suspect bool
 }
 
-// read compares a Lease with the one before. If etcd was restored in between, it tells so in the Lease, and ends
+// read compares a Lease with the one before. If etcd was restored in between, it annotates the Lease and ends
 // the process.
 func (h *leaseHistory) read(ctx context.Context, leases coordinationv1client.LeaseInterface, lease *coordinationv1.Lease) error {
 	if h.recovery == nil || h.ended {
@@ -78,8 +78,8 @@ func (h *leaseHistory) read(ctx context.Context, leases coordinationv1client.Lea
 	return nil
 }
 
-// lapsed reports whether the first Lease that this process reads may be of a restored etcd: nobody has renewed it
-// for long, though its holder did not release it.
+// lapsed reports whether the first Lease that this process reads may be of a restored etcd: its holder neither
+// renewed it for long nor released it.
 func (h *leaseHistory) lapsed(first *coordinationv1.Lease) bool {
 	if ptr.Deref(first.Spec.HolderIdentity, "") == "" || first.Spec.RenewTime == nil {
 		return false

@@ -208,6 +208,19 @@ func (a *Awaiting) settle(node string, w *waiter) {
 	}
 }
 
+// ShortageOf returns the message of a Node's condition that its pods lack addresses; "": they do not. node may be nil.
+func ShortageOf(node *corev1.Node) string {
+	if node == nil {
+		return ""
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == v1alpha1.NodeAddressShortage && c.Status == corev1.ConditionTrue {
+			return c.Message
+		}
+	}
+	return ""
+}
+
 // Starves reports whether a Node's condition says that its pods wait for a block, and that no
 // pool has one. A restarted operator knows it at once.
 func Starves(node *corev1.Node) bool {

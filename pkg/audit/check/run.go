@@ -103,7 +103,7 @@ func CannotRead(host string, err error) error {
 		return err
 	}
 	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, host)
+		return fmt.Errorf("%w. At %s a CRD of Cilium or of the operator's chart is not installed or was deleted: install it again, or name another cluster (--context)", err, host)
 	}
 	return fmt.Errorf("cannot read from the API server at %s: %w", host, err)
 }

@@ -63,6 +63,11 @@ func TestNote(t *testing.T) {
 			apierrors.NewForbidden(blocks, "b", errors.New(`User "x" cannot patch resource`)),
 			[]string{`write "phase" of PodIPBlock b`, "cannot patch resource", "upgrade its chart, with rbac.create=true"},
 		},
+		"a CRD that is being deleted": {
+			apierrors.NewForbidden(blocks, "b", errors.New("create not allowed while custom resource definition is terminating")),
+			[]string{"is terminating", "let its installer make it again"},
+		},
+		"a quota": {apierrors.NewForbidden(blocks, "b", errors.New("exceeded quota: blocks")), []string{"exceeded quota", "Change what forbids it"}},
 		"a policy": {
 			apierrors.NewForbidden(blocks, "b", errors.New("ValidatingAdmissionPolicy 'p' with binding 'p' denied request: not today")),
 			[]string{"not today", "ServiceAccount pass the admission policy or webhook"},

@@ -96,3 +96,22 @@ func TestFullPool(t *testing.T) {
 		})
 	}
 }
+
+// A pool with the ranges of an older one waits for it: another CIDR is no remedy.
+func TestClosedPoolIsNotExhausted(t *testing.T) {
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.PodIPPool("older", 0, "10.0.0.0/29"))
+	for range 2 { // the finalizer, and the status
+		b.Watch()
+		if _, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("p")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := &v1alpha1.PodIPPool{}
+	if err := b.API.Get(t.Context(), client.ObjectKey{Name: "p"}, pool); err != nil {
+		t.Fatal(err)
+	}
+	is := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.PoolExhausted)
+	if is == nil || is.Status != metav1.ConditionFalse || is.Reason != ReasonOverlapping {
+		t.Errorf("Exhausted is %+v", is)
+	}
+}

@@ -126,7 +126,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	setCondition(obj, v1alpha1.PoolReady, readyIs(obj, pool, invalid, u), now) // people read it first
 	setCondition(obj, v1alpha1.PoolReservedHeld, reservedIs(pool, u.Reserved), now)
 	setCondition(obj, v1alpha1.PoolOverlapping, overlapsIs(pool), now)
-	setCondition(obj, v1alpha1.PoolExhausted, exhaustedIs(u, exhaustedMessage(pool, u)), now)
+	setCondition(obj, v1alpha1.PoolExhausted, exhaustedIs(pool, u), now)
 }
 
 func overlapsIs(pool *crd.Pool) *condition {
@@ -139,7 +139,8 @@ func overlapsIs(pool *crd.Pool) *condition {
 	return isFalse(ReasonSeparate, "no other pool claims these addresses")
 }
 
-func exhaustedIs(u poolUsage, exhausted string) *condition {
+func exhaustedIs(pool *crd.Pool, u poolUsage) *condition {
+	exhausted := exhaustedMessage(pool, u)
 	switch {
 	case len(u.Families) == 0:
 		return noSpec()
@@ -147,6 +148,8 @@ func exhaustedIs(u poolUsage, exhausted string) *condition {
 		return isFalse(ReasonPhasingOut, "the pool assigns no new blocks")
 	case exhausted != "":
 		return isTrue(ReasonExhausted, exhausted)
+	case slices.ContainsFunc(u.Families, func(f state.FamilyUsage) bool { return isClosed(pool, f.Family) }):
+		return isFalse(ReasonOverlapping, "another pool assigns the addresses of a family: see the condition Overlapping")
 	}
 	return isFalse(ReasonFreeBlocks, "free blocks are left")
 }
@@ -232,10 +235,20 @@ func overlapMessage(pool *crd.Pool) string {
 	return suggest.Sentences(parts) + ". Nodes keep the blocks that they have. Take the range out of one of the two pools"
 }
 
+// isClosed reports whether a pool assigns no block of a family as another pool assigns its addresses.
+func isClosed(pool *crd.Pool, f ipalloc.Family) bool {
+	if _, open := pool.Cut(f); open {
+		return false
+	}
+	return slices.ContainsFunc(pool.AllRanges(), func(r crd.Range) bool {
+		return ipalloc.FamilyOf(r.CIDR.Addr()) == f && r.Allocates() && r.ClosedBy != ""
+	})
+}
+
 func exhaustedMessage(pool *crd.Pool, u poolUsage) string {
 	var parts []string
 	for i := range u.Families {
-		if f := &u.Families[i]; f.Status.Blocks.Free == 0 && !f.PhasesOut {
+		if f := &u.Families[i]; f.Status.Blocks.Free == 0 && !f.PhasesOut && !isClosed(pool, f.Family) {
 			parts = append(parts, fmt.Sprintf("no free block left for %s; %s%s%s",
 				f.Family, state.CooldownsOf(pool, f.Family, slices.Values(u.CoolingDown)), u.by(f.Family), u.instead(f.Family)))
 		}

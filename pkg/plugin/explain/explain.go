@@ -157,6 +157,9 @@ func explainNode(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decisi
 	if d.Paused != "" {
 		s.Line("Nothing changes on it: %s.", d.Paused)
 	}
+	if message := state.ShortageOf(c.Nodes[name]); message != "" {
+		s.Line("The operator reports: %s.", message)
+	}
 	if d.State.BlockAssignment != nil {
 		explainHeard(c, s, name, d)
 		return

@@ -62,6 +62,18 @@ func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 	}
 }
 
+// It quotes the condition of the Node: a cause outside of the objects, such as a webhook that is down, is nowhere else.
+func TestExplainQuotesTheOperator(t *testing.T) {
+	node := fixtures.Node()
+	node.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Message: "failed calling webhook"}}
+	s := &audit.Snapshot{Time: fixtures.Noon(), Nodes: []corev1.Node{*node}, Pools: []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/30")}}
+	var text cli.Text
+	Node(&text, cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
+	if want := "The operator reports: failed calling webhook.\n"; !strings.Contains(text.String(), want) {
+		t.Errorf("want %q, got:\n%s", want, text.String())
+	}
+}
+
 // Where the ruling pool is full, it names the blocks that come back to it and the pool that takes
 // over.
 func TestExplainFullPool(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
@@ -239,7 +240,8 @@ func addNodes(c *cluster.Cluster, v *Overview) {
 			case r.State == "OtherIPAM": // check counts them
 			case r.Demand > r.Capacity:
 				v.Nodes.Short += r.Demand - r.Capacity
-				v.attend("node %s is short by %s: kubectl cilium-pool explain %s", name, suggest.Plural(r.Demand-r.Capacity, "address", "addresses"), name)
+				v.attend("node %s is short by %s: %s", name, suggest.Plural(r.Demand-r.Capacity, "address", "addresses"),
+					cmp.Or(state.ShortageOf(c.Nodes[name]), "kubectl cilium-pool explain "+name))
 			case r.State == "NoPool":
 				v.attend("node %s has no pool that serves it", name)
 			case r.State == "NoCiliumNode":
