@@ -42,6 +42,7 @@ func scenarios() []script.Scenario {
 		{Name: "observe-cluster-pool", File: "observe"},
 		{Name: "observe-multi-pool", File: "observe"},
 		{Name: "policies"},
+		{Name: "restore"},
 		{Name: "modes-multi-pool", File: "modes"},
 		{Name: "modes-kubernetes", File: "modes"},
 		{Name: "modes-dual-stack", File: "modes"},
