@@ -2,6 +2,7 @@ package ciliumpool
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
@@ -34,6 +35,8 @@ type View struct {
 	MaskSize [2]int
 	// Selector selects the pods that request it without an annotation; nil: none.
 	Selector *Selector
+	// Added are the CIDRs that people added to one of the operator's. No node gets any of them.
+	Added []string
 	// Marks are what Cilium reads of its metadata.
 	Marks Marks
 }
@@ -83,11 +86,21 @@ func Read(obj *ciliumv2alpha1.CiliumPodIPPool) *View {
 	}
 	if r := obj.Spec.IPv4; r != nil {
 		v.MaskSize[ipalloc.IPv4] = int(r.MaskSize)
+		v.add(r.CIDRs)
 	}
 	if r := obj.Spec.IPv6; r != nil {
 		v.MaskSize[ipalloc.IPv6] = int(r.MaskSize)
+		v.add(r.CIDRs)
 	}
 	return v
+}
+
+func (v *View) add(cidrs []ciliumv2alpha1.PoolCIDR) {
+	for _, cidr := range cidrs {
+		if v.Ours && !slices.Contains(Nowhere[:], string(cidr)) {
+			v.Added = append(v.Added, string(cidr))
+		}
+	}
 }
 
 // New returns the object to create if none exists, with the maskSize of each family; 0: without

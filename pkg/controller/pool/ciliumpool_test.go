@@ -18,6 +18,9 @@ import (
 )
 
 func TestCiliumPoolCondition(t *testing.T) {
+	edited := ciliumpool.New("default", [2]int{30, 0}, ciliumpool.Marks{})
+	edited.Spec.IPv4.CIDRs = append(edited.Spec.IPv4.CIDRs, "10.200.0.0/16")
+	added := ciliumpool.Read(edited)
 	six := &ciliumpool.View{Name: "default", Ours: true, MaskSize: [2]int{ipalloc.IPv6: 122}}
 	tests := map[string]struct {
 		is     *ciliumpool.View
@@ -29,6 +32,7 @@ func TestCiliumPoolCondition(t *testing.T) {
 		"none":           {many: true, status: metav1.ConditionFalse, reason: ReasonMissing},
 		"ours":           {ciliumpool.Read(fixtures.CiliumPodIPPool("default", 30)), true, metav1.ConditionTrue, ReasonKept},
 		"another's":      {ciliumpool.Read(fixtures.HandMade(fixtures.CiliumPodIPPool("default", 30))), true, metav1.ConditionTrue, ReasonHandMade},
+		"CIDRs added":    {added, true, metav1.ConditionFalse, ReasonCIDRsUnused},
 		"another size":   {ciliumpool.Read(fixtures.CiliumPodIPPool("default", 29)), true, metav1.ConditionFalse, ReasonOtherSize},
 		"another family": {six, true, metav1.ConditionFalse, ReasonOtherFamily},
 		"of another":     {ciliumpool.Read(fixtures.CiliumPodIPPool("blue", 30)), true, metav1.ConditionFalse, ReasonMissing},

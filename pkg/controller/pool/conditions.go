@@ -12,6 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // Reasons of the condition CoversClusterAddresses, beside ReasonInvalid.
@@ -51,6 +52,7 @@ const (
 	ReasonMissing     = "Missing"
 	ReasonOtherSize   = "OtherSize"
 	ReasonOtherFamily = "OtherFamily"
+	ReasonCIDRsUnused = "CIDRsUnused"
 )
 
 // ciliumPoolIs reports whether, in multi-pool mode, a CiliumPodIPPool exists that fits
@@ -78,14 +80,19 @@ func (r *Reconciler) ciliumPoolIs(pool *crd.Pool) *condition {
 			return isFalse(ReasonOtherSize, fmt.Sprintf("CiliumPodIPPool %s has maskSize %d for %s, and blocks here are /%d: Cilium's BGP control plane announces none of them. Without it that is no harm", name, is.MaskSize[f], f, ranges.Bits))
 		}
 	}
+	if len(is.Added) > 0 {
+		return isFalse(ReasonCIDRsUnused, fmt.Sprintf("no node gets an address of %s, which were added to CiliumPodIPPool %s: the operator assigns the CIDRs of PodIPPools. Add them to this one, and remove them there", suggest.Few(is.Added), name))
+	}
 	if !is.Ours {
 		return isTrue(ReasonHandMade, "CiliumPodIPPool "+name+" does not belong to the operator, which leaves it unchanged")
 	}
 	return isTrue(ReasonKept, "CiliumPodIPPool "+name+" is labeled as the operator's")
 }
 
-// isUnfit reports whether a reason matters to Cilium's BGP control plane.
-func isUnfit(reason string) bool { return reason == ReasonOtherSize || reason == ReasonOtherFamily }
+// isUnfit reports whether a reason calls for a change of the CiliumPodIPPool.
+func isUnfit(reason string) bool {
+	return reason == ReasonOtherSize || reason == ReasonOtherFamily || reason == ReasonCIDRsUnused
+}
 
 // Reasons of a pool's condition FamiliesServed.
 const (
