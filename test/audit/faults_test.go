@@ -199,12 +199,7 @@ func nodeFaults() map[audit.Reason]fault {
 			p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
 			p.RunningPod(p.node, "elsewhere", "172.16.4.1")
 		}, "NodeWithoutAgent Node/NODE"),
-		audit.NodePodCIDRInPool: found(func(p *place) {
-			node := &corev1.Node{}
-			p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
-			node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.0.250.0/24", []string{"10.0.250.0/24"}
-			p.Update(node)
-		}, "NodePodCIDRInPool Node/NODE PodIPPool/main 10.0.250.0/24"),
+		audit.NodePodCIDRInPool: found((*place).podCIDR, "NodePodCIDRInPool Node/NODE PodIPPool/main 10.0.100.0/24"),
 		audit.NodeShortOfAddresses: found(func(p *place) {
 			node := &corev1.Node{}
 			p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
@@ -251,6 +246,11 @@ func nodeFaults() map[audit.Reason]fault {
 			p.Update(o)
 		}, "PoolStatusStale PodIPPool/unseen"),
 	}
+}
+
+// podCIDR gives the Node a podCIDR in the pool main.
+func (p *place) podCIDR() {
+	p.spoilNode(func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.100.0/24", []string{"10.0.100.0/24"} })
 }
 
 // newcomer creates a Node with an agent that waits for addresses.

@@ -130,6 +130,7 @@ func multiPoolFaults() map[audit.Reason]fault {
 			p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.Draining, expand.Deleted, 3*time.Hour)
 		}, "DrainStuck PodIPBlock/10.0.N.16-29 CiliumNode/NODE 10.0.N.16/29"),
 		"StaleRelease":         stuck(func(p *place) { p.entry("192.0.2.1", expand.Marked) }, "StaleRelease CiliumNode/NODE 192.0.2.1"),
+		"NodePodCIDRInPool":    found((*place).podCIDR, "NodePodCIDRInPool Node/NODE PodIPPool/main 10.0.100.0/24"),
 		"CiliumNodeMissing":    found(func(p *place) { p.Remove(p.cn) }, "CiliumNodeMissing Node/NODE"),
 		"NodeWithoutAddresses": found(func(p *place) { p.newcomer("empty", "main") }, "NodeWithoutAddresses Node/empty PodIPPool/main"),
 	}
