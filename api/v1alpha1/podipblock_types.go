@@ -143,10 +143,18 @@ type BlockClosed struct {
 	// +required
 	Since metav1.Time `json:"since"`
 
-	// inferred says that the operator did not see that: a pod created at that time has waited for
-	// minutes beside free addresses of the block. A later pod with one opens the block again.
+	// inferred says that the operator did not see that: a pod created at that time waits beside
+	// free addresses of the block. The pod's end, or a later pod with one, opens the block again.
 	// +optional
 	Inferred bool `json:"inferred,omitempty"`
+
+	// fruitless is the number of times that this run went on to assign addresses of the block after
+	// the operator had parked it. 2: it closes no block, and the operator parks none in use of the
+	// node until the agent restarts. Absent: 0.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2
+	// +optional
+	Fruitless int32 `json:"fruitless,omitempty"`
 }
 
 // BlockPhase is where a block is between its claim and its end.

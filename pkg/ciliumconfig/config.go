@@ -4,10 +4,12 @@
 package ciliumconfig
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -27,6 +29,10 @@ const (
 
 // DefaultPoolSetting names the Cilium pool of pods that request none (pkg/option/config.go, v1.20.1).
 const DefaultPoolSetting = "ipam-default-ip-pool"
+
+// PreAllocationSetting is the reserve of agents, by Cilium pool. An agent waits for an address of each of
+// these pools when it starts (pkg/ipam/multipool_manager.go, waitForAllPools, v1.20.2).
+const PreAllocationSetting = "ipam-multi-pool-pre-allocation"
 
 // Config is how agents are configured at their next start. A nil Config knows no setting.
 type Config struct {
@@ -74,6 +80,26 @@ func (c *Config) Mode(node map[string]string) string { return c.Setting(node, ip
 // Enables reports whether the agent of a node with these labels starts next with a family.
 func (c *Config) Enables(node map[string]string, f ipalloc.Family) bool {
 	return c.Setting(node, "enable-"+f.String()) == "true"
+}
+
+// PreAllocation returns the reserves, by Cilium pool, that the agent of a node with these labels starts
+// with next; nil: unknown.
+func (c *Config) PreAllocation(node map[string]string) map[string]int {
+	if c == nil || !c.Known {
+		return nil
+	}
+	setting := c.Setting(node, PreAllocationSetting)
+	if setting == "" {
+		return map[string]int{cmp.Or(c.Setting(node, DefaultPoolSetting), crd.DefaultCiliumPool): 8}
+	}
+	out := map[string]int{}
+	for part := range strings.SplitSeq(setting, ",") {
+		pool, text, _ := strings.Cut(part, "=")
+		if n, err := strconv.Atoi(text); err == nil && n > 0 {
+			out[pool] = n
+		}
+	}
+	return out
 }
 
 // Differs reports whether any agent may start next in another IPAM mode.

@@ -92,7 +92,7 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		b.Published = c.Status == metav1.ConditionTrue && c.ObservedGeneration >= obj.Generation
 	}
 	if c := obj.Status.Closed; c != nil {
-		b.Closed = expand.Closed{Agent: c.Container, Since: c.Since.Time, Inferred: c.Inferred}
+		b.Closed = expand.Closed{Agent: c.Container, Since: c.Since.Time, Inferred: c.Inferred, Fruitless: int(c.Fruitless)}
 	}
 
 	path := field.NewPath("spec")
@@ -245,7 +245,9 @@ func SetBlockClosed(obj *v1alpha1.PodIPBlock, closed expand.Closed) {
 		obj.Status.Closed = nil
 		return
 	}
-	obj.Status.Closed = &v1alpha1.BlockClosed{Container: closed.Agent, Since: metav1.NewTime(roundUp(closed.Since)), Inferred: closed.Inferred}
+	obj.Status.Closed = &v1alpha1.BlockClosed{
+		Container: closed.Agent, Since: metav1.NewTime(roundUp(closed.Since)), Inferred: closed.Inferred, Fruitless: int32(closed.Fruitless),
+	}
 }
 
 func phaseName(phase ipalloc.Phase) v1alpha1.BlockPhase {

@@ -29,6 +29,8 @@ type BlockAssignment struct {
 	// NoPreallocation says that the agent keeps no reserve and requests addresses once pods
 	// need them. Requested 0 does not mean then that it does not need the family.
 	NoPreallocation bool
+	// PreAllocation is the reserve that the agent is configured to request. 0: none, or unknown.
+	PreAllocation int
 	// SingleBlock says that it is assigned one block, before it starts, for the lifetime of the node.
 	SingleBlock bool
 	// Runs are the CIDRs that an agent with a fixed block runs with though Assigned is empty: from
@@ -41,8 +43,9 @@ type blockShare struct {
 	*input
 	*BlockAssignment
 	blocks *blocks
-	// freeSince is the next Memory.FreeSince, triesAgain when the first pod that hangs is tried again.
+	// freeSince and witness are of the next Memory, triesAgain when the first pod that hangs is tried again.
 	freeSince  map[string]time.Time
+	witness    string
 	triesAgain time.Time
 }
 
@@ -343,6 +346,8 @@ func (w *blockShare) waitOf(b *block) (WaitReason, []string) {
 	switch {
 	case len(b.byAgent) > 0:
 		return WaitAgent, b.byAgent
+	case len(b.byPods) > 0 && !b.closed && w.regains():
+		return WaitNewPods, b.byPods
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
 	case w.Reported || w.SingleBlock:

@@ -55,9 +55,10 @@ type wholeBlock struct {
 	// it is planned to leave or not.
 	whole bool
 	// closed: the agent allocates no address of the block to a new pod. inferred is the plan's
-	// record of that if it was not observed; zero: none.
-	closed   bool
-	inferred Closed
+	// record of that if it was not observed; zero: none. disproved: an earlier one is wrong.
+	closed    bool
+	inferred  Closed
+	disproved bool
 	// notCompacted: its compaction, if it has begun, is given up.
 	notCompacted bool
 	// returnable: the agent returns the block by itself once it does not need it.

@@ -97,6 +97,7 @@ func planBlocks(in *input) (*blockShare, *planner) {
 	use = w.closeBlocks(use)
 	p := newPlanner(use, w.blocks, w.needs(&use))
 	p.memory.FreeSince = w.freeSince
+	p.memory.Witness = w.witness
 	p.requeueAt(w.triesAgain)
 	return w, p
 }

@@ -234,6 +234,9 @@ func describe(p Plan) []string {
 			continue
 		}
 		mark := map[bool]string{true: ", inferred"}[c.Inferred]
+		if c.Fruitless > 0 {
+			mark += fmt.Sprintf(", %d fruitless", c.Fruitless)
+		}
 		add("close %s by %s since %s%s", c.CIDR, c.Agent, c.Since.Sub(noon), mark)
 	}
 	list("clear", p.Clear)

@@ -20,6 +20,10 @@ import (
 // parkFor is the time that a block in use is parked: longer than the agent's watch takes.
 const parkFor = time.Second
 
+// mostFruitless is the number of fruitless parkings of a block after which its agent's run closes
+// none: an agent may take back what is listed again (cilium/cilium#47916).
+const mostFruitless = 2
+
 // Parking is a block that was seen parked.
 type Parking struct {
 	// Agent is the container of the agent that ran steadily then; "": none did.
@@ -37,6 +41,21 @@ type Closed struct {
 	// Inferred: the operator did not observe that. A pod waits although the block has free addresses;
 	// Since is when that pod was created.
 	Inferred bool
+	// Fruitless is the number of parkings, at most mostFruitless, after which that run of the agent
+	// went on to allocate from the block.
+	Fruitless int
+}
+
+// By reports whether the agent that runs in a container has closed the block. One that regains blocks
+// has not.
+func (c Closed) By(agent string) bool {
+	return agent != "" && c.Agent == agent && !c.Regained(agent)
+}
+
+// Regained reports whether the agent that runs in a container went on to allocate from the block after
+// each parking. It closes no block.
+func (c Closed) Regained(agent string) bool {
+	return agent != "" && c.Agent == agent && c.Fruitless >= mostFruitless
 }
 
 // steadyAgent is the agent's container, or "" unless it runs steadily.
@@ -61,27 +80,38 @@ func (w *blockShare) closeBlocks(u usage) usage {
 			w.blocks.closedFree += max(0, b.allocatable-b.users)
 		}
 	}
-	hang := 0
+	var hanging map[string]bool
 	if w.blocks.closedFree > 0 || w.MayHaveClosed {
-		hang = w.hanging(&u)
+		hanging = w.hanging(&u)
 	}
+	w.judgeInferred(hanging)
 	if w.inferClosed(&u) { // the stuck pods wait for just that
-		w.freeSince, hang = nil, 0
+		w.freeSince = nil
+		hanging = nil
 	}
 	if w.blocks.closedFree > 0 {
-		stuck := u.admitted(len(u.stuck) - hang)
+		stuck := u.admitted(len(u.stuck) - len(hanging))
 		u.waiting += stuck
 		u.demand += stuck
 	}
 	return u
 }
 
-// hanging counts the stuck pods that hang for another reason than addresses: one was free beside
+// triedFor is the time of several attempts of the kubelet to start a pod: one every 10 to 15 s
+// (pkg/kubelet/pod_workers.go, backOffPeriod).
+const triedFor = 2 * time.Minute
+
+// hangsFor is the time after which a pod that asked its agent for no address, as far as is known, counts
+// as a sign of closed blocks: most pods that wait for a Secret or a volume get it sooner.
+const hangsFor = time.Hour
+
+// hanging returns the stuck pods that hang for another reason than addresses: one was free beside
 // the closed blocks, several attempts of the kubelet ago. The agent returns a block claimed for
 // such a pod, and the node would claim another one, over and over. But the agent may have returned
 // it before the pod's next attempt, so the pod is tried again, later each time.
-func (w *blockShare) hanging(u *usage) int {
-	free, hang := w.Foreign, 0
+func (w *blockShare) hanging(u *usage) map[string]bool {
+	free := w.Foreign
+	hanging := map[string]bool{}
 	for _, b := range w.blocks.all {
 		if b.Listed && !b.closed {
 			free += b.allocatable - b.users
@@ -90,21 +120,70 @@ func (w *blockShare) hanging(u *usage) int {
 	for _, pod := range u.stuck {
 		since, known := w.old.FreeSince[pod.Name]
 		known = known && !since.Before(pod.Seen)
-		again := since.Add(max(givesBackWithin, since.Sub(pod.Seen)))
+		again := longer(since, pod, givesBackWithin)
 		switch {
 		case free <= 0 && (!known || !w.now.Before(again)):
 			continue
 		case !known:
 			since = w.now
-		case !w.now.Before(since.Add(givesBackWithin)):
-			hang++
+		case !w.now.Before(since.Add(triedFor)):
+			hanging[pod.Name] = true
 			if free <= 0 && (w.triesAgain.IsZero() || again.Before(w.triesAgain)) {
 				w.triesAgain = again
 			}
 		}
 		remember(&w.freeSince, pod.Name, since)
 	}
-	return hang
+	return hanging
+}
+
+// longer returns when to draw a conclusion from a pod that found a free address at that time: each time
+// later.
+func longer(since time.Time, pod Pod, least time.Duration) time.Time {
+	return since.Add(max(least, since.Sub(pod.Seen)))
+}
+
+// asked reports whether the agent requests more addresses than for its users and its reserve: pods asked
+// it for one in vain (Cilium v1.20.2, pkg/ipam/multipool_manager.go, neededIPCeil).
+func (w *blockShare) asked(u *usage) bool {
+	if w.PreAllocation == 0 {
+		return w.NoPreallocation && w.Requested > u.demand
+	}
+	buffers := (u.demand+w.PreAllocation-1)/w.PreAllocation + 1
+	return w.Requested > buffers*w.PreAllocation
+}
+
+// judgeInferred confirms or ends what was inferred from a pod that waited. Its address elsewhere, once there
+// was one, confirms it. A later pod's address of the block, the pod's end, or a pod that hangs all the same
+// disproves it: else the block's free addresses would be lost until the agent restarts.
+func (w *blockShare) judgeInferred(hanging map[string]bool) {
+	for _, b := range w.blocks.all {
+		if !b.Closed.Inferred || !w.hasClosed(b.Block) || !b.Listed {
+			continue
+		}
+		waits := false
+		elsewhere := false
+		for _, pod := range w.Pods {
+			if pod.Created.Before(b.Closed.Since) {
+				continue
+			}
+			elsewhere = elsewhere || pod.Name == w.old.Witness && slices.ContainsFunc(pod.IPs, w.isElsewhere)
+			waits = waits || !slices.ContainsFunc(pod.IPs, w.ours) && !hanging[pod.Name]
+		}
+		if w.witness == "" {
+			w.witness = w.old.Witness
+		}
+		if elsewhere {
+			b.inferred = Closed{Agent: b.Closed.Agent, Since: b.Closed.Since}
+		}
+		b.disproved = !elsewhere && !waits || w.hasNewer(b, b.Closed.Since)
+	}
+}
+
+// isElsewhere reports whether a is of the family, and of no block that was inferred to be closed.
+func (w *blockShare) isElsewhere(a netip.Addr) bool {
+	b := w.blocks.blockOf(a)
+	return w.ours(a) && (b == nil || !b.Closed.Inferred)
 }
 
 // inferClosed closes the blocks with free addresses if a pod has got none of these for minutes, nor
@@ -112,7 +191,8 @@ func (w *blockShare) hanging(u *usage) int {
 // for another reason.
 func (w *blockShare) inferClosed(u *usage) bool {
 	agent := u.steadyAgent()
-	closed := Closed{Agent: agent, Since: w.stuckBeside(u, agent), Inferred: true}
+	witness := w.stuckBeside(u, agent)
+	closed := Closed{Agent: agent, Since: witness.Created, Inferred: true}
 	if !w.MayHaveClosed || w.Foreign > 0 || closed.Agent == "" || closed.Since.IsZero() {
 		return false
 	}
@@ -129,17 +209,26 @@ func (w *blockShare) inferClosed(u *usage) bool {
 	for _, b := range free {
 		b.closed, b.inferred = true, closed
 		w.blocks.closedFree += b.allocatable - b.users
+		w.witness = witness.Name
 	}
 	return len(free) > 0
 }
 
-// stuckBeside is when the newest pod was created that has waited for minutes beside free addresses, and
-// from which nothing was inferred yet; zero: there is none.
-func (w *blockShare) stuckBeside(u *usage, agent string) (newest time.Time) {
+// stuckBeside is the newest pod that has waited for long beside free addresses, and from which nothing was
+// inferred yet; zero: there is none. Minutes are long if the agent was asked for an
+// address, else an hour, and then only if the node can get another block.
+func (w *blockShare) stuckBeside(u *usage, agent string) (newest Pod) {
+	least := hangsFor
+	switch {
+	case w.asked(u):
+		least = givesBackWithin
+	case !w.Replaceable || w.blocks.inService() >= w.policy.MaxBlocks:
+		return newest
+	}
 	for _, pod := range u.stuck {
 		since, known := w.freeSince[pod.Name]
-		if known && !w.hasInferred(agent, pod.Created) && !w.now.Before(since.Add(givesBackWithin)) && pod.Created.After(newest) {
-			newest = pod.Created
+		if known && !w.hasInferred(agent, pod.Created) && !w.now.Before(longer(since, pod, least)) && pod.Created.After(newest.Created) {
+			newest = pod
 		}
 	}
 	return newest
@@ -166,7 +255,12 @@ func (s *State) HasFree() bool {
 }
 
 // hasClosed reports whether this run of the agent has closed a block.
-func (s *State) hasClosed(b *Block) bool { return b.Closed.Agent != "" && b.Closed.Agent == s.Agent }
+func (s *State) hasClosed(b *Block) bool { return b.Closed.By(s.Agent) }
+
+// regains reports whether this run of the agent regains parked blocks in use.
+func (s *State) regains() bool {
+	return s.Regains || slices.ContainsFunc(s.Blocks, func(b Block) bool { return b.Closed.Regained(s.Agent) })
+}
 
 // usersIn is the number of addresses of a CIDR that pods have, or the agent itself.
 func (s *State) usersIn(cidr netip.Prefix) int {
@@ -231,13 +325,32 @@ func (c closing) parkBlock(b *block) {
 		c.unpark(b, parking)
 	case was && c.closedSince(b, parking):
 		remember(&c.memory.Parked, b.CIDR, parking)
-		c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR, Closed: Closed{Agent: parking.Agent, Since: parking.Since}})
-	case b.inferred.Inferred:
-		c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR, Closed: b.inferred})
-	case b.Closed.Inferred && b.inService() && c.hasClosed(b.Block) && c.hasNewer(b, b.Closed.Since):
-		c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR}) // a later pod shows that it was wrong
+		c.record(b, Closed{Agent: parking.Agent, Since: parking.Since, Fruitless: c.fruitless(b)})
+	case b.disproved && b.inService():
+		c.record(b, Closed{})
+	case b.inferred != Closed{}:
+		c.record(b, b.inferred)
+	case b.Closed.Fruitless == mostFruitless-1 && c.fruitless(b) == mostFruitless:
+		c.record(b, Closed{Agent: b.Closed.Agent, Since: b.Closed.Since, Fruitless: mostFruitless})
 	case c.mayPark(b) && c.parks(b):
 		c.plan.Park = b.CIDR
+	}
+}
+
+func (c closing) record(b *block, closed Closed) {
+	c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR, Closed: closed})
+}
+
+// fruitless counts the fruitless parkings of a block by this run of the agent, the last one that is recorded
+// included.
+func (c closing) fruitless(b *block) int {
+	switch {
+	case b.Closed.Agent != c.Agent, b.Closed.Inferred:
+		return 0
+	case c.hasNewer(b, b.Closed.Since):
+		return min(b.Closed.Fruitless+1, mostFruitless)
+	default:
+		return b.Closed.Fruitless
 	}
 }
 
@@ -270,7 +383,7 @@ func (c closing) mayPark(b *block) bool {
 // compactable returns the block that the node can best do without, if any. No other one may be on its
 // way. The agent may return blocks that are not in use, so the others in use must do.
 func (w *blockShare) compactable(p *planner) []*block {
-	if !w.MayCompact || !w.MayPark {
+	if !w.MayCompact || !w.MayPark || w.regains() {
 		return nil
 	}
 	var least *block
@@ -299,11 +412,11 @@ func (b *block) mayCompact() bool {
 }
 
 // notCompacted reports whether a block is not, or no longer, to be parked for compaction alone: it has
-// addresses of the agent's own, or the agent has restarted since it closed the block. It would
-// have to be parked again, after each restart.
+// addresses of the agent's own, the agent has restarted since it closed the block, or it closes none. It
+// would have to be parked again, after each restart.
 func (w *blockShare) notCompacted(b *block) bool {
 	reopened := w.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.Agent
-	return b.own > 0 || reopened || !w.MayCompact && b.Closed.Agent == ""
+	return b.own > 0 || reopened || !b.closed && w.regains() || !w.MayCompact && b.Closed.Agent == ""
 }
 
 // parks reports whether to park such a block: one not closed, or one that has become empty, as its
@@ -320,17 +433,17 @@ func (c closing) parks(b *block) bool {
 		c.requeueLater()
 		return false
 	case b.users > 0:
-		return !b.closed && (b.own == 0 || b.Closed.Agent == "" || b.Closed.Agent == c.Agent || b.Closed.Inferred) &&
+		return !b.closed && !c.regains() && (b.own == 0 || b.Closed.Agent == "" || b.Closed.Agent == c.Agent || b.Closed.Inferred) &&
 			(b.Closed.Agent != c.Agent || c.due(closedSince.Add(reserveWait)))
 	case c.waiting > 0: // they may have an address of it already
 		c.requeueLater()
 		return false
 	}
 	emptySince := c.memory.EmptySince[b.CIDR]
-	if b.Closed.Agent != c.Agent || closedSince.Before(emptySince) {
+	if b.Closed.Agent != c.Agent || closedSince.Before(emptySince) && !b.Closed.Regained(c.Agent) {
 		return true
 	}
-	// The agent has a user of it that is not known here: it is asked again, later each time.
+	// The agent has a user of it that is not known here, or finds new ones: it is asked again, later each time.
 	return c.due(emptySince.Add(max(givesBackWithin, 2*closedSince.Sub(emptySince))))
 }
 

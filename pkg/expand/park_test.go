@@ -20,13 +20,15 @@ func closed(agent string, ago time.Duration) func(*Block) {
 	return func(b *Block) { b.Closed = Closed{Agent: agent, Since: noon.Add(-ago)} }
 }
 
+func fruitless(n int) func(*Block) { return func(b *Block) { b.Closed.Fruitless = n } }
+
 // born adds a pod with an address that was created this long ago.
 func born(name, addr string, ago time.Duration) func(*State) {
 	return func(s *State) { s.Pods = append(s.Pods, Pod{Name: name, IPs: ips(addr), Created: noon.Add(-ago)}) }
 }
 
 func sawParked(cidr, agent string, ago time.Duration) Memory {
-	return Memory{Parked: map[netip.Prefix]Parking{netip.MustParsePrefix(cidr): {agent, noon.Add(-ago)}}}
+	return Memory{Parked: map[netip.Prefix]Parking{netip.MustParsePrefix(cidr): {Agent: agent, Since: noon.Add(-ago)}}}
 }
 
 func emptySince(cidr string, ago time.Duration) Memory {
@@ -88,6 +90,22 @@ func TestDecideParks(t *testing.T) {
 			state: node(parking(closed("c", time.Minute)), born("a/a", "10.0.0.9", 59*time.Second)),
 			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
 		},
+		"not if that was so the last time": {
+			state: node(parking(closed("c", time.Minute), fruitless(1)), born("a/a", "10.0.0.9", 59*time.Second)),
+			want:  []string{"needs 1 of 8", "close 10.0.0.8/30 by c since -1m0s, 2 fruitless", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"nor later": {
+			state: node(parking(closed("c", time.Hour), fruitless(2)), pod("a/a", "10.0.0.9")),
+			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for NewPods a/a"},
+		},
+		"nor another block": {
+			state: node(parking(), pod("a/a", "10.0.0.9"), func(s *State) { s.Regains = true }),
+			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for NewPods a/a"},
+		},
+		"the next run of the agent may close it": {
+			state: node(parking(closed("b", time.Hour), fruitless(2)), pod("a/a", "10.0.0.9")),
+			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+		},
 	})
 }
 
@@ -102,6 +120,10 @@ func TestDecideParksEmpty(t *testing.T) {
 		"once its last pod has left": {
 			state: node(parking(closed("c", time.Minute))), memory: emptySince(goes, 30*time.Second),
 			want: []string{"needs 0 of 6", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"},
+		},
+		"of an agent that closes none, once it is empty for minutes": {
+			state: node(parking(closed("c", time.Minute), fruitless(2))), memory: emptySince(goes, 30*time.Second),
+			want: []string{"needs 0 of 8", "10.0.0.8/30 waits for Return", "again in 4m30s"},
 		},
 		"not again while the agent says that it is in use": {
 			state: node(parking(closed("c", time.Minute))), memory: emptySince(goes, time.Minute),
@@ -137,6 +159,10 @@ func TestDecideUnparks(t *testing.T) {
 		"it is back once more": {
 			state: node(parking(closed("c", time.Minute)), pod("a/a", "10.0.0.9")), memory: before,
 			want: []string{"needs 1 of 7", "close 10.0.0.8/30 by c since -1s", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"it is back, though its agent went on allocating from it before": {
+			state: node(parking(closed("c", time.Minute)), born("a/a", "10.0.0.9", 59*time.Second)), memory: before,
+			want: []string{"needs 1 of 7", "close 10.0.0.8/30 by c since -1s, 1 fruitless", "10.0.0.8/30 waits for Pods a/a"},
 		},
 		"that is recorded": {
 			state: node(parking(closed("c", time.Second)), pod("a/a", "10.0.0.9")), memory: before, remember: &none,
@@ -228,9 +254,15 @@ func TestDecideInfersClosed(t *testing.T) {
 	waits := func(ago time.Duration) Memory {
 		return Memory{FreeSince: map[string]time.Time{"a/new": noon.Add(-ago)}}
 	}
+	asks := func(requested, reserve int) func(*State) {
+		return func(s *State) {
+			s.BlockAssignment.Requested = requested
+			s.BlockAssignment.PreAllocation = reserve
+		}
+	}
 	stuck := func(edits ...func(*State)) State {
 		return node(append([]func(*State){
-			lone(full), lone(goes), listing(2, full, goes), parks, pod("a/a", "10.0.0.1"), pod("a/z", "10.0.0.2"),
+			lone(full), lone(goes), listing(2, full, goes), asks(4, 1), parks, pod("a/a", "10.0.0.1"), pod("a/z", "10.0.0.2"),
 			func(s *State) {
 				s.MayHaveClosed = true
 				s.Pods = append(s.Pods, Pod{Name: "a/new", Seen: noon.Add(-7 * time.Minute), Created: noon.Add(-7 * time.Minute)})
@@ -238,6 +270,11 @@ func TestDecideInfersClosed(t *testing.T) {
 		}, edits...)...)
 	}
 	cautious := func(s *State) { s.MayHaveClosed = false }
+	inferred := func(s *State) {
+		s.Blocks[1].Closed = Closed{Agent: "c", Since: noon.Add(-7 * time.Minute), Inferred: true}
+	}
+	forHours := func(s *State) { s.Pods[2].Seen = noon.Add(-2 * time.Hour) }
+	has := func(addr string) func(*State) { return func(s *State) { s.Pods[2].IPs = ips(addr) } }
 	also := func(cidr string, edit func(*Block)) func(*State) {
 		return func(s *State) {
 			lone(cidr, edit)(s)
@@ -247,10 +284,11 @@ func TestDecideInfersClosed(t *testing.T) {
 		}
 	}
 	long, first, none := waits(5*time.Minute), waits(0), Memory{}
+	witness := Memory{Witness: "a/new"}
 	closes, claims := "close 10.0.0.8/30 by c since -7m0s, inferred", "claim 1 in 2 blocks, room 2147483643"
 	runDecide(t, map[string]decideCase{
 		"after minutes": {
-			state: stuck(), memory: long, remember: &none,
+			state: stuck(), memory: long, remember: &witness,
 			want: []string{"needs 3 of 2", closes, claims, "again in 1m0s"},
 		},
 		"not at once": {
@@ -262,7 +300,7 @@ func TestDecideInfersClosed(t *testing.T) {
 			want: []string{"needs 3 of 4", "again in 1m0s"},
 		},
 		"an earlier pod has an address of it": {
-			state: stuck(born("a/b", "10.0.0.9", 8*time.Minute)), memory: long,
+			state: stuck(asks(5, 1), born("a/b", "10.0.0.9", 8*time.Minute)), memory: long,
 			want: []string{"needs 4 of 3", closes, claims, "again in 1m0s"},
 		},
 		"a later pod has": {
@@ -278,20 +316,54 @@ func TestDecideInfersClosed(t *testing.T) {
 			want: []string{"needs 3 of 2", closes, "close 10.0.0.16/30 by c since -7m0s, inferred", "claim 1 in 1 blocks, room 2147483641", "again in 1m0s"},
 		},
 		"once": {
-			state: stuck(func(s *State) { s.Blocks[1].Closed = Closed{"c", noon.Add(-7 * time.Minute), true} }), memory: long,
+			state: stuck(inferred), memory: long,
 			want: []string{"needs 3 of 2", "claim 1 in 2 blocks, room 2147483643", "again in 1m0s"},
 		},
 		"a later pod opens it again": {
-			state: stuck(func(s *State) { s.Blocks[1].Closed = Closed{"c", noon.Add(-7 * time.Minute), true} }, born("a/b", "10.0.0.9", 0)), memory: long,
+			state: stuck(inferred, born("a/b", "10.0.0.9", 0)), memory: long,
 			want: []string{"needs 3 of 4", "open 10.0.0.8/30", "again in 1m0s"},
 		},
-		"and no other block for the same pod": {
-			state: stuck(also(more, func(*Block) {}), func(s *State) { s.Blocks[1].Closed = Closed{"c", noon.Add(-7 * time.Minute), true} }), memory: long,
+		"no other block for the same pod, which hangs": {
+			state: stuck(also(more, func(*Block) {}), inferred), memory: long,
+			want: []string{"needs 2 of 4", "open 10.0.0.8/30", "again in 1m0s"},
+		},
+		"the pod has an address elsewhere, so it is true": {
+			state: stuck(also(more, func(*Block) {}), inferred, has("10.0.0.17")), memory: witness,
+			want: []string{"needs 3 of 4", "close 10.0.0.8/30 by c since -7m0s"},
+		},
+		"another pod of the same second has": {
+			state: stuck(also(more, func(*Block) {}), inferred, has("10.0.0.17")),
+			want:  []string{"needs 3 of 4", "open 10.0.0.8/30"},
+		},
+		"the pod has one of the block": {
+			state: stuck(inferred, has("10.0.0.9")),
+			want:  []string{"needs 3 of 3", "open 10.0.0.8/30"},
+		},
+		"the pod is gone": {
+			state: stuck(inferred, func(s *State) { s.Pods = s.Pods[:2] }),
+			want:  []string{"needs 2 of 2", "open 10.0.0.8/30"},
+		},
+		"not before an hour if the agent was not asked": {
+			state: stuck(asks(3, 1)), memory: long, remember: &long,
+			want: []string{"needs 2 of 4", "again in 1m0s"},
+		},
+		"nor if it may only round up": {
+			state: stuck(asks(16, 8), forHours), memory: waits(59 * time.Minute),
+			want: []string{"needs 2 of 4", "claim 12 in 2 blocks, room 2147483643", "again in 1m0s"},
+		},
+		"then it does": {
+			state: stuck(asks(3, 1), forHours), memory: waits(time.Hour), remember: &witness,
+			want: []string{"needs 3 of 2", closes, claims, "again in 1m0s"},
+		},
+		"unless no other block is to be had": {
+			state: stuck(asks(3, 1), forHours, unreplaceable), memory: waits(time.Hour),
 			want: []string{"needs 2 of 4", "again in 1m0s"},
 		},
 		"and the agent's restart": {
-			state: stuck(func(s *State) { s.Blocks[1].Closed = Closed{"b", noon.Add(-7 * time.Minute), true} }, cautious),
-			want:  []string{"needs 2 of 4"},
+			state: stuck(func(s *State) {
+				s.Blocks[1].Closed = Closed{Agent: "b", Since: noon.Add(-7 * time.Minute), Inferred: true}
+			}, cautious),
+			want: []string{"needs 2 of 4"},
 		},
 		"not if the agent may restart":                {state: stuck(unsettled), memory: long, want: []string{"needs 2 of 4", "claim 1 in 2 blocks, room 2147483643", "again in 1m0s"}},
 		"nor where the operator would have seen it":   {state: stuck(cautious), memory: long, want: []string{"needs 2 of 4"}},

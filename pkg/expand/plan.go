@@ -102,7 +102,7 @@ type Wait struct {
 	// Request is why a block in service must leave; zero where it only overlaps an older one.
 	Request Reason
 	// By names the pods (or the agent's own use, as "router") that still use
-	// the block, sorted, where For is WaitPods, WaitAgent or WaitRestart.
+	// the block, sorted, where For is WaitPods, WaitNewPods, WaitAgent or WaitRestart.
 	By []string
 	// Until is when a wait for WaitWindow, WaitTurn, WaitNodes or WaitMode may end. Zero: not known.
 	Until time.Time
@@ -120,6 +120,8 @@ func (r WaitReason) IsDelay() bool {
 const (
 	// WaitPods: pods still use it.
 	WaitPods WaitReason = "Pods"
+	// WaitNewPods: pods still use it, and its agent assigns its addresses to new ones, parked or not.
+	WaitNewPods WaitReason = "NewPods"
 	// WaitAgent: the agent's own addresses (router, health, ingress) are in it.
 	WaitAgent WaitReason = "AgentAddress"
 	// WaitRestart: the agent's own addresses are in it, and the agent takes others when

@@ -81,8 +81,9 @@ type State struct {
 	// Replaceable is set if a pool has a free block that could replace it.
 	// MayHaveClosed is set if the agent may have closed blocks that record nothing of it.
 	// MayCompact is set if a block may be parked only because the node can do without it.
-	Agent                                           string
-	MayPark, Replaceable, MayHaveClosed, MayCompact bool
+	// Regains is set if the agent went on to allocate from a block of the node after each parking.
+	Agent                                                    string
+	MayPark, Replaceable, MayHaveClosed, MayCompact, Regains bool
 	// OtherFamilyFull is set, if blocks may be parked, when the agent also runs the other
 	// family and neither has nor can get a free address of it: pods that wait do so for that
 	// family.
@@ -245,6 +246,8 @@ type Memory struct {
 	// FreeSince is since when a free address has been seen, beside the blocks that are closed, for
 	// each pod that has been without one for long.
 	FreeSince map[string]time.Time
+	// Witness is the pod from which blocks were inferred to be closed.
+	Witness string
 }
 
 // Uses reports whether a source says that an address of a CIDR is in use, or a person assigned one

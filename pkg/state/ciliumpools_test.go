@@ -207,6 +207,10 @@ func TestUnservedPods(t *testing.T) {
 		}
 	}
 	byDefault := map[string]string{"ipam-default-ip-pool": "mars"}
+	reserves := func(pool string) map[string]string {
+		return map[string]string{ciliumconfig.PreAllocationSetting: "default=8," + pool + "=8"}
+	}
+	const reserve = "Cilium's setting ipam-multi-pool-pre-allocation asks for it: the agent does not start again without an address"
 	const isDefault = "Cilium's setting ipam-default-ip-pool makes it the node's default: the agent does not start without an address"
 	for name, test := range map[string]struct {
 		annotation, value string
@@ -218,6 +222,7 @@ func TestUnservedPods(t *testing.T) {
 		want              string // of the pod
 		node              string // if it differs
 		requested         int
+		taken             string // by another node
 	}{
 		"none":                       {},
 		"the default one":            {value: "default"},
@@ -236,11 +241,15 @@ func TestUnservedPods(t *testing.T) {
 		"by the namespace":           {namespace: map[string]string{RequireAnnotation: "true"}, want: "agents give no ipv4 address to pod default/web, as no CiliumPodIPPool selects it, and the annotation ipam.cilium.io/require-pool-match of namespace default requires one"},
 		"the agent asks as well":     {value: "green", cn: requests("default", "green"), want: green + asks, requested: 3},
 		"the agent alone":            {cn: requests("default", "green"), node: green + "its agent asks for it", requested: 3},
-		"its reserve":                {cn: requests("default", "green"), settings: map[string]string{reserveSetting: "default=8,green=8"}, node: green + "Cilium's setting ipam-multi-pool-pre-allocation asks for it", requested: 3},
+		"its reserve":                {cn: requests("default", "green"), settings: reserves("green"), node: green + reserve, requested: 3},
+		"its next reserve":           {settings: reserves("green"), node: green + reserve},
+		"a reserve of none":          {settings: map[string]string{ciliumconfig.PreAllocationSetting: "default=8,green=0"}},
+		"a reserve that is served":   {settings: reserves("blue")},
+		"of a full pool":             {settings: reserves("blue"), taken: "10.8.0.0/28", node: "no PodIPPool gives ipv4 of Cilium's pool blue to node n, as none has a free block; " + reserve},
 		"the node's default":         {cn: requests("mars"), settings: byDefault, want: mars + "pod default/web names no pool, and Cilium's setting ipam-default-ip-pool makes this one the node's default", node: mars + isDefault, requested: 3},
 		"not by the pod":             {value: "default", cn: requests("mars"), settings: byDefault, node: mars + isDefault, requested: 3},
 		"the default one is served":  {cn: requests("blue"), settings: map[string]string{"ipam-default-ip-pool": "blue"}},
-		"the default of its restart": {cn: requests("default"), settings: byDefault},
+		"the default of its restart": {cn: requests("default"), settings: byDefault, node: mars + isDefault},
 		"listed by others": {value: "green", cn: func(cn *ciliumv2.CiliumNode) {
 			cn.Spec.IPAM.Pools.Allocated = append(cn.Spec.IPAM.Pools.Allocated, ipamtypes.IPAMPoolAllocation{Pool: "green", CIDRs: fixtures.CiliumNode("", "", "10.7.0.0/28").Spec.IPAM.PodCIDRs})
 		}},
@@ -249,7 +258,7 @@ func TestUnservedPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, cn, node := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1)), fixtures.Pooled(2, "10.0.0.0/30"), fixtures.Node()
 			c.Mode, c.Defaults.CiliumPools, c.Cilium = ciliumnode.MultiPool, true, &ciliumconfig.Latest{}
-			c.Cilium.Set(&ciliumconfig.Config{Overrides: []ciliumconfig.Override{{Defaults: test.settings, NodeSelector: &metav1.LabelSelector{}}}})
+			c.Cilium.Set(&ciliumconfig.Config{Known: true, Overrides: []ciliumconfig.Override{{Defaults: test.settings, NodeSelector: &metav1.LabelSelector{}}}})
 			c.Pools = NewPools(c.Defaults, c.Ledger)
 			for _, pool := range []*v1alpha1.PodIPPool{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), elsewhere, sixes} {
 				c.Pools.Set(pool)
@@ -272,6 +281,9 @@ func TestUnservedPods(t *testing.T) {
 				test.cn(cn)
 			}
 			c.Ledger.UpsertCiliumNode(c.Mode.View(cn))
+			if test.taken != "" {
+				c.Ledger.Upsert(fixtures.Block(test.taken, "blues", "m", 2))
+			}
 			s := c.Snapshot("n", node, fixtures.Noon())
 			if got := s.UnservedPods()[pod.Namespace+"/web"]; got.Says != test.want || got.UID != pod.UID && test.want != "" {
 				t.Errorf("the pod: %q (%s), want %q", got.Says, got.UID, test.want)
@@ -283,7 +295,7 @@ func TestUnservedPods(t *testing.T) {
 			if want := stdcmp.Or(test.node, test.want); got.Says != want || len(s.Unserved) > 1 {
 				t.Errorf("the node: %q, want %q", got.Says, want)
 			}
-			if got.Requested != test.requested || got.OfAgent != (test.settings["ipam-default-ip-pool"] == "mars" && test.node != "") {
+			if got.Requested != test.requested || got.OfAgent != (test.settings != nil && test.node != "") {
 				t.Errorf("the agent asks for %d, for itself: %t", got.Requested, got.OfAgent)
 			}
 		})

@@ -27,7 +27,7 @@ type closedOn struct {
 // whether that is certain.
 func (c *claims) hasClosed(cidr netip.Prefix, node, agent string) (closed, certain bool) {
 	by := c.closed[closedOn{cidr, node}]
-	closed = agent != "" && by.Agent == agent
+	closed = by.By(agent)
 	return closed, closed && !by.Inferred
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -76,10 +77,12 @@ type Share struct {
 	Family ipalloc.Family
 	// CiliumPool is the Cilium pool; "": the default one.
 	CiliumPool string
-	Pools      []*crd.Pool // to claim from, best first; the first rules the node
-	Policy     expand.Policy
-	Paused     string // the reason against any change; "": none
-	State      expand.State
+	// OfPods: only pods that ask for the Cilium pool need it. The agent, and other pods, do not.
+	OfPods bool
+	Pools  []*crd.Pool // to claim from, best first; the first rules the node
+	Policy expand.Policy
+	Paused string // the reason against any change; "": none
+	State  expand.State
 }
 
 // Snapshot collects the known state of a node at now. node is nil if the Node does not exist. It
@@ -227,6 +230,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	}
 	if c.Defaults.CiliumPools {
 		c.setMayPark(s, &share)
+		share.OfPods = ciliumPool != "" && !c.agentNeeds(s, ciliumPool, now)
 	}
 	if c.Unscheduled != nil {
 		state.Offers, state.Scarce = true, c.Unscheduled.IsScarce(f, share.Pools)
@@ -246,11 +250,22 @@ func (c *Cluster) setMayPark(s *Snapshot, share *Share) {
 	state := &share.State
 	state.Agent = c.Agents.Container(s.Name)
 	state.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
+	state.Regains = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool { return b.Closed.Regained(state.Agent) })
 	state.MayCompact = c.CompactBlocks && s.Node != nil && !c.mayAnnounce(s.Node)
 	state.MayHaveClosed = c.ParkBlocks && (s.recreated || c.Agents.RanBefore(s.Name))
-	state.Replaceable = state.MayPark && slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
-		return b.Phase == ipalloc.Draining
-	}) && c.anyFree(share.Family, share.Pools)
+	drains := func(b crd.Block) bool { return b.Phase == ipalloc.Draining }
+	state.Replaceable = state.MayPark && (state.MayHaveClosed || slices.ContainsFunc(s.Blocks, drains)) && c.anyFree(share.Family, share.Pools)
+}
+
+// agentNeeds reports whether the agent of a node does not start without an address of a Cilium pool, by
+// Cilium's settings, and has not started.
+func (c *Cluster) agentNeeds(s *Snapshot, ciliumPool string, now time.Time) bool {
+	if s.Node == nil {
+		return false
+	}
+	config := c.Cilium.Get()
+	byDefault := config.Setting(s.Node.Labels, ciliumconfig.DefaultPoolSetting) == ciliumPool
+	return byDefault || config.PreAllocation(s.Node.Labels)[ciliumPool] > 0 && !s.runsWithout(c.Agents, now)
 }
 
 // mayAnnounce reports whether the agent of a node may announce Cilium pools by BGP, as far as its settings are
@@ -273,6 +288,10 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 		// An agent that is assigned whole blocks shows by its requests which families it runs.
 		state.FamilyDisabled = view.BlockAssignment == nil && view.FamilyDisabled(share.Family) && s.runsWithout(c.Agents, now)
 		state.BlockAssignment = demandOf(view, share.Family, mine)
+		if s.Node != nil && state.BlockAssignment != nil {
+			reserves := c.Cilium.Get().PreAllocation(s.Node.Labels)
+			state.BlockAssignment.PreAllocation = reserves[cmp.Or(share.CiliumPool, crd.DefaultCiliumPool)]
+		}
 	}
 	for _, b := range mine {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family {

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -24,8 +23,9 @@ type Unserved struct {
 	CiliumPool string
 	// OfAgent: the agent needs it for itself.
 	OfAgent bool
-	// AtRestart: the agent runs without the family until it restarts.
-	AtRestart bool
+	// AtRestart: the agent runs without the family, or the Cilium pool, until it restarts. Full: the
+	// PodIPPools for it have no block left then.
+	AtRestart, Full bool
 	// Pods are the names of the pods that ask for it and have no address, sorted.
 	Pods []string
 	// Requested is the number of addresses the agent asks for.
@@ -49,17 +49,20 @@ func (c *Cluster) unserved(s *Snapshot, served map[string][]*crd.Pool, now time.
 		if len(crd.ForFamily(served[""], f, "")) == 0 && c.agentWants(s, f) && !c.hasAny(s, f) {
 			out = append(out, c.unservedAgent(s, f, now))
 		}
-		out = append(out, c.unservedPools(s, served, f)...)
+		out = append(out, c.unservedPools(s, served, f, now)...)
 	}
 	return out
 }
 
 // unservedPools returns the requests for Cilium pools other than the default one.
-func (c *Cluster) unservedPools(s *Snapshot, served map[string][]*crd.Pool, f ipalloc.Family) (out []Unserved) {
-	asked := c.requested(s, f)
+func (c *Cluster) unservedPools(s *Snapshot, served map[string][]*crd.Pool, f ipalloc.Family, now time.Time) (out []Unserved) {
+	asked := c.requested(s, f, now)
 	for _, pool := range slices.Sorted(maps.Keys(asked)) {
 		u, pod := asked[pool], crd.PodOfPool(pool)
-		isServed := len(crd.ForFamily(c.servedFor(served, pool), f, pool)) > 0 || containsFamily(s.CiliumNode.Of(pool).PodCIDRs, f)
+		pools := crd.ForFamily(c.servedFor(served, pool), f, pool)
+		lists := containsFamily(s.CiliumNode.Of(pool).PodCIDRs, f)
+		u.Full = len(pools) > 0 && u.AtRestart && !c.anyFree(f, pools)
+		isServed := len(pools) > 0 && !u.Full || lists
 		if isServed { // all pods, or the one that it is for
 			u.Pods = slices.DeleteFunc(u.Pods, func(name string) bool { return pod == "" || name == pod })
 		}
@@ -113,11 +116,11 @@ func (c *Cluster) unservedAgent(s *Snapshot, f ipalloc.Family, now time.Time) Un
 
 // requested returns the requests of pods without an address, and of the agent, for Cilium pools
 // other than "default", by pool, for a family that the agent runs.
-func (c *Cluster) requested(s *Snapshot, f ipalloc.Family) map[string]*Unserved {
+func (c *Cluster) requested(s *Snapshot, f ipalloc.Family, now time.Time) map[string]*Unserved {
 	if s.CiliumNode == nil || s.CiliumNode.BlockAssignment == nil {
 		return nil
 	}
-	out, byDefault := c.requestedByAgent(s, f)
+	out, byDefault := c.requestedByAgent(s, f, now)
 	if w := s.CiliumNode.BlockAssignment; byDefault == "" && (!w.Reported() || !w.Uses(f)) {
 		return nil
 	}
@@ -140,9 +143,9 @@ func (c *Cluster) requested(s *Snapshot, f ipalloc.Family) map[string]*Unserved 
 	return out
 }
 
-// requestedByAgent returns the requests of the agent of a node, and the pool among them that
-// Cilium's setting makes the default one of the node instead of "default"; "": none.
-func (c *Cluster) requestedByAgent(s *Snapshot, f ipalloc.Family) (out map[string]*Unserved, byDefault string) {
+// requestedByAgent returns the requests of the agent of a node, now and at its next start, and the pool
+// among them that Cilium's setting makes the default one of the node instead of "default"; "": none.
+func (c *Cluster) requestedByAgent(s *Snapshot, f ipalloc.Family, now time.Time) (out map[string]*Unserved, byDefault string) {
 	out = map[string]*Unserved{}
 	for _, pool := range s.CiliumNode.CiliumPools() {
 		n := s.CiliumNode.Of(pool).BlockAssignment.Requested[f]
@@ -154,11 +157,18 @@ func (c *Cluster) requestedByAgent(s *Snapshot, f ipalloc.Family) (out map[strin
 			byDefault = pool
 		}
 	}
+	for pool := range c.Cilium.Get().PreAllocation(s.Node.Labels) {
+		if pool == crd.DefaultCiliumPool || s.CiliumNode.BlockAssignment.SingleBlock {
+			continue
+		}
+		if out[pool] == nil {
+			out[pool] = &Unserved{}
+		}
+		out[pool].OfAgent = true
+		out[pool].AtRestart = pool != byDefault && s.runsWithout(c.Agents, now)
+	}
 	return out, byDefault
 }
-
-// reserveSetting makes agents ask for Cilium pools (pkg/option/config.go, v1.20.1).
-const reserveSetting = "ipam-multi-pool-pre-allocation"
 
 // describeUnserved says, for the node and each pod, why a node has no address of a Cilium pool, and
 // who asks for one.
@@ -171,14 +181,15 @@ func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
 		source := c.Pods.poolSource(s.Name, pod, u.Family, picking)
 		u.ofPods, u.uids = append(u.ofPods, why+source.says(pod, u.Family)), append(u.uids, source.uid)
 	}
-	reserves := "," + c.Cilium.Get().Setting(s.Node.Labels, reserveSetting)
 	switch {
-	case u.OfAgent:
+	case u.OfAgent && u.CiliumPool == c.Cilium.Get().Setting(s.Node.Labels, ciliumconfig.DefaultPoolSetting):
 		u.Says = why + "Cilium's setting " + ciliumconfig.DefaultPoolSetting + " makes it the node's default: the agent does not start without an address"
+	case u.AtRestart:
+		u.Says = why + "Cilium's setting " + ciliumconfig.PreAllocationSetting + " asks for it: the agent does not start again without an address"
+	case u.OfAgent:
+		u.Says = why + "Cilium's setting " + ciliumconfig.PreAllocationSetting + " asks for it: the agent does not start without an address"
 	case len(u.Pods) > 0:
 		u.Says = u.ofPods[0]
-	case strings.Contains(reserves, ","+u.CiliumPool+"="):
-		u.Says = why + "Cilium's setting " + reserveSetting + " asks for it"
 	default:
 		u.Says = why + "its agent asks for it"
 	}
@@ -195,6 +206,9 @@ func (c *Cluster) whyUnserved(node string, u *Unserved) string {
 			"keep the pod on nodes of the pin's pool, or delete the pin and the pod gets another address", node, f, pod)
 	}
 	says := fmt.Sprintf("no PodIPPool gives %s of Cilium's pool %s to node %s", f, ciliumPool, node)
+	if u.Full {
+		return says + ", as none has a free block"
+	}
 	var elsewhere, others []string
 	for _, p := range c.Pools.Serving(ciliumPool) {
 		if _, has := p.Ranges(f); has && !p.Inactive {

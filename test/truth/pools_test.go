@@ -55,6 +55,40 @@ func TestPoolsBeforeSync(t *testing.T) {
 	}
 }
 
+// An agent does not start until each pool that it keeps a reserve of has an address of each family that it
+// runs.
+func TestPoolsReserves(t *testing.T) {
+	const v4, v6 = "10.0.0.0/28", "fd00::/120"
+	for name, test := range map[string]struct {
+		reserve map[string]int
+		ipv6    bool
+		entries []ipamtypes.IPAMPoolAllocation
+		starts  bool
+	}{
+		"default alone":        {reserve: map[string]int{"default": 8}, entries: []ipamtypes.IPAMPoolAllocation{entryOf("default", v4)}, starts: true},
+		"none of blue":         {reserve: map[string]int{"default": 8, "blue": 0}, entries: []ipamtypes.IPAMPoolAllocation{entryOf("default", v4)}, starts: true},
+		"blue is missing":      {reserve: map[string]int{"default": 8, "blue": 8}, entries: []ipamtypes.IPAMPoolAllocation{entryOf("default", v4)}},
+		"blue has one family":  {reserve: map[string]int{"default": 8, "blue": 8}, ipv6: true, entries: []ipamtypes.IPAMPoolAllocation{entryOf("blue", "10.1.0.0/28"), entryOf("default", v4, v6)}},
+		"blue has both of two": {reserve: map[string]int{"default": 8, "blue": 8}, ipv6: true, entries: []ipamtypes.IPAMPoolAllocation{entryOf("blue", "10.1.0.0/28", "fd01::/120"), entryOf("default", v4, v6)}, starts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newPoolLife(t, 0)
+			cn := l.light.api.Node.DeepCopy()
+			cn.Spec.IPAM.Pools.Allocated = test.entries
+			l.put(cn)
+			l.ipv6 = test.ipv6
+			l.start(test.reserve, test.ipv6, true)
+			l.see(true)
+			for range 24 {
+				l.pass(time.Hour)
+			}
+			if starts := l.real.say().Ready; starts != test.starts || l.differs != "" {
+				t.Errorf("starts: %t, want %t; %s", starts, test.starts, l.differs)
+			}
+		})
+	}
+}
+
 // poolLife performs the same steps on a node with Cilium's agent and on one with the light
 // agent, each with its own API server.
 type poolLife struct {

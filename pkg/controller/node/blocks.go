@@ -319,6 +319,8 @@ func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 	switch w.For {
 	case expand.WaitPods:
 		return "pods " + suggest.First(5, w.By)
+	case expand.WaitNewPods:
+		return fmt.Sprintf("pods, also new ones: the agent of %s takes parked blocks back, so drain the Node (kubectl drain)", b.Node)
 	case expand.WaitRestart:
 		return fmt.Sprintf("a restart of the agent of %s, which has %s there: restart it, and it takes other addresses", b.Node, suggest.First(5, w.By))
 	case expand.WaitAgent:

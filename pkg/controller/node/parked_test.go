@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -106,19 +107,26 @@ func TestAgentAnswersAtOnce(t *testing.T) {
 	}
 }
 
-// An operator that starts later finds that a pod waits beside a closed block: the node gets another.
+// An operator that starts later finds that a pod waits beside a closed block: the node gets another. The
+// pod's address there shows that it was true.
 func TestInfersClosed(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.4/30"), inService("10.0.0.4/30"))
 	b.park("c")
 	b.podAt("new", "", -time.Hour)
-	for minute := range 12 {
+	minutes := 0
+	for ; minutes < 63; minutes++ {
 		b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
 		b.step()
-		if closed := b.block("10.0.0.4/30").Closed; closed.Inferred != (minute >= 6) {
-			t.Errorf("after %d minutes: closed %+v", minute, closed)
+		if closed := b.block("10.0.0.4/30").Closed; closed.Inferred != (minutes >= 61) {
+			t.Errorf("after %d minutes: closed %+v", minutes, closed)
 		}
 	}
 	b.is("blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30")
+	b.podAt("new", "10.0.0.1", -time.Hour-time.Duration(minutes)*time.Minute)
+	b.settle()
+	if closed := b.block("10.0.0.4/30").Closed; closed.Agent != "c" || closed.Inferred {
+		t.Errorf("confirmed: closed %+v", closed)
+	}
 }
 
 // Of two blocks that drain for two Cilium pools, one is parked at a time.
@@ -196,4 +204,32 @@ func TestParkedBlockTornAway(t *testing.T) {
 	if parked := b.parked(); len(parked) > 0 {
 		t.Errorf("parked %v", parked)
 	}
+}
+
+// An agent that takes parked blocks back has each parked twice. The block says why it stays in use.
+func TestStopsFruitlessParkings(t *testing.T) {
+	b := parkBed(t)
+	parkings := 0
+	isParked := false
+	for second := range 300 {
+		switch second {
+		case 30:
+			b.podAt("new", "10.0.0.6", 0)
+		case 90:
+			b.podAt("newer", "10.0.0.4", 0)
+		}
+		b.later()
+		if !isParked && len(b.parked()) > 0 {
+			parkings++
+		}
+		isParked = len(b.parked()) > 0
+	}
+	block := b.block("10.0.0.4/30")
+	if parkings != 2 || block.Closed.Fruitless != 2 || block.Closed.By("c") {
+		t.Errorf("parked %d times, closed %+v", parkings, block.Closed)
+	}
+	if wait := b.object(crd.BlockName(block.CIDR)).Status.WaitsFor; wait == nil || wait.Reason != string(expand.WaitNewPods) {
+		t.Errorf("waits for %+v", wait)
+	}
+	b.writesNothing("at the end")
 }

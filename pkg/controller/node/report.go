@@ -39,11 +39,13 @@ type shortage struct {
 	// unmet means that pods wait for an address; otherwise only the reserve that the
 	// pool requires is missing.
 	unmet bool
-	// someOnly: only pods that ask for an unserved Cilium pool, or for the address of their name, wait.
-	// Others can start.
+	// someOnly: only pods that ask for a Cilium pool, or for the address of their name, wait. Others can
+	// start.
 	someOnly bool
 	reason   string
 	message  string
+	// of are the families and Cilium pools that lack addresses.
+	of []string
 }
 
 // report reports, to users and schedulers, the shortage of a node and the obstacles to its drains.
@@ -166,7 +168,7 @@ func (p *familyPlan) unmet() int {
 
 // lacksFirstBlock reports whether the node waits for the first block of a family.
 func (p familyPlan) lacksFirstBlock() bool {
-	return p.short > 0 && len(p.State.Blocks) == 0 && !p.isOfPod()
+	return p.short > 0 && len(p.State.Blocks) == 0 && !p.OfPods
 }
 
 // isOfPod reports whether the plan is for the address of one pod's name.
@@ -181,10 +183,11 @@ func lacking(plans []familyPlan) *shortage {
 		}
 		reason, message := p.lack()
 		parts = append(parts, message)
+		s.of = append(s.of, p.what())
 		if s.reason == "" || s.reason == reasonMoves || reason == v1alpha1.NodePoolsExhausted || reason == reasonWriteFails {
 			s.reason = reason
 		}
-		s.unmet, s.someOnly = s.unmet || p.unmet() > 0, s.someOnly && (p.unmet() == 0 || p.isOfPod())
+		s.unmet, s.someOnly = s.unmet || p.unmet() > 0, s.someOnly && (p.unmet() == 0 || p.OfPods)
 	}
 	if len(parts) == 0 {
 		return nil
@@ -193,12 +196,17 @@ func lacking(plans []familyPlan) *shortage {
 	return s
 }
 
+// what names the family and the Cilium pool of a plan.
+func (p *familyPlan) what() string {
+	if p.CiliumPool != "" {
+		return p.Family.String() + " of Cilium's pool " + p.CiliumPool
+	}
+	return p.Family.String()
+}
+
 // lack describes why one family of a node lacks addresses, and their number.
 func (p *familyPlan) lack() (reason, message string) {
-	what := p.Family.String()
-	if p.CiliumPool != "" {
-		what += " of Cilium's pool " + p.CiliumPool
-	}
+	what := p.what()
 	switch {
 	case p.Paused != "":
 		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.Paused)
@@ -266,7 +274,7 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 		u := &unserved[i]
 		if !lack.unmet && !u.AtRestart {
 			lack.unmet, lack.someOnly, lack.reason = true, !u.OfAgent, reasonNotServed
-		} else if u.OfAgent {
+		} else if u.OfAgent && !u.AtRestart {
 			lack.someOnly = false
 		}
 		says = append(says, u.Says)

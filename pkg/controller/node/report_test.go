@@ -31,9 +31,11 @@ func TestLacking(t *testing.T) {
 	claim := func(n int) expand.Claim { return expand.Claim{Addresses: n, Blocks: 9} }
 	limited := expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}
 	fixed := familyPlan{Share: &state.Share{State: expand.State{BlockAssignment: &expand.BlockAssignment{SingleBlock: true}}}, plan: limited}
-	blue := familyPlan{Share: &state.Share{CiliumPool: "blue"}, plan: expand.Plan{Demand: 8, Claim: claim(8)}}
+	blue := func(ofPods bool) familyPlan {
+		return familyPlan{Share: &state.Share{CiliumPool: "blue", OfPods: ofPods}, plan: expand.Plan{Demand: 8, Claim: claim(8)}}
+	}
 	const pod = "shop/web-0"
-	web := familyPlan{Share: &state.Share{CiliumPool: crd.PodPool(pod), Pools: []*crd.Pool{west.ForPod(pod)}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
+	web := familyPlan{Share: &state.Share{CiliumPool: crd.PodPool(pod), OfPods: true, Pools: []*crd.Pool{west.ForPod(pod)}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
 	const exhausted = v1alpha1.NodePoolsExhausted
 	tests := map[string]struct {
 		plans   []familyPlan
@@ -53,7 +55,9 @@ func TestLacking(t *testing.T) {
 		"a limit":                                {[]familyPlan{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than", false},
 		"the one block of a Node":                {[]familyPlan{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has", false},
 		"no pool at all":                         {[]familyPlan{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)", false},
-		"a pool of Cilium's":                     {[]familyPlan{blue}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", false},
+		"a pool of Cilium's":                     {[]familyPlan{blue(true)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", true},
+		"and the default one":                    {[]familyPlan{blue(true), v4(limited)}, [2]int{8, 0}, true, exhausted, "; ipv4: 8 more addresses wanted", false},
+		"one that the agent needs to start":      {[]familyPlan{blue(false)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", false},
 		"an address that moves":                  {[]familyPlan{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 cannot come here yet", true},
 		"and other pods wait":                    {[]familyPlan{web, v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(1)}, east)}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", false},
 		"and a reserve is lacking":               {[]familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}, east), web}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", true},

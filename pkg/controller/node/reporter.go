@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -162,14 +163,14 @@ func (r *Reporter) sendClaimed(o *observation, p *familyPlan, b crd.Block) {
 // longestShortage bounds the text of an event about a shortage, in bytes, so that its advice fits in.
 const longestShortage = 700
 
-// sendShortage reports a shortage when its reason changes; nil: there is none. The event adds the
-// blocks that full pools get back.
+// sendShortage reports a shortage when its reason changes, or its families and Cilium pools; nil: there is
+// none. The event adds the blocks that full pools get back.
 func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns func() string) {
-	reason := ""
+	about := ""
 	if lack != nil {
-		reason = lack.reason
+		about = lack.reason + " " + strings.Join(lack.of, ", ")
 	}
-	if !r.Events.Last.Changed(node.Name, topicShortage, reason) || lack == nil {
+	if !r.Events.Last.Changed(node.Name, topicShortage, about) || lack == nil {
 		return
 	}
 	kind := event.ReasonPodAddressShortage
@@ -202,7 +203,7 @@ func (o *observation) unreadable() string {
 // sendDrainWaits reports a wait of a block that does not end by itself.
 func (r *Reporter) sendDrainWaits(node *corev1.Node, b crd.Block, wait crd.Wait) {
 	switch wait.For {
-	case expand.WaitPods, expand.WaitRestart, expand.WaitAgent, expand.WaitReplacement:
+	case expand.WaitPods, expand.WaitNewPods, expand.WaitRestart, expand.WaitAgent, expand.WaitReplacement:
 		r.Events.SendWith(node, &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name}}, event.ReasonDrainWaits,
 			"WaitFor"+string(wait.For), fmt.Sprintf("block %s waits for %s: %s", b.CIDR, wait.For, wait.Note))
 	}
