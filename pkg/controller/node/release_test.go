@@ -305,8 +305,12 @@ func TestReconcileNodeGone(t *testing.T) {
 	}
 	t.Run("its CiliumNode goes, then its block cools down, then goes too", func(t *testing.T) {
 		b := newCase(t)
+		b.r.Metrics.offered.WithLabelValues("n", "ipv4").Set(3)
 		b.settle()
 		b.is("blocks 10.0.0.0/30 CoolingDown; no CiliumNode")
+		if left := fakeapi.Series(t, b.r.Metrics.offered); len(left) > 0 {
+			t.Errorf("a Node that is gone offers %v", left)
+		}
 		if got := b.block("10.0.0.0/30").Reason; got != expand.NodeGone {
 			t.Errorf("it cools down as %s", got)
 		}

@@ -56,6 +56,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	if o.Node == nil {
 		r.Metrics.drains.forget(o.Name, func(state.ShareKey) bool { return true })
 		r.Metrics.shortages.DeletePartialMatch(prometheus.Labels{"node": o.Name})
+		r.Metrics.offered.DeletePartialMatch(prometheus.Labels{"node": o.Name}) // its blocks cool down for long
 	}
 	if !r.Paused {
 		r.Reporter.reportAwaited(ctx, o)
