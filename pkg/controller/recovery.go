@@ -50,11 +50,14 @@ func (c *recoveryCheck) look(ctx context.Context, now time.Time) {
 		recovery.End()
 	}
 	c.metrics.recovering.Set(common.OneIf(recovery.Active()))
-	switch {
-	case !recovery.Active() && !c.reported.IsZero():
-		c.reported = time.Time{}
-		logger.Info("nodes and blocks may change again")
-	case recovery.Active() && now.Sub(c.reported) >= recoveryReminder:
+	if !recovery.Active() {
+		if !c.reported.IsZero() {
+			c.reported = time.Time{}
+			logger.Info("nodes and blocks may change again")
+		}
+		return
+	}
+	if now.Sub(c.reported) >= recoveryReminder {
 		c.reported = now
 		note := fmt.Sprintf("%s: until then no node and no block changes. Agents that have yet to report: %d %s. See docs/operations.md, restore of a backup",
 			c.cluster.PausedBecause(nil, nil), len(waiting), suggest.First(5, waiting))

@@ -80,10 +80,10 @@ func (r *Recovery) Certain() bool {
 
 // because returns why changes are held back; "": they are not.
 func (r *Recovery) because() string {
-	switch {
-	case r.Certain():
+	if r.Certain() {
 		return "etcd was restored, and agents must report first which addresses they use (annotation cilium-pool.io/restored of the operator's Lease)"
-	case r.Active():
+	}
+	if r.Active() {
 		return "no operator has run for a while, so agents report first which addresses they use (annotation cilium-pool.io/restored of the operator's Lease)"
 	}
 	return ""

@@ -24,11 +24,11 @@ func (r *Reconciler) recover(ctx context.Context, o *observation, done *outcome)
 	if !r.Recovery.Active() || r.Paused || o.OtherIPAM || !o.Settled || r.Recovery.HasRecovered(o.Name) {
 		return o, nil
 	}
-	reported, wrote, err := r.askAgain(ctx, o, done)
-	if err != nil || wrote {
+	report, err := r.askAgain(ctx, o, done)
+	if err != nil || report == reportAsked {
 		return nil, err
 	}
-	if !reported {
+	if report == reportAwaited {
 		return o, nil
 	}
 	for _, used := range usedOutsideBlocks(r, o) {
@@ -52,17 +52,26 @@ func (r *Reconciler) recover(ctx context.Context, o *observation, done *outcome)
 	return o, nil
 }
 
-// askAgain makes the agent report all addresses it uses. It returns whether the agent has done so since this
-// process leads, and whether the CiliumNode was written. An agent that is assigned whole blocks reports by
+// report is the state of an agent's report after a restore.
+type report int
+
+const (
+	reportAwaited report = iota
+	// reportAsked: the CiliumNode was written.
+	reportAsked
+	reportGiven
+)
+
+// askAgain makes the agent report all addresses it uses, since this process leads. An agent that is assigned whole blocks reports by
 // itself: in multi-pool mode it lists the CIDRs that it uses again, and in kubernetes mode it keeps one block.
-func (r *Reconciler) askAgain(ctx context.Context, o *observation, done *outcome) (reported, wrote bool, err error) {
+func (r *Reconciler) askAgain(ctx context.Context, o *observation, done *outcome) (report, error) {
 	if demand := o.CiliumNode.BlockAssignment; demand != nil {
 		rewritten := r.Recovery.Rewritten()
 		if demand.SingleBlock || !r.Clock.Now().Before(rewritten) {
-			return true, false, nil
+			return reportGiven, nil
 		}
 		done.again.by(rewritten, "agents correct their CiliumNodes")
-		return false, false, nil
+		return reportAwaited, nil
 	}
 	family := ipalloc.IPv4
 	if len(o.Shares) > 0 {
@@ -71,18 +80,19 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, done *outcome
 	mark := []netip.Addr{expand.ReportAddress(family, o.CiliumNode.Pool)}
 	entry, stands := o.CiliumNode.Release[mark[0]]
 	asked := r.Recovery.Asked(o.Name)
-	switch {
-	case stands && entry == expand.Marked:
+	if stands && entry == expand.Marked {
 		r.Recovery.Ask(o.Name)
-		return false, false, nil
-	case asked:
-		return true, false, nil
-	case stands: // an answer from before
-		_, err = r.release(ctx, o, o.CiliumNode, ciliumnode.Entries{Clear: mark})
-	default:
-		_, err = r.release(ctx, o, o.CiliumNode, ciliumnode.Entries{Mark: mark})
+		return reportAwaited, nil
 	}
-	return false, err == nil, err
+	if asked {
+		return reportGiven, nil
+	}
+	change := ciliumnode.Entries{Mark: mark}
+	if stands { // an answer from before
+		change = ciliumnode.Entries{Clear: mark}
+	}
+	_, err := r.release(ctx, o, o.CiliumNode, change)
+	return reportAsked, err
 }
 
 // usedAddress is an address in use, and the Cilium pool that it is of.
