@@ -77,6 +77,15 @@ func newBlockShare(in *input) *blockShare {
 	return w
 }
 
+// RequestFor returns the number of addresses that an agent requests for users and a reserve (Cilium v1.20.2,
+// pkg/ipam/multipool_manager.go, neededIPCeil).
+func RequestFor(users, reserve int) int {
+	if reserve == 0 {
+		return users
+	}
+	return ((users+reserve-1)/reserve + 1) * reserve
+}
+
 // isPublished reports whether the agent may assign a to pods.
 func (w *BlockAssignment) isPublished(a netip.Addr) bool {
 	return slices.ContainsFunc(w.Assigned, func(p netip.Prefix) bool { return p.Contains(a) })

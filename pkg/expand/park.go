@@ -144,13 +144,10 @@ func longer(since time.Time, pod Pod, least time.Duration) time.Time {
 }
 
 // asked reports whether the agent requests more addresses than for its users and its reserve: pods asked
-// it for one in vain (Cilium v1.20.2, pkg/ipam/multipool_manager.go, neededIPCeil).
+// it for one in vain.
 func (w *blockShare) asked(u *usage) bool {
-	if w.PreAllocation == 0 {
-		return w.NoPreallocation && w.Requested > u.demand
-	}
-	buffers := (u.demand+w.PreAllocation-1)/w.PreAllocation + 1
-	return w.Requested > buffers*w.PreAllocation
+	known := w.PreAllocation > 0 || w.NoPreallocation
+	return known && w.Requested > RequestFor(u.demand, w.PreAllocation)
 }
 
 // judgeInferred confirms or ends what was inferred from a pod that waited. Its address elsewhere, once there

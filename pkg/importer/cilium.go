@@ -66,6 +66,27 @@ func Cilium(objects []Object, whole bool) *Result {
 	return r
 }
 
+// RunsMultiPool reports whether agents run in Cilium's multi-pool mode: by its settings or, where there are
+// none, by its CiliumPodIPPools.
+func RunsMultiPool(objects []Object) bool {
+	hasPools := false
+	for _, o := range objects {
+		mode := ""
+		switch {
+		case isCiliumConfig(o):
+			mode = text(fields(o.content, "data")["ipam"])
+		case o.Kind == "":
+			mode = text(fields(o.content, "ipam")["mode"])
+		case o.Kind == "CiliumPodIPPool" && !isOurs(o):
+			hasPools = true
+		}
+		if mode != "" {
+			return mode == "multi-pool"
+		}
+	}
+	return hasPools
+}
+
 // isOurs reports whether the operator maintains a CiliumPodIPPool.
 func isOurs(o Object) bool {
 	return fields(fields(o.content, "metadata"), "labels")[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy

@@ -2,6 +2,7 @@
 package importcmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -57,7 +58,7 @@ func origins(e *cli.Env) map[string]origin {
 func New(e *cli.Env) *cobra.Command {
 	names := slices.Sorted(maps.Keys(origins(e)))
 	var files []string
-	from, mode, strict := "", ciliumnode.CRD.String(), false
+	from, mode, strict := "", "", false
 	cmd := &cobra.Command{
 		Use:   "import --from calico|cilium|kubeadm [-f FILE...]",
 		Short: "Make PodIPPools of pools and settings of others, without applying them",
@@ -84,13 +85,16 @@ Exit codes: 0 written; 1 not written, as the source could not be read or had no 
 			if !known {
 				return cli.Usagef("--from is %q: must be %s", from, suggest.OneOf(names))
 			}
-			target, err := ciliumnode.ParseMode(mode)
+			target, err := ciliumnode.ParseMode(cmp.Or(mode, ciliumnode.CRD.String()))
 			if err != nil {
 				return cli.Usagef("--mode is %q: %w", mode, err)
 			}
 			objects, existing, err := readObjects(cmd.Context(), e, o, files)
 			if err != nil {
 				return err
+			}
+			if mode == "" && importer.RunsMultiPool(objects) {
+				target = ciliumnode.MultiPool
 			}
 			defaults := config.DefaultSettings().Defaults
 			defaults.WholeBlocks, defaults.CiliumPools = target.WholeBlocks(), target.ManyPools()
@@ -102,7 +106,7 @@ Exit codes: 0 written; 1 not written, as the source could not be read or had no 
 	cmd.Flags().StringVar(&from, "from", from, "source: calico, cilium or kubeadm")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file to import from, YAML or JSON; -: standard input. May be repeated. None: import from the cluster, and compare with its PodIPPools")
 	cmd.Flags().BoolVar(&strict, "strict", strict, "exit code 3 where something could not be carried over")
-	cmd.Flags().StringVar(&mode, "mode", mode, "IPAM mode that the agents will run in: crd, multi-pool or kubernetes. crd takes fewer sizes of blocks")
+	cmd.Flags().StringVar(&mode, "mode", mode, "IPAM mode that the agents will run in: crd, multi-pool or kubernetes. Empty: multi-pool if Cilium's agents run in it, else crd, which takes fewer sizes of blocks")
 	cli.CompleteFlag(cmd, "from", names...)
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
@@ -100,6 +101,11 @@ func (r *report) then() section {
 // move is the part about a migration.
 func (r *report) move() section {
 	s := section{Title: "A migration"}
+	if r.Mode == ciliumnode.MultiPool.String() {
+		s.line("In place, no agent and no pod restarts. Each node keeps its ranges, %s. Keep the sizes that they have: docs/migration.md, In multi-pool mode already.",
+			suggest.Count(r.Routes, "block"))
+		return s
+	}
 	s.line("%s would restart, no pod. Each node keeps its ranges at first: %s.", suggest.Count(r.Nodes, "agent"), suggest.Count(r.Routes, "block"))
 	if n := len(r.Migration.TooLarge); n > 0 {
 		s.line("Too large for a block in crd mode, so these need multi-pool mode, or nodes with smaller ranges: %s.", suggest.Few(r.Migration.TooLarge))

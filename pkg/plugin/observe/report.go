@@ -3,6 +3,7 @@ package observe
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
@@ -65,7 +67,8 @@ type nearlyFull struct {
 	Held   int    `json:"held"`
 }
 
-// whatIf describes the blocks of nodes with this operator, in crd mode, for their present pods.
+// whatIf describes the blocks of nodes with this operator, for their present pods: in multi-pool mode if
+// they run in it, else in crd mode.
 type whatIf struct {
 	// Pools are the PodIPPools, and Blocks the size of their blocks.
 	Pools []ifPool `json:"pools"`
@@ -138,12 +141,23 @@ func onTwoNodes(blocks []v1alpha1.PodIPBlock) error {
 
 func (r *report) addNode(c, after *cluster.Cluster, name string) {
 	var held, used [2]int
+	shares := map[string][2]share{}
 	users := c.Users(name)
 	blocks := c.Ledger.NodeBlocks(name)
 	for _, b := range blocks {
 		f := ipalloc.FamilyOf(b.CIDR.Addr())
-		held[f] += c.UsableCount(b)
-		used[f] += cluster.CountIn(b.CIDR, users)
+		usable := c.UsableCount(b)
+		inUse := cluster.CountIn(b.CIDR, users)
+		held[f] += usable
+		used[f] += inUse
+		ciliumPool := ""
+		if after.Objects.Mode.ManyPools() {
+			ciliumPool = b.CiliumPool
+		}
+		sum := shares[ciliumPool]
+		sum[f].held += usable
+		sum[f].used += inUse
+		shares[ciliumPool] = sum
 		if ipalloc.TooLarge(b.CIDR, false) {
 			r.Migration.TooLarge = append(r.Migration.TooLarge, fmt.Sprintf("%s of node %s", b.CIDR, name))
 		}
@@ -162,23 +176,29 @@ func (r *report) addNode(c, after *cluster.Cluster, name string) {
 		if (held[f]-used[f])*10 < held[f] {
 			r.NearlyFull = append(r.NearlyFull, nearlyFull{name, f.String(), used[f], held[f]})
 		}
-		if r.WhatIf.add(after, name, f, used[f]) {
-			r.WhatIf.Replaced.add(f, held[f])
+		for _, ciliumPool := range slices.Sorted(maps.Keys(shares)) {
+			if s := shares[ciliumPool][f]; s.held > 0 && r.WhatIf.add(after, name, f, ciliumPool, s.used) {
+				r.WhatIf.Replaced.add(f, s.held)
+			}
 		}
 	}
 }
 
-// add counts the blocks of a node for its used addresses. It reports whether a pool serves the node.
-func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, used int) bool {
+// share counts the addresses of a node that it holds, and uses, of one Cilium pool.
+type share struct{ held, used int }
+
+// add counts the blocks of a node for its used addresses of a Cilium pool. It reports whether a pool serves the
+// node.
+func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, ciliumPool string, used int) bool {
 	var served []*crd.Pool
 	if node := after.Nodes[name]; node != nil {
 		served = after.Pools.Match(labels.Set(node.Labels))
 	}
 	for _, pool := range served {
-		if _, has := pool.Ranges(f); !has || pool.Frozen() {
+		if _, has := pool.Ranges(f); !has || pool.Frozen() || pool.CiliumPool != ciliumPool {
 			continue
 		}
-		n := int(state.BlocksFor(pool, f, used))
+		n := blocksFor(after, pool, name, f, used)
 		if n*pool.AddressesPerBlock(f) < used {
 			w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s: expand.maxBlocksPerNode of pool %s)", name, f, pool.Name))
 			return false
@@ -190,8 +210,24 @@ func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, used
 		w.blocks[pool] = sum
 		return true
 	}
-	w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s)", name, f))
+	of := ""
+	if ciliumPool != "" {
+		of = " of Cilium's pool " + ciliumPool
+	}
+	w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s%s)", name, f, of))
 	return false
+}
+
+// blocksFor returns the number of blocks of a pool that a node needs for its used addresses: in multi-pool mode,
+// for the agent's request.
+func blocksFor(after *cluster.Cluster, pool *crd.Pool, name string, f ipalloc.Family, used int) int {
+	if after.Objects.Mode != ciliumnode.MultiPool {
+		return int(state.BlocksFor(pool, f, used))
+	}
+	reserves := after.Objects.CiliumConfig.PreAllocation(after.Nodes[name].Labels)
+	request := expand.RequestFor(used, reserves[cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)])
+	perBlock := max(1, pool.AddressesPerBlock(f))
+	return min((request+perBlock-1)/perBlock, pool.Policy.MaxBlocks)
 }
 
 // findTooSmall finds the pools without room for the blocks.
@@ -210,12 +246,18 @@ func (w *whatIf) findTooSmall(after *cluster.Cluster) {
 	slices.Sort(w.TooSmall)
 }
 
-// with returns the cluster as it would be with these pools in crd mode, and no block yet.
+// with returns the cluster as it would be with these pools, in the mode of whatIf, and no block yet.
 func with(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*cluster.Cluster, error) {
+	mode := ciliumnode.CRD
+	if c.Objects.Mode == ciliumnode.MultiPool {
+		mode = ciliumnode.MultiPool
+	}
 	s := *c.Objects
-	s.Mode, s.Pools, s.Blocks, s.CiliumNodes = ciliumnode.CRD, pools, nil, nil
+	s.Mode, s.Pools, s.Blocks, s.CiliumNodes = mode, pools, nil, nil
 	operator := c.Operator
-	operator.Mode, operator.Settings.Mode = ciliumnode.CRD, ciliumnode.CRD
+	operator.Mode, operator.Settings.Mode = mode, mode
+	operator.Settings.Defaults.WholeBlocks = mode.WholeBlocks()
+	operator.Settings.Defaults.CiliumPools = mode.ManyPools()
 	for i := range pools {
 		if err := plan.CheckPool(&pools[i], operator.Settings.Defaults); err != nil {
 			return nil, err
@@ -224,7 +266,8 @@ func with(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*cluster.Cluster, err
 	return cluster.New(&s, operator), nil
 }
 
-// inSmallBlocks returns pools with the same ranges for all nodes, in blocks of 32 addresses.
+// inSmallBlocks returns pools with the same ranges for all nodes, in blocks of 32 addresses; in multi-pool
+// mode, smaller blocks stay.
 func inSmallBlocks(s *audit.Snapshot) []v1alpha1.PodIPPool {
 	var out []v1alpha1.PodIPPool
 	for i := range s.Pools {
@@ -232,11 +275,15 @@ func inSmallBlocks(s *audit.Snapshot) []v1alpha1.PodIPPool {
 		if p.Name == s.CiliumConfig.Setting(nil, ciliumconfig.DefaultPoolSetting) {
 			p.Spec.CiliumPoolName = ""
 		}
-		if p.Spec.CiliumPoolName != "" { // pods choose it, in multi-pool mode alone
+		multi := s.Mode == ciliumnode.MultiPool
+		if p.Spec.CiliumPoolName != "" && !multi { // pods choose it, in multi-pool mode alone
 			continue
 		}
 		for _, r := range crd.RangesIn(&p.Spec) {
 			bits := r.Family.Bits() - 5
+			if multi {
+				bits = max(bits, int(*r.BlockSize))
+			}
 			*r.BlockSize, *r.CIDRs = int32(bits), fit(*r.CIDRs, bits)
 		}
 		if r := p.Spec.IPv4; r != nil && len(r.CIDRs) == 0 {
