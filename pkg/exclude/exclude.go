@@ -22,6 +22,8 @@ const (
 	Service          = "Service"
 	ServiceCIDR      = "ServiceCIDR"
 	LoadBalancerPool = "CiliumLoadBalancerIPPool"
+	EndpointSlice    = "EndpointSlice" // of the API server
+	APIServer        = "API server"    // as the operator dials it
 )
 
 // Claimant is an object that has addresses of the cluster.

@@ -8,6 +8,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -43,6 +44,16 @@ func OfService(s *corev1.Service) (assigned, asked []netip.Prefix) {
 	assigned = Of(ingress)
 	asked = Of(read(read(nil, s.Spec.ExternalIPs...), s.Spec.LoadBalancerIP))
 	return assigned, slices.DeleteFunc(asked, func(p netip.Prefix) bool { return contains(assigned, p) })
+}
+
+// OfEndpoints returns the addresses of the API server in an EndpointSlice of its Service, and the further
+// ones that it asks for, sorted.
+func OfEndpoints(s *discoveryv1.EndpointSlice) (assigned, asked []netip.Prefix) {
+	var out []netip.Addr
+	for i := range s.Endpoints {
+		out = read(out, s.Endpoints[i].Addresses...)
+	}
+	return OfHost(out)
 }
 
 // OfServices returns the CIDRs that a ServiceCIDR assigns to Services, sorted.

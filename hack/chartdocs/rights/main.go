@@ -295,6 +295,8 @@ func object(group, resource string, names []string, namespace string) string {
 		s += " in its namespace"
 	case cilium:
 		s += " in Cilium's namespace"
+	case "default":
+		s += " in the namespace default"
 	}
 	return s
 }

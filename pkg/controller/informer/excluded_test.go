@@ -6,9 +6,11 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -47,7 +49,7 @@ func TestFeedExcludes(t *testing.T) {
 	feed.queues = [queueCount]queue{NodeQueue: look, PoolQueue: look, BlockQueue: look}
 
 	served := func() (bool, error) { return true, nil }
-	feed.From = Sources{HasServiceCIDRs: served, HasLoadBalancerPools: served}
+	feed.From = Sources{HasServiceCIDRs: served, HasLoadBalancerPools: served, APIServer: "192.0.2.9"}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.2"}}
 	elsewhere := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
@@ -57,7 +59,7 @@ func TestFeedExcludes(t *testing.T) {
 	router.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.0.0.3"}}
 	its := fixtures.Block("10.0.0.2/31", "p", "a", 3)
 	services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.9.0.0/25"}}}
-	store := feed.serviceStore()
+	store, endpoints := feed.serviceStore(), feed.endpointStore()
 	balanced := func(uid, addr string) *corev1.Service {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: types.UID(uid)}}
 		if addr != "" {
@@ -66,7 +68,7 @@ func TestFeedExcludes(t *testing.T) {
 		return s
 	}
 	// show shows the store the list of Services, or the change of one.
-	show := func(event func(any) error, s *corev1.Service) func() {
+	show := func(event func(any) error, s client.Object) func() {
 		return func() {
 			if err := event(s); err != nil {
 				t.Error(err)
@@ -82,6 +84,7 @@ func TestFeedExcludes(t *testing.T) {
 	}
 	offers := &ciliumv2.CiliumLoadBalancerIPPool{ObjectMeta: metav1.ObjectMeta{Name: "lb"}}
 	offers.Spec.Blocks = []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{{Cidr: "10.9.0.0/30"}}
+	apiServer := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}}
 	for _, step := range []struct {
 		what string
 		do   func()
@@ -95,6 +98,8 @@ func TestFeedExcludes(t *testing.T) {
 		{"it is gone", show(store.Delete, balanced("3", "")), nil},
 		{"a Service again", show(store.Add, balanced("4", "10.0.0.1")), []string{"p", "holder"}},
 		{"is deleted", show(store.Delete, balanced("4", "10.0.0.1")), []string{"starving", "p", "holder"}},
+		{"an address of the API server", show(endpoints.Add, apiServer), []string{"p", "holder"}},
+		{"none", show(endpoints.Delete, apiServer), []string{"starving", "p", "holder"}},
 		{"a range offered to Services", func() { deliver(feed, offers, false) }, []string{"q"}},
 		{"no such range", func() { deliver(feed, offers, true) }, []string{"starving", "q"}},
 		{"a Node with an address of a block", func() { feed.node(node) }, []string{"p", "holder", "a"}},
@@ -117,6 +122,9 @@ func TestFeedExcludes(t *testing.T) {
 	}
 	if left := feed.Ledger.Excluded(fixtures.Prefix("10.0.0.0/8")); len(left) > 0 {
 		t.Errorf("still excluded: %v", left)
+	}
+	if dialed := feed.Ledger.Excluded(fixtures.Prefix("192.0.2.9/32")); len(dialed) != 1 {
+		t.Errorf("of the address that the operator dials: %v", dialed)
 	}
 	if len(feed.services.uids) > 0 {
 		t.Errorf("Services are kept: %v", feed.services.uids)

@@ -74,9 +74,10 @@ type Feed struct {
 	// Await returns once the API server serves all watched kinds. Nil: it does.
 	Await func(context.Context) error
 
-	mu       sync.RWMutex
-	names    map[string]bool // all Nodes; true: it starves
-	services services
+	mu        sync.RWMutex
+	names     map[string]bool // all Nodes; true: it starves
+	services  services
+	endpoints services
 }
 
 // Sources are listed and watched by reflectors.
@@ -92,6 +93,10 @@ type Sources struct {
 	HasFRRConfigurations func() (bool, error)
 	// Services are all Services. Nil: not watched.
 	Services toolscache.ListerWatcher
+	// Endpoints are the EndpointSlices of the API server. Nil: not watched. APIServer is the address or
+	// name that the operator dials. "": unknown.
+	Endpoints toolscache.ListerWatcher
+	APIServer string
 	// HasServiceCIDRs reports whether the API server serves ServiceCIDRs (Kubernetes
 	// 1.33), and HasLoadBalancerPools whether it serves CiliumLoadBalancerIPPools. Nil: not
 	// watched.
@@ -102,7 +107,7 @@ type Sources struct {
 func NewFeed() *Feed {
 	return &Feed{
 		Queues: Queues{connected: make(chan struct{}), order: newOrder()},
-		names:  map[string]bool{}, services: services{uids: map[string]types.UID{}},
+		names:  map[string]bool{}, services: services{uids: map[string]types.UID{}}, endpoints: services{uids: map[string]types.UID{}},
 	}
 }
 

@@ -2,9 +2,12 @@ package informer
 
 import (
 	"errors"
+	"net/url"
+	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +53,9 @@ func SourcesFrom(mgr manager.Manager, reads *apiclient.Reads, mode ciliumnode.Mo
 		CiliumNodes: all(mode.Resource()),
 		Services:    all(corev1.SchemeGroupVersion.WithKind("Service"), "services"),
 
+		Endpoints: of(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), "endpointslices", metav1.NamespaceDefault,
+			labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: "kubernetes"}), fields.Everything()),
+		APIServer:            hostOf(mgr.GetConfig().Host),
 		HasServiceCIDRs:      has(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")),
 		HasLoadBalancerPools: has(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.PoolKindDefinition)),
 	}
@@ -64,6 +70,18 @@ func SourcesFrom(mgr manager.Manager, reads *apiclient.Reads, mode ciliumnode.Mo
 		s.FRRConfigurations = of(frrconfig.Kind, frrconfig.Plural, frrNamespace, labels.Everything(), fields.Everything())
 	}
 	return s, errors.Join(append(errs, err)...)
+}
+
+// hostOf returns the host of a URL, or of host and port.
+func hostOf(server string) string {
+	if _, after, has := strings.Cut(server, "://"); has {
+		server = after
+	}
+	parsed, err := url.Parse("https://" + server)
+	if err != nil {
+		return ""
+	}
+	return parsed.Hostname()
 }
 
 // Serves checks whether the API server serves a kind.

@@ -133,24 +133,33 @@ func (f *Feed) ciliumPoolMoved(name string, picks bool) {
 }
 
 func (f *Feed) serviceStore() Store {
+	return addressStore(f, exclude.Service, &f.services, exclude.OfService)
+}
+
+func (f *Feed) endpointStore() Store {
+	return addressStore(f, exclude.EndpointSlice, &f.endpoints, exclude.OfEndpoints)
+}
+
+// addressStore records the addresses of objects of a kind, which known are few.
+func addressStore[O client.Object](f *Feed, kind string, known *services, of func(O) (assigned, asked []netip.Prefix)) Store {
 	there := func(s serviceAddresses) {
-		if f.services.changes(s) {
-			f.exclude(exclude.Service, s.name, s.assigned)
-			f.ask(exclude.Service, s.name, s.created, s.asked)
+		if known.changes(s) {
+			f.exclude(kind, s.name, s.assigned)
+			f.ask(kind, s.name, s.created, s.asked)
 		}
 	}
-	return &records[*corev1.Service, serviceAddresses]{
-		read: func(s *corev1.Service) serviceAddresses {
-			assigned, asked := exclude.OfService(s)
-			return serviceAddresses{s.Namespace + "/" + s.Name, s.UID, s.CreationTimestamp.Time, assigned, asked}
+	return &records[O, serviceAddresses]{
+		read: func(o O) serviceAddresses {
+			assigned, asked := of(o)
+			return serviceAddresses{o.GetNamespace() + "/" + o.GetName(), o.GetUID(), o.GetCreationTimestamp().Time, assigned, asked}
 		},
 		there:   there,
 		gone:    func(s serviceAddresses) { there(serviceAddresses{name: s.name, uid: s.uid}) },
-		missing: anyVersion(f.services.gone),
+		missing: anyVersion(known.gone),
 	}
 }
 
-// serviceAddresses is the kept part of a Service.
+// serviceAddresses is the kept part of a Service, or of an EndpointSlice of the API server.
 type serviceAddresses struct {
 	name            string // namespace/name
 	uid             types.UID

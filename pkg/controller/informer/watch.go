@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -19,6 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -160,6 +163,17 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 				f.ask(exclude.LoadBalancerPool, p.Name, time.Time{}, nil)
 			},
 		)})
+	}
+	if f.From.APIServer != "" {
+		if addr, ok := ipalloc.ParseAddr(f.From.APIServer); ok {
+			f.exclude(exclude.APIServer, f.From.APIServer, exclude.Of([]netip.Addr{addr}))
+		}
+	}
+	if f.From.Endpoints != nil {
+		watches = append(watches, Watch{
+			Object: &discoveryv1.EndpointSlice{}, From: f.From.Endpoints, Store: f.endpointStore(),
+			Known: func() (bool, error) { return true, nil }, Optional: true, Found: func() {},
+		})
 	}
 	if f.Routes != nil && f.From.FRRConfigurations != nil {
 		watches = append(watches, Watch{
