@@ -142,7 +142,7 @@ func For(node *corev1.Node, templates []*View, blocks []netip.Prefix, sharesHost
 		left = slices.DeleteFunc(left, func(block netip.Prefix) bool { return slices.Contains(announced, block) })
 	}
 	if len(left) > 0 {
-		return wants, fmt.Sprintf("template %s announces %s to no neighbor: set toAdvertise.allowed.mode of one to all, or list a range around it", templates[0].Name, left[0])
+		return wants, fmt.Sprintf("template %s announces %s to no neighbor: one with an address of its family, or dualStackAddressFamily, needs toAdvertise.allowed.mode all or a range around it", templates[0].Name, left[0])
 	}
 	return wants, ""
 }
@@ -171,6 +171,7 @@ func (v *View) announcing(host string, blocks []netip.Prefix) (spec map[string]a
 func toAdvertise(neighbor map[string]any, blocks []netip.Prefix) []netip.Prefix {
 	advertise, _ := neighbor["toAdvertise"].(map[string]any)
 	allowed, _ := advertise["allowed"].(map[string]any)
+	blocks = exchanged(neighbor, blocks)
 	if allowed["mode"] != "all" {
 		blocks = inside(prefixes(allowed["prefixes"]), blocks)
 	}
@@ -192,6 +193,18 @@ func toAdvertise(neighbor map[string]any, blocks []netip.Prefix) []netip.Prefix 
 		}
 	}
 	return blocks
+}
+
+// exchanged returns the blocks of the families that frr-k8s exchanges with a neighbor: that of its
+// address, or both (internal/controller/api_to_config.go, addressFamilyForNeighbor; since v0.0.19). A
+// neighbor on an interface has no address.
+func exchanged(neighbor map[string]any, blocks []netip.Prefix) []netip.Prefix {
+	text, _ := neighbor["address"].(string)
+	address, err := netip.ParseAddr(text)
+	if err != nil || neighbor["dualStackAddressFamily"] == true {
+		return blocks
+	}
+	return slices.DeleteFunc(slices.Clone(blocks), func(block netip.Prefix) bool { return ipalloc.FamilyOf(block.Addr()) != ipalloc.FamilyOf(address) })
 }
 
 // owner makes the garbage collector delete the object with its Node.

@@ -54,8 +54,8 @@ func TestBlocksTakeThePlaceOfRanges(t *testing.T) {
 	blocks := prefixes("10.1.0.0/27", "10.2.0.0/28", "fd00::/122")
 	tests := map[string]struct{ bgp, want, problem string }{
 		"all to a neighbor": {
-			`{routers: [{asn: 1, neighbors: [{address: 192.0.2.1, holdTime: 9s, toAdvertise: {allowed: {mode: all}}}]}], bfdProfiles: [{name: fast}]}`,
-			`{routers: [{asn: 1, prefixes: ["10.1.0.0/27", "10.2.0.0/28", "fd00::/122"], neighbors: [{address: 192.0.2.1, holdTime: 9s,
+			`{routers: [{asn: 1, neighbors: [{address: 192.0.2.1, dualStackAddressFamily: true, holdTime: 9s, toAdvertise: {allowed: {mode: all}}}]}], bfdProfiles: [{name: fast}]}`,
+			`{routers: [{asn: 1, prefixes: ["10.1.0.0/27", "10.2.0.0/28", "fd00::/122"], neighbors: [{address: 192.0.2.1, dualStackAddressFamily: true, holdTime: 9s,
 				toAdvertise: {allowed: {mode: all, prefixes: ["10.1.0.0/27", "10.2.0.0/28", "fd00::/122"]}}}]}], bfdProfiles: [{name: fast}]}`, "",
 		},
 		"some routers, some neighbors": {
@@ -64,11 +64,24 @@ func TestBlocksTakeThePlaceOfRanges(t *testing.T) {
 			`{routers: [{prefixes: [10.1.0.0/27, 10.2.0.0/28], neighbors: [{address: 192.0.2.1, toAdvertise: {allowed: {mode: filtered, prefixes: [10.1.0.0/27, 10.2.0.0/28]}}}]},
 				{vrf: six, prefixes: ["fd00::/122"], neighbors: [{address: 2001:db8::1, toAdvertise: {allowed: {mode: all, prefixes: ["fd00::/122"]}}}]}]}`, "",
 		},
+		"to an interface": {
+			`{routers: [{neighbors: [{interface: eth0, toAdvertise: {allowed: {mode: all}}}]}]}`,
+			`{routers: [{prefixes: ["10.1.0.0/27", "10.2.0.0/28", "fd00::/122"], neighbors: [{interface: eth0,
+				toAdvertise: {allowed: {mode: all, prefixes: ["10.1.0.0/27", "10.2.0.0/28", "fd00::/122"]}}}]}]}`, "",
+		},
+		"a neighbor of one family": {
+			`{routers: [{neighbors: [{address: 192.0.2.1, toAdvertise: {allowed: {mode: all}}}]}]}`,
+			`{routers: [{prefixes: ["10.1.0.0/27", "10.2.0.0/28", "fd00::/122"], neighbors: [{address: 192.0.2.1,
+				toAdvertise: {allowed: {mode: all, prefixes: ["10.1.0.0/27", "10.2.0.0/28"]}}}]}]}`,
+			"template t announces fd00::/122 to no neighbor",
+		},
 		"communities and preferences": {
-			`{routers: [{neighbors: [{address: 192.0.2.1, toAdvertise: {allowed: {mode: all}, withCommunity: [{community: "1:1", prefixes: [0.0.0.0/0]}, {community: "1:2", prefixes: [172.16.0.0/12]}],
-				withLocalPref: [{localPref: 50, prefixes: [10.3.0.0/16]}]}}]}]}`,
-			`{routers: [{prefixes: ["10.1.0.0/27", "10.2.0.0/28", "fd00::/122"], neighbors: [{address: 192.0.2.1, toAdvertise: {allowed: {mode: all, prefixes: ["10.1.0.0/27", "10.2.0.0/28", "fd00::/122"]},
-				withCommunity: [{community: "1:1", prefixes: [10.1.0.0/27, 10.2.0.0/28]}]}}]}]}`, "",
+			`{routers: [{neighbors: [{address: 192.0.2.1, toAdvertise: {allowed: {mode: all}, withCommunity: [{community: "1:1", prefixes: [0.0.0.0/0, "::/0"]}, {community: "1:2", prefixes: [172.16.0.0/12]}],
+				withLocalPref: [{localPref: 50, prefixes: [10.3.0.0/16]}]}}, {address: 2001:db8::1, toAdvertise: {allowed: {mode: filtered, prefixes: [10.1.0.0/16, "fd00::/8"]},
+				withCommunity: [{community: "1:3", prefixes: [10.1.0.0/16]}], withLocalPref: [{localPref: 60, prefixes: [10.1.0.0/16, "fd00::/8"]}]}}]}]}`,
+			`{routers: [{prefixes: ["10.1.0.0/27", "10.2.0.0/28", "fd00::/122"], neighbors: [{address: 192.0.2.1, toAdvertise: {allowed: {mode: all, prefixes: ["10.1.0.0/27", "10.2.0.0/28"]},
+				withCommunity: [{community: "1:1", prefixes: [10.1.0.0/27, 10.2.0.0/28]}]}}, {address: 2001:db8::1, toAdvertise: {allowed: {mode: filtered, prefixes: ["fd00::/122"]},
+				withLocalPref: [{localPref: 60, prefixes: ["fd00::/122"]}]}}]}]}`, "",
 		},
 		"to nobody": {
 			`{routers: [{neighbors: [{address: 192.0.2.1}]}]}`,
