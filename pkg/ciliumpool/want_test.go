@@ -119,7 +119,7 @@ func TestNewReads(t *testing.T) {
 	}
 }
 
-// Cilium's own allocator finds no block in a new object, whatever the size of blocks.
+// With blocks of any size, Cilium's own allocator finds none in a new object.
 func TestNowhereHasNoBlock(t *testing.T) {
 	for _, size := range []int32{16, 27, 31, 32} {
 		for f, mask := range Wanted([]*crd.Pool{pool(t, "a", 1, size, "10.0.0.0/16", "fd00::/104")}, nil, nil) {
@@ -134,7 +134,7 @@ func TestNowhereHasNoBlock(t *testing.T) {
 	}
 }
 
-// The object of a single pod gets what BGP and agents read of its pool's, and nothing that says which tool
+// The object of a single pod takes the marks of its pool that BGP and agents read, and no label of a tool that
 // owns that one. Others stay as people write them.
 func TestMarks(t *testing.T) {
 	of := marksOf(&metav1.ObjectMeta{

@@ -20,7 +20,7 @@ func blockOf(node string) *v1alpha1.PodIPBlock {
 	return obj
 }
 
-// server is a Breaker whose writes get an answer, and counts them.
+// server is a Breaker with an answer to each write. It counts the writes.
 type server struct {
 	*Breaker
 	clock  *clocktesting.FakePassiveClock
@@ -43,7 +43,7 @@ func (s *server) create(node string) (reached bool, err error) {
 	return reached, err
 }
 
-// Nodes whose creates are refused share one try; any other node is not delayed.
+// Nodes with refused creates share one try; any other node is not delayed.
 func TestRefusedKindIsTriedSeldom(t *testing.T) {
 	const nodes = 500
 	forbidden := apierrors.NewForbidden(blocks, "b", errors.New("cannot create"))
