@@ -187,7 +187,7 @@ func (n *nodeCheck) routes() {
 	why := "the API server serves no FRRConfigurations"
 	if routes.Known() {
 		slices.SortFunc(blocks, netip.Prefix.Compare)
-		if _, why = frrconfig.For(n.obj, routes.Templates(), blocks, routes.SharesHostname(n.name)); why == "" {
+		if _, why = frrconfig.For(n.obj, routes.Templates(), blocks, routes.HostnameHolder(n.name)); why == "" {
 			why = "the operator has not written it"
 		}
 	}

@@ -25,7 +25,7 @@ func (w world) announce(cidrs map[string]string) {
 		n.Labels = map[string]string{corev1.LabelHostname: n.Name}
 		w.Routes.SetNode(n.Name, n)
 		if cidr := cidrs[n.Name]; cidr != "" {
-			wants, _ := frrconfig.For(n, w.Routes.Templates(), fixtures.Prefixes(cidr), false)
+			wants, _ := frrconfig.For(n, w.Routes.Templates(), fixtures.Prefixes(cidr), "")
 			obj := wants[0].New("frr")
 			obj.SetUID(types.UID(n.Name))
 			w.Routes.Set(frrconfig.Read(obj))

@@ -51,8 +51,9 @@ type View struct {
 	ResourceVersion string
 	// Ours: it has the operator's label. The operator ignores others, except templates.
 	Ours bool
-	// Node is the node of one of ours.
-	Node string
+	// Node is the node of one of ours, and Hostname the label by which it selects the node.
+	Node     string
+	Hostname string
 	// Prefixes are the prefixes of all its routers that can be parsed, in their order.
 	Prefixes []netip.Prefix
 	// template is the spec of a template, and selector selects its nodes; nil: it is none.
@@ -71,6 +72,7 @@ func Read(obj *unstructured.Unstructured) *View {
 	spec, _, _ := unstructured.NestedMap(obj.Object, "spec")
 	if v.Ours {
 		v.Node, v.has = obj.GetAnnotations()[NodeAnnotation], identify(spec, obj.GetOwnerReferences())
+		v.Hostname, _, _ = unstructured.NestedString(spec, "nodeSelector", "matchLabels", corev1.LabelHostname)
 		for _, router := range maps(spec, "bgp", "routers") {
 			v.Prefixes = append(v.Prefixes, prefixes(router["prefixes"])...)
 		}
@@ -121,16 +123,19 @@ type Want struct {
 
 // For returns the FRRConfigurations that announce blocks of a Node, one for each of the templates
 // that select it, and the reason that a block is not announced; "": all are.
-// sharesHostname: another Node has the same label kubernetes.io/hostname. They select the Node
-// by it.
-func For(node *corev1.Node, templates []*View, blocks []netip.Prefix, sharesHostname bool) ([]Want, string) {
+// holder is another Node that is announced by the same label kubernetes.io/hostname; "": none is. The
+// FRRConfigurations select the Node by it.
+func For(node *corev1.Node, templates []*View, blocks []netip.Prefix, holder string) ([]Want, string) {
 	host := node.Labels[corev1.LabelHostname]
 	templates = slices.DeleteFunc(slices.Clone(templates), func(v *View) bool { return v.selector == nil || !v.selector.Matches(labels.Set(node.Labels)) })
 	switch {
+	case holder != "":
+		return nil, "FRRConfigurations select the node by the label " + corev1.LabelHostname + ", which Node " + holder +
+			" has, too: frr-k8s here announces the blocks of that Node, and none of this one"
 	case len(blocks) == 0:
 		return nil, ""
-	case host == "" || sharesHostname:
-		return nil, "an FRRConfiguration selects its node by the label " + corev1.LabelHostname + ", which must be there, and differ from those of other Nodes"
+	case host == "":
+		return nil, "FRRConfigurations select the node by the label " + corev1.LabelHostname + ", which is missing"
 	case len(templates) == 0:
 		return nil, "no template selects the node: create an FRRConfiguration with the label " + TemplateLabel + " in its nodeSelector"
 	}

@@ -91,7 +91,7 @@ func TestBlocksTakeThePlaceOfRanges(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			wants, problem := frrconfig.For(node("a"), []*frrconfig.View{template(t, forAll, test.bgp)}, blocks, false)
+			wants, problem := frrconfig.For(node("a"), []*frrconfig.View{template(t, forAll, test.bgp)}, blocks, "")
 			if !strings.HasPrefix(problem, test.problem) || (problem == "") != (test.problem == "") {
 				t.Errorf("problem %q, want %q", problem, test.problem)
 			}
@@ -105,7 +105,7 @@ spec: {nodeSelector: {matchLabels: {kubernetes.io/hostname: n.example.org}}, bgp
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			is := frrconfig.Read(got)
-			if !wants[0].Is(is) || !is.Ours || is.Node != "n" || !slices.Contains(is.Prefixes, blocks[2]) {
+			if !wants[0].Is(is) || !is.Ours || is.Node != "n" || is.Hostname != "n.example.org" || !slices.Contains(is.Prefixes, blocks[2]) {
 				t.Errorf("read back it is %+v", is)
 			}
 		})
@@ -117,7 +117,7 @@ func TestTemplatesOfANode(t *testing.T) {
 	tests := map[string]struct {
 		selector string
 		node     *corev1.Node
-		shared   bool
+		holder   string
 		problem  string // "": it is a template of the node
 	}{
 		"all nodes":            {selector: forAll, node: node("a")},
@@ -125,18 +125,18 @@ func TestTemplatesOfANode(t *testing.T) {
 		"another rack":         {selector: "{matchLabels: {cilium-pool.io/template: 'true', rack: b}}", node: node("a"), problem: "no template selects"},
 		"by an expression":     {selector: "{matchLabels: {cilium-pool.io/template: ''}, matchExpressions: [{key: rack, operator: In, values: [b]}]}", node: node("a"), problem: "no template selects"},
 		"in service itself":    {selector: "{matchLabels: {rack: a}}", node: node("a"), problem: "no template selects"},
-		"without a hostname":   {selector: forAll, node: &corev1.Node{}, problem: "an FRRConfiguration selects"},
-		"one of two hostnames": {selector: forAll, node: node("a"), shared: true, problem: "an FRRConfiguration selects"},
+		"without a hostname":   {selector: forAll, node: &corev1.Node{}, problem: "FRRConfigurations select"},
+		"one of two hostnames": {selector: forAll, node: node("a"), holder: "m", problem: "FRRConfigurations select the node by the label kubernetes.io/hostname, which Node m has, too"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			wants, problem := frrconfig.For(test.node, []*frrconfig.View{template(t, test.selector, bgp)}[:1], prefixes("10.1.0.0/27"), test.shared)
+			wants, problem := frrconfig.For(test.node, []*frrconfig.View{template(t, test.selector, bgp)}[:1], prefixes("10.1.0.0/27"), test.holder)
 			if (len(wants) == 1) != (test.problem == "") || !strings.HasPrefix(problem, test.problem) {
 				t.Errorf("%d objects; %s", len(wants), problem)
 			}
 		})
 	}
-	if wants, problem := frrconfig.For(node("a"), nil, nil, false); len(wants) > 0 || problem != "" {
+	if wants, problem := frrconfig.For(node("a"), nil, nil, ""); len(wants) > 0 || problem != "" {
 		t.Errorf("without a block: %d objects; %s", len(wants), problem)
 	}
 }

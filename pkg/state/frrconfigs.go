@@ -148,9 +148,36 @@ func (c *FRRConfigurations) SetNode(name string, node *corev1.Node) []string {
 	return moved
 }
 
-// SharesHostname reports whether another Node has the hostname of a Node.
-func (c *FRRConfigurations) SharesHostname(name string) bool {
+// SameHostname returns the Nodes with the hostname of a Node, by name.
+func (c *FRRConfigurations) SameHostname(name string) []string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return len(c.nodes[c.hostname[name]]) > 1
+	return slices.Sorted(maps.Keys(c.nodes[c.hostname[name]]))
+}
+
+// HostnameHolder returns the other Node that is announced by the hostname of a Node; "": none is. The
+// first to be announced keeps the hostname, so that no later Node withdraws its routes.
+func (c *FRRConfigurations) HostnameHolder(name string) string {
+	for _, node := range c.SameHostname(name) {
+		if !c.announcedByHostname(node) {
+			continue
+		}
+		if node == name {
+			return ""
+		}
+		return node
+	}
+	return ""
+}
+
+// announcedByHostname reports whether an FRRConfiguration selects a Node by its present hostname.
+func (c *FRRConfigurations) announcedByHostname(node string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, v := range c.ofNode[node] {
+		if v.Hostname == c.hostname[node] {
+			return true
+		}
+	}
+	return false
 }

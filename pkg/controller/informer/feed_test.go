@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -164,6 +166,33 @@ func TestFeedQueuesPublishedBlocks(t *testing.T) {
 		step.do()
 		if diff := cmp.Diff(step.want, after); diff != "" {
 			t.Errorf("%s: queued (-want +got):\n%s", step.what, diff)
+		}
+	}
+}
+
+// The routes of Nodes that share a hostname are queued whenever those of one come or go.
+func TestFeedQueuesRoutesOfAHostname(t *testing.T) {
+	feed, after := newBed(), []string(nil)
+	feed.Routes = state.NewFRRConfigurations()
+	first, second := fixtures.Node(), fixtures.Node()
+	second.Name = "m"
+	for _, node := range []*corev1.Node{first, second} {
+		node.Labels = map[string]string{corev1.LabelHostname: "n"}
+		feed.node(node)
+	}
+	feed.queues[RouteQueue] = delays{after: &after}
+	obj := frrconfig.Carrier("frr", "cilium-pool-t-n")
+	obj.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "cilium-pool-operator"})
+	obj.SetAnnotations(map[string]string{frrconfig.NodeAnnotation: "n"})
+	store := frrConfigurationStore(feed)
+	for i, change := range []func(any) error{store.Add, store.Delete} {
+		after = nil
+		if err := change(obj); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(after)
+		if diff := cmp.Diff([]string{"m 500ms", "n 500ms"}, slices.Compact(after)); diff != "" {
+			t.Errorf("change %d: queued (-want +got):\n%s", i, diff)
 		}
 	}
 }

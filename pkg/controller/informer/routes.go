@@ -19,6 +19,9 @@ const routeDelay = 500 * time.Millisecond
 func frrConfigurationStore(f *Feed) Store {
 	moved := func(v *frrconfig.View, templates bool) {
 		queueRoutes(f, v.Node)
+		for _, other := range f.Routes.SameHostname(v.Node) {
+			queueRoutes(f, other)
+		}
 		if templates {
 			allRoutes(f)
 		}

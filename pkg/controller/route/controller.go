@@ -173,7 +173,7 @@ func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, strin
 	var wants []frrconfig.Want
 	problem := ""
 	if node != nil {
-		wants, problem = frrconfig.For(node, r.Routes.Templates(), blocks, r.Routes.SharesHostname(name))
+		wants, problem = frrconfig.For(node, r.Routes.Templates(), blocks, r.Routes.HostnameHolder(name))
 	}
 	for _, want := range wants {
 		taken, err := r.write(ctx, want, name)

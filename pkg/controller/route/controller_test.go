@@ -111,6 +111,10 @@ func foreign() *unstructured.Unstructured {
 func TestKeepsFRRConfigurations(t *testing.T) {
 	other := node("n")
 	other.Name = "m"
+	renamed := node("m")
+	renamed.Name = "m"
+	wants, _ := frrconfig.For(other, []*frrconfig.View{frrconfig.Read(template())}, fixtures.Prefixes("10.0.0.4/30"), "")
+	ofOther := wants[0].New("frr")
 	tests := map[string]struct {
 		block  ipalloc.Phase
 		cn     *ciliumv2.CiliumNode
@@ -130,11 +134,14 @@ func TestKeepsFRRConfigurations(t *testing.T) {
 		"its Node is gone":              {before: true, writes: []string{"delete"}},
 		"another hostname":              {node: node("other"), before: true, writes: []string{"patch"}, left: []string{cidr}},
 		"no hostname":                   {node: node(""), event: "kubernetes.io/hostname"},
-		"the hostname of another": {node: node("n"), more: []client.Object{other},
-			event: "kubernetes.io/hostname"},
-		"the name is taken":  {node: node("n"), more: []client.Object{foreign()}, event: "is not the operator's"},
-		"frr-k8s is missing": {node: node("n"), change: func(r *Reconciler) { r.Routes = state.NewFRRConfigurations() }, event: "install frr-k8s"},
-		"off":                {node: node("n"), change: func(r *Reconciler) { r.Off = true }},
+		"the hostname of another":       {node: node("n"), more: []client.Object{other}, writes: []string{"create"}, left: []string{cidr}},
+		"another takes its hostname":    {node: node("n"), before: true, more: []client.Object{other}, left: []string{cidr}},
+		"another is announced by it":    {node: node("n"), more: []client.Object{other, ofOther}, event: "Node m has, too"},
+		"both are announced by it":      {node: node("n"), before: true, more: []client.Object{other, ofOther}, writes: []string{"delete"}, event: "Node m has, too"},
+		"another was, and is renamed":   {node: node("n"), more: []client.Object{renamed, ofOther}, writes: []string{"create"}, left: []string{cidr}},
+		"the name is taken":             {node: node("n"), more: []client.Object{foreign()}, event: "is not the operator's"},
+		"frr-k8s is missing":            {node: node("n"), change: func(r *Reconciler) { r.Routes = state.NewFRRConfigurations() }, event: "install frr-k8s"},
+		"off":                           {node: node("n"), change: func(r *Reconciler) { r.Off = true }},
 	}
 	for what, test := range tests {
 		t.Run(what, func(t *testing.T) {
@@ -147,7 +154,7 @@ func TestKeepsFRRConfigurations(t *testing.T) {
 			}
 			b := fakeapi.New(t, ciliumnode.CRD, objects...)
 			if test.before {
-				wants, _ := frrconfig.For(node("n"), routes(b).Templates(), fixtures.Prefixes(cidr), false)
+				wants, _ := frrconfig.For(node("n"), routes(b).Templates(), fixtures.Prefixes(cidr), "")
 				if err := b.API.Create(t.Context(), wants[0].New("frr")); err != nil {
 					t.Fatal(err)
 				}
