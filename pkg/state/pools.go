@@ -200,14 +200,15 @@ func changedPools(pools, others map[string]*crd.Pool) (changed []*crd.Pool) {
 }
 
 // ComesBack reports whether nodes can claim a block of a pool, which may be nil, once its node has
-// returned it: neither its CIDR nor anything that withholds an address of it is in the way.
+// returned it: neither its CIDR nor anything that withholds an address of it is in the way. The podCIDRs of
+// CiliumNodes do not count, as the node that returns the block no longer lists it.
 func (l *Ledger) ComesBack(pool *crd.Pool, block netip.Prefix) bool {
 	if pool == nil || !pool.Assigns(block) {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.space.Reservations(block) == 0
+	return l.reserved.Reservations(block) == 0
 }
 
 // Pressure tracks how full pools are, and which nodes hold an idle block: the fuller a
