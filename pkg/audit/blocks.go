@@ -166,8 +166,12 @@ func (n *nodeCheck) routes() {
 	if routes == nil {
 		return
 	}
-	var announced, blocks []netip.Prefix
-	for _, v := range routes.OfNode(n.name) {
+	views := routes.OfNode(n.name)
+	if holder := routes.HostnameHolder(n.name); holder != "" {
+		views = append(views, routes.OfNode(holder)...)
+	}
+	var announced []netip.Prefix
+	for _, v := range views {
 		announced = append(announced, v.Prefixes...)
 	}
 	slices.SortFunc(announced, netip.Prefix.Compare)
@@ -181,19 +185,22 @@ func (n *nodeCheck) routes() {
 	}
 	for _, b := range n.blocks {
 		if n.view.HasBlock(b.CIDR) {
-			blocks = append(blocks, b.CIDR)
+			n.route(b.CIDR, slices.Contains(announced, b.CIDR))
 		}
 	}
+}
+
+// route checks that a block reaches a neighbor. announced: an FRRConfiguration of the node has it.
+func (n *nodeCheck) route(cidr netip.Prefix, announced bool) {
+	routes := n.snapshot.Routes
 	why := "the API server serves no FRRConfigurations"
 	if routes.Known() {
-		slices.SortFunc(blocks, netip.Prefix.Compare)
-		if _, why = frrconfig.For(n.obj, routes.Templates(), blocks, routes.HostnameHolder(n.name)); why == "" {
-			why = "the operator has not written it"
-		}
+		_, why = frrconfig.For(n.obj, routes.Templates(), []netip.Prefix{cidr}, routes.HostnameHolder(n.name))
 	}
-	for _, cidr := range blocks {
-		if !slices.Contains(announced, cidr) {
-			n.add(BlockNotAnnounced, Finding{Object: blockObject(crd.BlockName(cidr)), Others: []Object{nodeObject(n.name)}, Subject: cidr}, "node %s does not announce it: %s", n.name, why)
-		}
+	f := Finding{Object: blockObject(crd.BlockName(cidr)), Others: []Object{nodeObject(n.name)}, Subject: cidr}
+	if !announced {
+		n.add(BlockNotAnnounced, f, "node %s does not announce it: %s", n.name, cmp.Or(why, "the operator has not written it"))
+	} else if why != "" {
+		n.add(BlockWithoutNeighbor, f, "node %s: %s", n.name, why)
 	}
 }

@@ -73,6 +73,7 @@ const (
 	LeftFromCRDMode       Reason = "LeftFromCRDMode"
 	NoAgentsFound         Reason = "NoAgentsFound"
 	FRRConfigurationLeft  Reason = "FRRConfigurationLeft"
+	BlockWithoutNeighbor  Reason = "BlockWithoutNeighbor"
 	TimeInFuture          Reason = "TimeInFuture"
 )
 
@@ -147,7 +148,7 @@ func errorReasons() []Entry {
 		{KVStoreWithoutRoutes, Error, "Agents learn nodes from a kvstore, without podCIDRs: they have no routes to the blocks of other nodes.",
 			ciliumconfig.LosingRoutesFix + "."},
 		{AnnouncedByOtherNode, Error, "An FRRConfiguration of the operator announces a block from a node that does not hold it.",
-			lookForOperator},
+			"Give the Node NAME a label kubernetes.io/hostname of its own, if another Node has the same. " + lookForOperator},
 		{BlockNotAnnounced, Error, "No FRRConfiguration of the operator announces a block with addresses in the pool: the network has no route to its pods.",
 			"As the message says: see docs/bgp.md for templates. " + lookForOperator},
 		{AgentOnOtherPodCIDR, Error, "An agent runs with another podCIDR than its Node names: when it restarts, its pods lose their network.",
@@ -223,6 +224,8 @@ func warningReasons() []Entry {
 			"Enable the family in Cilium. Or serve NAME by a pool without it, then drain and delete the Node: it joins again without the block."},
 		{LeftFromCRDMode, Warning, "A CiliumNode has fields of crd mode left: no node owns their addresses, and podCIDRs are routed.",
 			"Once the agent of NAME runs in multi-pool mode and no pod has an address of theirs: `kubectl patch ciliumnode NAME --type=merge -p '{\"spec\":{\"ipam\":{\"pool\":null,\"podCIDRs\":null}}}'`."},
+		{BlockWithoutNeighbor, Warning, "The templates for frr-k8s announce a block to no neighbor: the network has no route to its pods.",
+			"As the message says: see docs/bgp.md for templates."},
 		{FRRConfigurationLeft, Warning, "bgp.frrK8s no longer covers an FRRConfiguration of the operator: its blocks may go to other nodes.",
 			"`kubectl delete frrconfigurations -l app.kubernetes.io/managed-by=cilium-pool-operator -n` its namespace, or enable bgp.frrK8s there again."},
 		{NoAgentsFound, Warning, "Nodes hold blocks, and no pod of a Cilium agent was found: no block is ever returned.",

@@ -9,10 +9,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// announce lets frr-k8s announce CIDRs from nodes, as a template says.
+// announce lets frr-k8s announce CIDRs from nodes to all neighbors.
 func (w world) announce(cidrs map[string]string) {
+	w.announceTo(map[string]any{"toAdvertise": map[string]any{"allowed": map[string]any{"mode": "all"}}}, cidrs)
+}
+
+// announceTo lets frr-k8s announce CIDRs from nodes by a template with one neighbor.
+func (w world) announceTo(neighbor map[string]any, cidrs map[string]string) {
 	template := frrconfig.Carrier("frr", "t")
-	neighbor := map[string]any{"toAdvertise": map[string]any{"allowed": map[string]any{"mode": "all"}}}
 	template.Object["spec"] = map[string]any{
 		"nodeSelector": map[string]any{"matchLabels": map[string]any{frrconfig.TemplateLabel: ""}},
 		"bgp":          map[string]any{"routers": []any{map[string]any{"neighbors": []any{neighbor}}}},
@@ -40,6 +44,27 @@ func checksRoutes() map[string]checkTest {
 		"from the wrong node": {
 			func(w world) { w.announce(map[string]string{"a": "10.0.0.8/29", "b": "10.0.0.8/29"}) },
 			"AnnouncedByOtherNode Node/a 10.0.0.8/29, BlockNotAnnounced PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29",
+		},
+		"to no neighbor": {
+			func(w world) {
+				w.announceTo(map[string]any{}, map[string]string{"a": "10.0.0.0/29", "b": "10.0.0.8/29"})
+			},
+			"BlockWithoutNeighbor PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29, BlockWithoutNeighbor PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29",
+		},
+		"to a neighbor of the other family": {
+			func(w world) {
+				all := map[string]any{"allowed": map[string]any{"mode": "all"}}
+				w.announceTo(map[string]any{"address": "2001:db8::1", "toAdvertise": all}, map[string]string{"a": "10.0.0.0/29"})
+			},
+			"BlockNotAnnounced PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29, BlockWithoutNeighbor PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29",
+		},
+		"from a node with the same hostname": {
+			func(w world) {
+				w.announce(map[string]string{"a": "10.0.0.0/29"})
+				w.Nodes[1].Labels = w.Nodes[0].Labels
+				w.Routes.SetNode("b", &w.Nodes[1])
+			},
+			"AnnouncedByOtherNode Node/b 10.0.0.0/29, BlockNotAnnounced PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29",
 		},
 		"left after the setting": {func(w world) { w.RoutesLeft = []types.NamespacedName{{Namespace: "frr", Name: "x"}} }, "FRRConfigurationLeft FRRConfiguration/frr/x"},
 		"without frr-k8s": {

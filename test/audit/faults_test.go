@@ -268,6 +268,7 @@ var elsewhere = map[audit.Reason]string{
 	audit.PoolMasqueraded:      "of the whole cluster: TestCiliumConfigFaults",
 	audit.BlockNotAnnounced:    "FRRConfigurations are not served there: see pkg/audit",
 	audit.FRRConfigurationLeft: "FRRConfigurations are not served there: see pkg/audit",
+	audit.BlockWithoutNeighbor: "FRRConfigurations are not served there: see pkg/audit",
 	audit.AnnouncedByOtherNode: "FRRConfigurations are not served there: see pkg/audit",
 	audit.ClusterAddressRouted: "another IPAM assigns there: see pkg/audit",
 	audit.BlockMalformed:       "the API server refuses such blocks: see pkg/audit",
