@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -228,21 +229,28 @@ func (c caches) Get(_ context.Context, key client.ObjectKey, obj client.Object, 
 	panic("no such cache here: " + k.String())
 }
 
-// List serves the Nodes and the pins.
+// List serves the Nodes, the namespaces and the pins.
 func (c caches) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	if pins, ok := list.(*v1alpha1.PodIPPinList); ok {
-		cache := c.stream(KindPin.String()).cache
-		for _, name := range sortedKeys(cache) {
-			pins.Items = append(pins.Items, *cache[name].(*v1alpha1.PodIPPin))
-		}
-		return nil
-	}
-	all := list.(*corev1.NodeList)
-	cache := c.stream(KindNode.String()).cache
-	for _, name := range sortedKeys(cache) {
-		all.Items = append(all.Items, *cache[name].(*corev1.Node))
+	switch list := list.(type) {
+	case *v1alpha1.PodIPPinList:
+		list.Items = listed[v1alpha1.PodIPPin](c, KindPin)
+	case *corev1.NamespaceList:
+		list.Items = listed[corev1.Namespace](c, KindNamespace)
+	case *corev1.NodeList:
+		list.Items = listed[corev1.Node](c, KindNode)
+	default:
+		panic(fmt.Sprintf("no such list here: %T", list))
 	}
 	return nil
+}
+
+// listed returns the cached objects of a kind, sorted by name.
+func listed[T any](c caches, kind Kind) (items []T) {
+	cache := c.stream(kind.String()).cache
+	for _, name := range sortedKeys(cache) {
+		items = append(items, *any(cache[name]).(*T))
+	}
+	return items
 }
 
 func everything(client.Object) bool { return true }
