@@ -39,7 +39,7 @@ func (o *options) leaseLock(config *rest.Config) (*resourcelock.LeaseLock, error
 		return nil, fmt.Errorf("leader election by %T instead of a Lease", made)
 	}
 	lock.Client = annotating{lock.Client, map[string]string{v1alpha1.SettingsAnnotation: settings}, &leaseHistory{
-		recovery: o.settings.Recovery, gap: leasesMissed * o.leaseDuration, end: o.end,
+		recovery: o.recovery, gap: leasesMissed * o.leaseDuration, end: o.end,
 	}}
 	return lock, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // options holds the command line.
@@ -51,6 +52,8 @@ type options struct {
 	webhook       string
 	settings      config.Settings
 	version       bool
+	// recovery holds back changes after a restore of etcd; nil: it leads no election, or changes nothing.
+	recovery *state.Recovery
 	// end ends the process for a reason; nil: it leads no election.
 	end context.CancelCauseFunc
 }

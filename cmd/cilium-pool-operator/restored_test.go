@@ -20,7 +20,7 @@ import (
 func lockOn(t *testing.T, c *controlplane.Cluster) (*resourcelock.LeaseLock, *options) {
 	t.Helper()
 	o := parsed(t, "--leader-elect-namespace=kube-system")
-	o.settings.Recovery = &state.Recovery{}
+	o.recovery = &state.Recovery{}
 	o.end = func(error) {}
 	lock, err := o.leaseLock(c.Config())
 	if err != nil {
@@ -68,7 +68,7 @@ func TestRestoreOfRealEtcd(t *testing.T) {
 	_, _, err = next.Get(t.Context())
 	must(err)
 	must(next.Update(t.Context(), record(next)))
-	if !o.settings.Recovery.Certain() {
+	if !o.recovery.Certain() {
 		t.Error("the next process changes nodes and blocks")
 	}
 }

@@ -63,23 +63,13 @@ func serve(ctx context.Context, o *options) error {
 	ctx, o.end = context.WithCancelCause(ctx)
 	defer o.end(nil)
 	if o.leaderElect && !o.settings.Observe && !o.settings.Shadow {
-		o.settings.Recovery = &state.Recovery{}
+		o.recovery = &state.Recovery{}
 	}
 	mgr, err := o.newManager(config, scheme)
 	if err != nil {
 		return err
 	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return err
-	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
-		return err
-	}
-	setup := controller.Setup
-	if o.settings.Observe {
-		setup = controller.SetupObserver
-	}
-	if err := setup(mgr, o.settings); err != nil {
+	if err := o.setup(mgr); err != nil {
 		return err
 	}
 	err = mgr.Start(ctx)
@@ -87,6 +77,20 @@ func serve(ctx context.Context, o *options) error {
 		return cause
 	}
 	return err
+}
+
+// setup adds the probes and the controllers to a manager.
+func (o *options) setup(mgr ctrl.Manager) error {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if o.settings.Observe {
+		return controller.SetupObserver(mgr, o.settings)
+	}
+	return controller.Setup(mgr, o.settings, o.recovery)
 }
 
 // newManager returns a manager that elects its leader by a Lease that also holds the settings.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -72,14 +73,15 @@ func TestPodIPPoolsInServedVersion(t *testing.T) {
 					t.Fatal(err)
 				}
 				requestPodIPPools(t, c)
-				from, err := Lists{Config: config, HTTP: server.Client(), Scheme: scheme}.PodIPPools()
+				pools, err := Lists{Config: config, HTTP: server.Client(), Scheme: scheme}.PodIPPools()
 				if err != nil {
 					t.Fatal(err)
 				}
-				if list, err := from.List(metav1.ListOptions{}); err != nil || len(list.(*ciliumv2alpha1.CiliumPodIPPoolList).Items) != 1 {
+				from := toolscache.ToListerWatcherWithContext(pools)
+				if list, err := from.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || len(list.(*ciliumv2alpha1.CiliumPodIPPoolList).Items) != 1 {
 					t.Errorf("list: %v, %v", list, err)
 				}
-				w, err := from.Watch(metav1.ListOptions{})
+				w, err := from.WatchWithContext(t.Context(), metav1.ListOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -29,7 +29,7 @@ func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) 
 		Agents: state.NewAgents(set.AgentSettle), CiliumPools: state.NewCiliumPools(), Defaults: defaults,
 		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode,
 		Waiting: map[string][]corev1.Pod{},
-		Paused:  set.Paused, Recovery: set.Recovery, AnyMode: set.SkipModeCheck || set.Shadow,
+		Paused:  set.Paused, AnyMode: set.SkipModeCheck || set.Shadow,
 		IgnoreTaints: state.SetOf(set.IgnoreTaints), StartupTaints: state.SetOf(set.StartupTaints), ShortageTaint: set.ShortageTaint,
 	}
 	c.Cilium.Set(s.CiliumConfig)

@@ -60,7 +60,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 
 // unpublished are fields that follow from others, or that concern only the process.
 var unpublished = map[string]bool{
-	"NodeWorkers": true, "Registry": true, "Recovery": true, "CiliumConfigEvery": true, "WholeBlocks": true, "CiliumPools": true,
+	"NodeWorkers": true, "Registry": true, "CiliumConfigEvery": true, "WholeBlocks": true, "CiliumPools": true,
 	"Webhook": true, "WebhookAddress": true, "Observe": true,
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Settings are the controller configuration.
@@ -75,8 +74,6 @@ type Settings struct {
 	WebhookAddress string
 	// CiliumConfigEvery is the interval between two reads of Cilium's configuration.
 	CiliumConfigEvery time.Duration
-	// Recovery holds back changes while the operator's Lease says that etcd was restored; nil: never.
-	Recovery *state.Recovery
 	// Version and Commit identify this build.
 	Version, Commit string
 	// CRDSchemas are the schemas of the CRDs that this build was made with, by name.

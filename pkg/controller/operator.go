@@ -33,6 +33,8 @@ type Connections struct {
 	Client      client.Client
 	Recorder    events.EventRecorder
 	Clock       clock.PassiveClock
+	// Recovery holds back changes while the operator's Lease says that etcd was restored; nil: never.
+	Recovery *state.Recovery
 }
 
 // Operator holds the reconcilers, and the feed that queues their work.
@@ -63,7 +65,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	c.Client = common.NewBreaker(c.Client, c.Clock)
 	s.Defaults.WholeBlocks, s.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	ledger, pressure, feed := state.NewLedger(), state.NewPressure(), informer.NewFeed()
-	cluster := clusterOf(s, ledger, pressure)
+	cluster := clusterOf(c, s, ledger, pressure)
 	if len(s.OfferFamilies) > 0 {
 		feed.Unscheduled = scheduling.NewUnscheduled()
 		cluster.Pods.RememberEnded, cluster.Unscheduled, feed.Unscheduled.Changed = true, feed.Unscheduled, feed.Reassign
@@ -72,9 +74,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	feed.CiliumPools, feed.Awaiting, feed.Now, feed.Mode = cluster.CiliumPools, cluster.Awaiting, c.Clock.Now, s.Mode
 	ledger.Now = c.Clock.Now
 	ledger.Changed, pressure.Changed = feed.Changed, feed.QueueNodes
-	if s.Recovery != nil {
-		s.Recovery.Changed = feed.Reconfigured
-	}
+	c.Recovery.Notify(feed.Reconfigured)
 	cluster.Awaiting.Changed, cluster.Awaiting.Free = feed.QueueNodes, cluster.FreeIn
 	pace, recorder := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool), event.NewRecorder(c.Recorder, c.Clock)
 	pace.Changed = feed.QueueNodes
@@ -130,12 +130,12 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 }
 
 // clusterOf returns the state of a cluster of which nothing has been read.
-func clusterOf(s config.Settings, ledger *state.Ledger, pressure *state.Pressure) state.Cluster {
+func clusterOf(c Connections, s config.Settings, ledger *state.Ledger, pressure *state.Pressure) state.Cluster {
 	return state.Cluster{
 		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
 		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
 		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode, AnyMode: s.SkipModeCheck || s.Shadow,
-		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, Recovery: s.Recovery, ParkBlocks: s.ParkBlocks, CompactBlocks: s.CompactBlocks,
+		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, Recovery: c.Recovery, ParkBlocks: s.ParkBlocks, CompactBlocks: s.CompactBlocks,
 		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
 		ShortageTaint: s.ShortageTaint,
 	}

@@ -25,18 +25,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Setup adds the controllers and their dependencies to a manager. Create its cache with
-// CacheOptions.
-func Setup(mgr manager.Manager, s config.Settings) error {
+// CacheOptions. Recovery holds back changes after a restore of etcd; nil: never.
+func Setup(mgr manager.Manager, s config.Settings, recovery *state.Recovery) error {
 	live, err := liveClient(mgr)
 	if err != nil {
 		return err
 	}
 	o, err := New(Connections{
 		Cache: mgr.GetCache(), Live: live, Client: mgr.GetClient(),
-		Recorder: mgr.GetEventRecorder("cilium-pool-operator"), Clock: clock.RealClock{},
+		Recorder: mgr.GetEventRecorder("cilium-pool-operator"), Clock: clock.RealClock{}, Recovery: recovery,
 	}, s)
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func addChecks(mgr manager.Manager, o *Operator, s config.Settings) error {
 	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.metrics, seen: map[string]bool{}}); err != nil {
 		return err
 	}
-	if s.Recovery != nil {
+	if o.Node.Recovery != nil {
 		if err := mgr.Add(&recoveryCheck{cluster: &o.Node.Cluster, events: o.Node.Events, metrics: o.metrics, namespace: s.AgentNamespace}); err != nil {
 			return err
 		}

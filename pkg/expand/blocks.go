@@ -197,7 +197,7 @@ func (b *block) inService() bool {
 	if b.undrained {
 		return !b.Stuck
 	}
-	return b.Phase == ipalloc.InService && !b.mustLeave() && !b.Conflict && !b.drained && !(b.Stuck && b.published == 0)
+	return b.Phase == ipalloc.InService && !b.mustLeave() && !b.Conflict && !b.drained && (!b.Stuck || b.published != 0)
 }
 
 // mayGo reports whether reclaim may take the block.

@@ -377,45 +377,6 @@ func (c closing) mayPark(b *block) bool {
 	return drains && c.MayPark && !c.plan.Park.IsValid() && c.steadyAgent() != "" && !b.Leftover
 }
 
-// compactable returns the block that the node can best do without, if any. No other one may be on its
-// way. The agent may return blocks that are not in use, so the others in use must do.
-func (w *blockShare) compactable(p *planner) []*block {
-	if !w.MayCompact || !w.MayPark || w.regains() {
-		return nil
-	}
-	var least *block
-	rest := 0
-	for _, b := range p.all {
-		switch {
-		case !b.Listed, b.users == 0 && b.inService():
-			continue
-		case b.closed || !b.inService() || b.leaveDelayed():
-			return nil
-		}
-		rest += b.allocatable
-		if b.mayCompact() && (least == nil || b.users <= least.users) {
-			least = b
-		}
-	}
-	if least == nil || !p.releasable(least, rest-least.allocatable) {
-		return nil
-	}
-	return []*block{least}
-}
-
-// mayCompact reports whether a block may leave because the node can do without it, and has not been closed.
-func (b *block) mayCompact() bool {
-	return b.mayGo() && b.Request == None && b.Closed.Agent == "" && !b.Leftover
-}
-
-// notCompacted reports whether a block is not, or no longer, to be parked for compaction alone: it has
-// addresses of the agent's own, the agent has restarted since it closed the block, or it closes none. It
-// would have to be parked again, after each restart.
-func (w *blockShare) notCompacted(b *block) bool {
-	reopened := w.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.Agent
-	return b.own > 0 || reopened || !b.closed && w.regains() || !w.MayCompact && b.Closed.Agent == ""
-}
-
 // parks reports whether to park such a block: one not closed, or one that has become empty, as its
 // agent would keep it for its reserve. Pods must find an address elsewhere. A block with the
 // agent's own addresses cannot leave, so no second run of the agent has to close it. Pods that seem
@@ -430,8 +391,7 @@ func (c closing) parks(b *block) bool {
 		c.requeueLater()
 		return false
 	case b.users > 0:
-		return !b.closed && !c.regains() && (b.own == 0 || b.Closed.Agent == "" || b.Closed.Agent == c.Agent || b.Closed.Inferred) &&
-			(b.Closed.Agent != c.Agent || c.due(closedSince.Add(reserveWait)))
+		return c.parksInUse(b, closedSince)
 	case c.waiting > 0: // they may have an address of it already
 		c.requeueLater()
 		return false
@@ -442,6 +402,18 @@ func (c closing) parks(b *block) bool {
 	}
 	// The agent has a user of it that is not known here, or finds new ones: it is asked again, later each time.
 	return c.due(emptySince.Add(max(givesBackWithin, 2*closedSince.Sub(emptySince))))
+}
+
+// parksInUse reports whether to park a block with users that its agent was last known to close at
+// closedSince.
+func (c closing) parksInUse(b *block, closedSince time.Time) bool {
+	if b.closed || c.regains() {
+		return false
+	}
+	if b.own > 0 && b.Closed.Agent != "" && b.Closed.Agent != c.Agent && !b.Closed.Inferred {
+		return false
+	}
+	return b.Closed.Agent != c.Agent || c.due(closedSince.Add(reserveWait))
 }
 
 // mayReplace reports whether the node may have another block.

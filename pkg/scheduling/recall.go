@@ -151,7 +151,7 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 			releasable[node.Name] = c.releasable(node, f, a, now)
 		}
 		for _, cidr := range releasable[node.Name] {
-			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) && c.Ledger.ComesBack(c.Pools.Get(b.Pool), cidr) && !slices.Contains(a.Needs[PoolOn{Node: node.Name}].Recall, cidr) {
+			if c.helps(pools, cidr) && !slices.Contains(a.Needs[PoolOn{Node: node.Name}].Recall, cidr) {
 				g.releasable = append(g.releasable, cidr)
 			}
 		}
@@ -169,6 +169,12 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 		return cmp.Or(cmp.Compare(len(b.releasable), len(a.releasable)), strings.Compare(a.node.Name, b.node.Name))
 	})
 	return out
+}
+
+// helps reports whether a block that a node returns is one that nodes can claim from pools.
+func (c *Cluster) helps(pools []string, cidr netip.Prefix) bool {
+	b, held := c.Ledger.Block(cidr)
+	return held && slices.Contains(pools, b.Pool) && c.Ledger.ComesBack(c.Pools.Get(b.Pool), cidr)
 }
 
 // releasable returns the blocks of a family that a node could return at once, beside the pods it should

@@ -17,16 +17,22 @@ const agentsRewrite = 2 * time.Minute
 // report first, and each node gets its blocks back before any node claims another. A nil Recovery is none. It is
 // safe for concurrent use.
 type Recovery struct {
-	// Changed, if set, is called after it begins or ends.
-	Changed func()
-
-	mu     sync.Mutex
-	active bool
+	mu sync.Mutex
+	// changed, if set, is called after it begins or ends.
+	changed func()
+	active  bool
 	// certain: etcd was restored. Otherwise it may have been, as nobody renewed the Lease for a while.
 	certain bool
 	since   time.Time
 	// reports are the nodes with agents that were asked for a report; true: their blocks are back.
 	reports map[string]bool
+}
+
+// Notify sets the function that is called after the recovery begins or ends.
+func (r *Recovery) Notify(changed func()) {
+	if r != nil {
+		r.changed = changed
+	}
 }
 
 // Begin holds changes back from now on. A recovery that is under way may become certain.
@@ -53,8 +59,8 @@ func (r *Recovery) End() {
 }
 
 func (r *Recovery) change() {
-	if r.Changed != nil {
-		r.Changed()
+	if r.changed != nil {
+		r.changed()
 	}
 }
 

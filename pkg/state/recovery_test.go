@@ -37,7 +37,7 @@ func TestRecoveryMayEnd(t *testing.T) {
 // A recovery that becomes certain starts anew, and one that is certain stays so.
 func TestRecoveryBecomesCertain(t *testing.T) {
 	changes := 0
-	r := &Recovery{Changed: func() { changes++ }}
+	r := &Recovery{changed: func() { changes++ }}
 	r.Begin(false, fixtures.Noon())
 	r.Recovered("n")
 	r.Begin(false, fixtures.Noon())

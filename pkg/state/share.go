@@ -181,16 +181,24 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 		out.Delay = expand.Delay{For: expand.WaitUnsettled, Until: s.Settles}
 	}
 	if b.Phase == ipalloc.CoolingDown {
-		out.CooldownUntil = b.Since.Add(c.Cooldown(b))
-		if view != nil && !b.Created.After(share.State.Created) {
-			// The agent of a Node that came back, or of a CiliumNode that was created again, may
-			// still need to report that it uses a block of before.
-			if reported := share.State.Created.Add(c.Defaults.Policy.AckTimeout); reported.After(out.CooldownUntil) {
-				out.CooldownUntil = reported
-			}
-		}
+		out.CooldownUntil = c.cooldownUntil(share, view, b)
 	}
 	return out
+}
+
+// cooldownUntil returns the end of the cooldown of a block. view may be nil.
+func (c *Cluster) cooldownUntil(share *Share, view *ciliumnode.View, b crd.Block) time.Time {
+	until := b.Since.Add(c.Cooldown(b))
+	if view == nil || b.Created.After(share.State.Created) {
+		return until
+	}
+	// The agent of a Node that came back, or of a CiliumNode that was created again, may
+	// still need to report that it uses a block of before.
+	reported := share.State.Created.Add(c.Defaults.Policy.AckTimeout)
+	if reported.After(until) {
+		return reported
+	}
+	return until
 }
 
 // assignsWhole reports whether the agent of a CiliumNode, which may be nil, is assigned whole blocks.

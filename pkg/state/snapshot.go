@@ -288,10 +288,7 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 		// An agent that is assigned whole blocks shows by its requests which families it runs.
 		state.FamilyDisabled = view.BlockAssignment == nil && view.FamilyDisabled(share.Family) && s.runsWithout(c.Agents, now)
 		state.BlockAssignment = demandOf(view, share.Family, mine)
-		if s.Node != nil && state.BlockAssignment != nil {
-			reserves := c.Cilium.Get().PreAllocation(s.Node.Labels)
-			state.BlockAssignment.PreAllocation = reserves[cmp.Or(share.CiliumPool, crd.DefaultCiliumPool)]
-		}
+		c.setPreAllocation(s, share)
 	}
 	for _, b := range mine {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family {
@@ -307,6 +304,15 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 			state.Pins++
 		}
 	}
+}
+
+// setPreAllocation adds to a share the addresses that its agent keeps in reserve.
+func (c *Cluster) setPreAllocation(s *Snapshot, share *Share) {
+	if s.Node == nil || share.State.BlockAssignment == nil {
+		return
+	}
+	reserves := c.Cilium.Get().PreAllocation(s.Node.Labels)
+	share.State.BlockAssignment.PreAllocation = reserves[cmp.Or(share.CiliumPool, crd.DefaultCiliumPool)]
 }
 
 func (s *Snapshot) hasPod(name string) bool {

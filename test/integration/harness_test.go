@@ -224,7 +224,7 @@ func (e *env) startWith(s config.Settings, wrap func(client.WithWatch) client.Cl
 	}
 	mgr, err := ctrl.NewManager(e.configOf(s.Mode), options)
 	e.Must(err)
-	e.Must(controller.Setup(mgr, s))
+	e.Must(controller.Setup(mgr, s, nil))
 	ctx, cancel := context.WithCancel(e.Ctx)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

@@ -52,6 +52,8 @@ type Operator struct {
 	// may not be read, as NoSettings says.
 	Lease  client.ObjectKey
 	Holder *coordinationv1.LeaseSpec
+	// Recovery holds back changes, as the Lease says that etcd was restored; nil: it does not.
+	Recovery *state.Recovery
 	// Published are the settings that the operator has published.
 	Published string
 	// Settings are the published ones, or else the defaults: then NoSettings says why.
@@ -193,8 +195,8 @@ func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where) (mod
 		}
 	}
 	if value, stands := lease.Annotations[v1alpha1.RestoredAnnotation]; stands {
-		o.Settings.Recovery = &state.Recovery{}
-		o.Settings.Recovery.Begin(value != v1alpha1.RestoredPerhaps, time.Now())
+		o.Recovery = &state.Recovery{}
+		o.Recovery.Begin(value != v1alpha1.RestoredPerhaps, time.Now())
 	}
 	return lease.Labels[v1alpha1.ModeLabel], err
 }

@@ -218,7 +218,9 @@ func (e *Recorder) Writes(key string, err error, about func(*common.Refusal) run
 		return
 	}
 	lasts := e.refusals.lasts(key)
-	reason, action, note := ReasonNoProgress, Reconcile, ""
+	reason := ReasonNoProgress
+	action := Reconcile
+	var note string
 	refused := common.RefusalIn(err)
 	switch {
 	case refused != nil:

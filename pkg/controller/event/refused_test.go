@@ -70,7 +70,8 @@ func TestRefusedWrites(t *testing.T) {
 	for _, step := range steps {
 		clock.SetTime(clock.Now().Add(step.after))
 		again, times := step.err, 1
-		if many, ok := again.(repeated); ok {
+		var many repeated
+		if errors.As(again, &many) {
 			again, times = many.error, many.times
 		}
 		for range times {

@@ -369,28 +369,6 @@ func (f *Feed) queuePins(blocks []netip.Prefix) {
 	}
 }
 
-// allCiliumPools queues every Cilium pool that exists or should exist.
-func (f *Feed) allCiliumPools() {
-	if f.CiliumPools == nil {
-		return
-	}
-	for _, is := range f.CiliumPools.Missing(nil) {
-		f.add(CiliumPoolQueue, is.Name, 0)
-	}
-	for _, name := range f.Pools.CiliumPools() {
-		f.add(CiliumPoolQueue, name, 0)
-	}
-	f.queuePodPools()
-	queueKeeper(f)
-}
-
-// queuePodPools queues the Cilium pools of single pods.
-func (f *Feed) queuePodPools() {
-	for _, pod := range f.Ledger.PinnedPods() {
-		f.add(CiliumPoolQueue, crd.PodPool(pod), 0)
-	}
-}
-
 // AllPools queues every pool, as something changed that concerns all of them.
 func (f *Feed) AllPools() {
 	for _, name := range f.Pools.Names() {
@@ -438,12 +416,5 @@ func (f *Feed) nodeMoved(n *corev1.Node, addresses []netip.Prefix, news bool) {
 		for _, pool := range f.Pools.Match(labels.Set(n.Labels)) {
 			f.queuePoolStatus(pool.Name)
 		}
-	}
-}
-
-func (f *Feed) namespaceWants(name string, w state.PoolRequest) {
-	for _, node := range f.Pods.SetNamespace(name, w) {
-		f.QueueNode(node)
-		queueKeeper(f)
 	}
 }

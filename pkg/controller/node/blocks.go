@@ -319,24 +319,12 @@ func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 	switch w.For {
 	case expand.WaitPods:
 		return "pods " + suggest.First(5, w.By)
-	case expand.WaitNewPods:
-		return fmt.Sprintf("pods, also new ones: the agent of %s takes parked blocks back, so drain the Node (kubectl drain)", b.Node)
-	case expand.WaitRestart:
-		return fmt.Sprintf("a restart of the agent of %s, which has %s there: restart it, and it takes other addresses", b.Node, suggest.First(5, w.By))
-	case expand.WaitAgent:
-		return fmt.Sprintf("the agent of %s, which keeps %s there as long as the Node exists: drain and delete the Node, or keep the block", b.Node, suggest.First(5, w.By))
+	case expand.WaitNewPods, expand.WaitRestart, expand.WaitAgent, expand.WaitHandshake, expand.WaitReturn, expand.WaitUnsettled, expand.WaitMode:
+		return agentWaitNote(b, w)
 	case expand.WaitReplacement:
 		return fmt.Sprintf("a replacement: give a pool of %s free blocks, or raise the limit of its blocks", b.Node)
 	case expand.WaitPodAddress:
 		return "the addresses of new pods " + suggest.First(5, w.By)
-	case expand.WaitHandshake:
-		return fmt.Sprintf("the agent of %s to agree, and for a moment after that", b.Node)
-	case expand.WaitReturn:
-		return fmt.Sprintf("the agent of %s to return it", b.Node)
-	case expand.WaitUnsettled:
-		return fmt.Sprintf("the agent of %s to run steadily", b.Node)
-	case expand.WaitMode:
-		return fmt.Sprintf("an agent of %s that is configured for the operator's IPAM mode", b.Node)
 	case expand.WaitNodes:
 		if pool != nil {
 			return fmt.Sprintf("other nodes: pool %s no longer selects this one, and nodes move off it %d at a time (spec.unselectedNodes.maxConcurrent)", pool.Name, pool.MaxUnselected)
@@ -351,6 +339,26 @@ func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 		return fmt.Sprintf("the maintenance window of pool %s that opens at %s", b.Pool, w.Until.UTC().Format(time.RFC3339))
 	}
 	return string(w.For)
+}
+
+// agentWaitNote describes a wait for the agent of a block's node.
+func agentWaitNote(b crd.Block, w expand.Wait) string {
+	switch w.For {
+	case expand.WaitNewPods:
+		return fmt.Sprintf("pods, also new ones: the agent of %s takes parked blocks back, so drain the Node (kubectl drain)", b.Node)
+	case expand.WaitRestart:
+		return fmt.Sprintf("a restart of the agent of %s, which has %s there: restart it, and it takes other addresses", b.Node, suggest.First(5, w.By))
+	case expand.WaitAgent:
+		return fmt.Sprintf("the agent of %s, which keeps %s there as long as the Node exists: drain and delete the Node, or keep the block", b.Node, suggest.First(5, w.By))
+	case expand.WaitHandshake:
+		return fmt.Sprintf("the agent of %s to agree, and for a moment after that", b.Node)
+	case expand.WaitReturn:
+		return fmt.Sprintf("the agent of %s to return it", b.Node)
+	case expand.WaitUnsettled:
+		return fmt.Sprintf("the agent of %s to run steadily", b.Node)
+	default:
+		return fmt.Sprintf("an agent of %s that is configured for the operator's IPAM mode", b.Node)
+	}
 }
 
 // parkedAlone returns the parked CIDRs in use that no block of the node covers: the block was torn

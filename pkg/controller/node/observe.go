@@ -151,8 +151,7 @@ func (o *observation) replaceFirst(c *state.Cluster, fo *state.Share) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		j := slices.IndexFunc(o.Blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
-		mayMove := b.Request == expand.None || b.Request == expand.NodeUnselected || state.MayWait(b)
-		if !mayMove || b.Conflict || b.IsKept() || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
+		if !isUndecided(b) || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
 			continue
 		}
 		switch {
@@ -161,6 +160,14 @@ func (o *observation) replaceFirst(c *state.Cluster, fo *state.Share) {
 			b.Request, b.Delay = expand.PoolChanged, expand.Delay{}
 		}
 	}
+}
+
+// isUndecided reports whether nothing else keeps a block, or takes it from its node.
+func isUndecided(b *expand.Block) bool {
+	if b.Conflict || b.IsKept() {
+		return false
+	}
+	return b.Request == expand.None || b.Request == expand.NodeUnselected || state.MayWait(b)
 }
 
 // canReplace reports whether the pool that rules a node has a block for it, or has

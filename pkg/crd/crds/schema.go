@@ -85,7 +85,7 @@ func Mismatch(name, served, built string) string {
 		"With crds.enabled=false, apply that chart's files/crds with kubectl apply --server-side", name, served, built)
 }
 
-// ErrDeleted: a CRD does not exist, or is being deleted.
+// ErrDeleted means that a CRD does not exist, or is being deleted.
 var ErrDeleted = errors.New("the CRD is deleted, and all its objects with it")
 
 // Served is the schema named in the annotation of a CRD; "": it has none.

@@ -75,6 +75,7 @@ func New(s *audit.Snapshot, operator clusterread.Operator) *Cluster {
 		views = append(views, view)
 	}
 	c.Cluster = *s.Cluster(*settings, views)
+	c.Recovery = operator.Recovery
 	pressure := state.NewPressure()
 	for _, name := range c.Pools.Names() {
 		pool := c.Pools.Get(name)

@@ -1,0 +1,40 @@
+package expand
+
+// compactable returns the block that the node can best do without, if any. No other one may be on its
+// way. The agent may return blocks that are not in use, so the others in use must do.
+func (w *blockShare) compactable(p *planner) []*block {
+	if !w.MayCompact || !w.MayPark || w.regains() {
+		return nil
+	}
+	var least *block
+	rest := 0
+	for _, b := range p.all {
+		switch {
+		case !b.Listed, b.users == 0 && b.inService():
+			continue
+		case b.closed || !b.inService() || b.leaveDelayed():
+			return nil
+		}
+		rest += b.allocatable
+		if b.mayCompact() && (least == nil || b.users <= least.users) {
+			least = b
+		}
+	}
+	if least == nil || !p.releasable(least, rest-least.allocatable) {
+		return nil
+	}
+	return []*block{least}
+}
+
+// mayCompact reports whether a block may leave because the node can do without it, and has not been closed.
+func (b *block) mayCompact() bool {
+	return b.mayGo() && b.Request == None && b.Closed.Agent == "" && !b.Leftover
+}
+
+// notCompacted reports whether a block is not, or no longer, to be parked for compaction alone: it has
+// addresses of the agent's own, the agent has restarted since it closed the block, or it closes none. It
+// would have to be parked again, after each restart.
+func (w *blockShare) notCompacted(b *block) bool {
+	reopened := w.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.Agent
+	return b.own > 0 || reopened || !b.closed && w.regains() || !w.MayCompact && b.Closed.Agent == ""
+}
