@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"slices"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
@@ -93,7 +95,9 @@ type Entry struct {
 const lookForOperator = "The operator fixes this by itself: see that it runs, leads and is not paused."
 
 // Catalogue lists all reasons: errors first, the worst first.
-func Catalogue() []Entry { return append(errorReasons(), warningReasons()...) }
+func Catalogue() []Entry {
+	return slices.Concat(errorReasons(), warningReasons(), configurationReasons())
+}
 
 func errorReasons() []Entry {
 	return []Entry{
@@ -200,6 +204,12 @@ func warningReasons() []Entry {
 			"If Cilium does not run on NAME, label it: `kubectl label node NAME cilium-pool.io/ignore=true`. Then delete its CiliumNode: `kubectl delete ciliumnode NAME`. Else see why the DaemonSet of the agents has no pod there."},
 		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition cilium-pool.io/PodAddressShortage).",
 			"As the message says: add free blocks to a pool of NAME, write a pool that selects it, raise the limit, end the pause, or let the operator's writes pass (docs/reference/events.md, Condition of a Node). Or move pods away."},
+	}
+}
+
+// configurationReasons are warnings about pools, settings and routes.
+func configurationReasons() []Entry {
+	return []Entry{
 		{PoolsOverlap, Warning, "No block of a CIDR of a pool is assigned, as another pool has the same addresses.",
 			"Take ADDRESS, or its shared part, out of one of the two: `kubectl edit podippool NAME`."},
 		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator assigns no block that contains one, except where objects ask for more than a quarter of the blocks of a CIDR.",

@@ -236,7 +236,7 @@ func TestRefusedWriteIsShown(t *testing.T) {
 				}
 				got = append(got, b.EventsOf(config.ReasonWriteRefused)...)
 			}
-			if len(got) != 1 || !strings.Contains(got[0], test.want) || !strings.Contains(got[0], "not[1m today. Grant") {
+			if len(got) != 1 || !strings.Contains(got[0], test.want) || !strings.Contains(got[0], "not[1m today. Change what forbids it") {
 				t.Fatalf("refused five times: %q, want one with %q", got, test.want)
 			}
 			b.Refuse[test.refuse] = apierrors.NewConflict(things, "x", errors.New("changed"))
