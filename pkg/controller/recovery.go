@@ -45,9 +45,12 @@ func (c *recoveryCheck) Start(ctx context.Context) error {
 func (c *recoveryCheck) look(ctx context.Context, now time.Time) {
 	recovery := c.cluster.Recovery
 	logger := log.FromContext(ctx).WithName("recovery")
-	waiting := c.cluster.AwaitsReport(now)
-	if recovery.Active() && recovery.MayEnd(len(waiting), c.cluster.Defaults.NodeGoneCooldown, now) {
-		recovery.End()
+	var waiting []string
+	if recovery.Active() { // else no look through all nodes each second
+		waiting = c.cluster.AwaitsReport(now)
+		if recovery.MayEnd(len(waiting), c.cluster.Defaults.NodeGoneCooldown, now) {
+			recovery.End()
+		}
 	}
 	c.metrics.recovering.Set(common.OneIf(recovery.Active()))
 	if !recovery.Active() {
