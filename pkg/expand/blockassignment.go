@@ -131,6 +131,7 @@ func (w *blockShare) countBlockAssignment() usage {
 			u.demand++
 		case fresh:
 			waiting++
+			u.pendingPods = append(u.pendingPods, pod.Name)
 		case !slices.ContainsFunc(pod.IPs, u.ours) && !w.useless() && !u.OtherFamilyFull:
 			u.stuck = append(u.stuck, pod)
 		}
@@ -351,7 +352,7 @@ func (p *planner) clearAll() {
 }
 
 // waitOf returns the obstacle to a leaving block.
-func (w *blockShare) waitOf(b *block) (WaitReason, []string) {
+func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
 	switch {
 	case len(b.byAgent) > 0:
 		return WaitAgent, b.byAgent
@@ -359,6 +360,8 @@ func (w *blockShare) waitOf(b *block) (WaitReason, []string) {
 		return WaitNewPods, b.byPods
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
+	case b.held:
+		return WaitPodAddress, slices.Sorted(slices.Values(p.pendingPods))
 	case w.Reported || w.SingleBlock:
 		return WaitReturn, nil
 	default:

@@ -83,7 +83,7 @@ func decideBlocks(in *input) (Plan, Memory) {
 	p.freeEmpty()
 	p.deleteCooled()
 
-	p.explain(w.waitOf)
+	p.explain(func(b *block) (WaitReason, []string) { return w.waitOf(p, b) })
 	w.reportStuckPods(p)
 	p.plan.Capacity -= p.closedFree
 	return p.finish()

@@ -163,24 +163,30 @@ func (h *handshake) releaseDisabledFamily(b *block, a netip.Addr, entry ReleaseS
 }
 
 // enter adds an address of a block that looks free to entries, unless it may belong to a pod that has
-// just been added. Such pods may keep coming, so a block waits for them no longer than for one that
-// hangs: after that, the agent's answer alone protects a pod.
+// just been added. Such pods may keep coming: once the block waits no more, the agent's answer alone
+// protects a pod.
 func (h *handshake) enter(entries *[]netip.Addr, b *block, a netip.Addr) {
-	if len(h.pendingPods) > 0 && !passed(h.planner, &h.memory.HeldSince, h.old.HeldSince, b.CIDR, h.slowStart()) {
-		b.held = true
+	if len(h.pendingPods) > 0 && h.holds(b) {
 		h.requeueAt(h.now.Add(h.pendingFor))
 		return
 	}
 	*entries = append(*entries, a)
 }
 
+// holds reports whether a block waits until the addresses of recent pods are known, but no longer than
+// for one that hangs.
+func (p *planner) holds(b *block) bool {
+	b.held = !passed(p, &p.memory.HeldSince, p.old.HeldSince, b.CIDR, p.slowStart())
+	return b.held
+}
+
 // keepHeld remembers which draining blocks have waited for long enough: otherwise each address that a
 // pod frees would wait anew, and meanwhile another pod could take it.
-func (h *handshake) keepHeld() {
-	for _, b := range h.all {
-		since, held := h.old.HeldSince[b.CIDR]
-		if held && b.Phase == ipalloc.Draining && !h.now.Before(since.Add(h.slowStart())) {
-			remember(&h.memory.HeldSince, b.CIDR, since)
+func (p *planner) keepHeld() {
+	for _, b := range p.all {
+		since, held := p.old.HeldSince[b.CIDR]
+		if held && b.Phase == ipalloc.Draining && !p.now.Before(since.Add(p.slowStart())) {
+			remember(&p.memory.HeldSince, b.CIDR, since)
 		}
 	}
 }

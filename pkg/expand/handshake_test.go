@@ -1,7 +1,6 @@
 package expand
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 )
@@ -21,7 +20,7 @@ func TestHandshake(t *testing.T) {
 	acked := func(ago time.Duration) Memory { return Memory{AckedSince: since(ago, a)} }
 	marked := func(ago time.Duration) Memory { return Memory{MarkedSince: since(ago, a)} }
 	held := func(ago time.Duration) Memory {
-		return Memory{HeldSince: map[netip.Prefix]time.Time{netip.MustParsePrefix("10.0.0.16/28"): noon.Add(-ago)}}
+		return Memory{HeldSince: heldSince("10.0.0.16/28", ago)}
 	}
 	keepAck, keepMark := acked(0), marked(0)
 	stillHeld, longHeld := held(15*time.Minute), held(16*time.Minute)

@@ -293,6 +293,7 @@ type closing struct{ *planner }
 // parkDraining parks a draining block, lists parked ones in use again, and records which
 // the agent has closed.
 func (c closing) parkDraining() {
+	c.keepHeld()
 	if c.MayHaveClosed && c.waiting+len(c.stuck) > 0 {
 		c.requeueLater() // see inferClosed
 	}
@@ -386,13 +387,14 @@ func (c closing) parks(b *block) bool {
 	if closedSince.After(c.now) {
 		closedSince = c.now
 	}
-	switch {
-	case !c.mayReplace() && c.freeBeside(b) <= 0:
+	if !c.mayReplace() && c.freeBeside(b) <= 0 {
 		c.requeueLater()
 		return false
-	case b.users > 0:
+	}
+	if b.users > 0 {
 		return c.parksInUse(b, closedSince)
-	case c.waiting > 0: // they may have an address of it already
+	}
+	if c.waiting > 0 && c.holds(b) { // they may have an address of it already
 		c.requeueLater()
 		return false
 	}

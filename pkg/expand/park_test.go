@@ -35,6 +35,10 @@ func emptySince(cidr string, ago time.Duration) Memory {
 	return Memory{EmptySince: map[netip.Prefix]time.Time{netip.MustParsePrefix(cidr): noon.Add(-ago)}}
 }
 
+func heldSince(cidr string, ago time.Duration) map[netip.Prefix]time.Time {
+	return map[netip.Prefix]time.Time{netip.MustParsePrefix(cidr): noon.Add(-ago)}
+}
+
 const stays, goes = "10.0.0.0/29", "10.0.0.8/30"
 
 // parking is a node with a staying block and a draining one.
@@ -115,7 +119,16 @@ func TestDecideParksEmpty(t *testing.T) {
 		"at once": {state: node(parking()), want: []string{"needs 0 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"}},
 		"not while a pod has no address": {
 			state: node(parking(), came("a/new", noon)),
-			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Return", "again in 1m0s"},
+			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for PodAddress a/new", "again in 1m0s"},
+		},
+		"but then, though such pods keep coming": {
+			state: node(parking(), came("a/new", noon)), memory: Memory{HeldSince: heldSince(goes, 16*time.Minute)},
+			want: []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"},
+		},
+		"also once pods of it have come and gone": {
+			state: node(parking(), pod("a/a", "10.0.0.9")), memory: Memory{HeldSince: heldSince(goes, 16*time.Minute)},
+			want:     []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+			remember: &Memory{HeldSince: heldSince(goes, 16*time.Minute)},
 		},
 		"once its last pod has left": {
 			state: node(parking(closed("c", time.Minute))), memory: emptySince(goes, 30*time.Second),

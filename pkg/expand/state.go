@@ -230,7 +230,7 @@ type Memory struct {
 	MarkedSince map[netip.Addr]time.Time
 	// AckedSince is when each ack was first seen, from a settled agent.
 	AckedSince map[netip.Addr]time.Time
-	// HeldSince is since when addresses of each block wait to be marked until the addresses of recent
+	// HeldSince is since when each block waits to be marked, or parked, until the addresses of recent
 	// pods are known. Once that has lasted slowStart times AckTimeout, a draining block waits no more.
 	HeldSince map[netip.Prefix]time.Time
 	// Assigned are the blocks that have been seen Listed, if Leftover or older than the CiliumNode.
