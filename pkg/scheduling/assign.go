@@ -94,9 +94,10 @@ func (c *Cluster) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.N
 		if !offers {
 			continue
 		}
-		unused := c.Unscheduled.noteFree(&candidate, now).Add(unusedFor)
+		noted := c.Unscheduled.noteFree(&candidate, now)
 		for _, i := range suited {
 			if kinds[i].long && candidate.HasFree(pods[i].Requests) {
+				unused := noted.unused(pods[i].Requests)
 				if !now.Before(unused) {
 					continue
 				}

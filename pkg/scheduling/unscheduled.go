@@ -133,6 +133,9 @@ func (k *podKind) Suits(node *corev1.Node) bool {
 // node. The scheduler tries again within 10 seconds.
 const unusedFor = 30 * time.Second
 
+// unusedAtMost bounds that time on a node with enough addresses on which other pods come and go.
+const unusedAtMost = 10 * unusedFor
+
 // Unscheduled stores the pods that no node has addresses for, the number of addresses that each
 // node should have for them, and the nodes that wait for their first block. It is safe for
 // concurrent use.
@@ -149,14 +152,22 @@ type Unscheduled struct {
 	// scarce are the pools of each family that some of these pods, or nodes without a
 	// block, wait for.
 	scarce [2]map[string]bool
-	// free are the free addresses of nodes when pods were last assigned, and the time since when.
-	free map[candidateKey]freeSince
+	// free are the free addresses of nodes when pods were last assigned.
+	free map[candidateKey]freeAddresses
 	// withoutBlock are the nodes that wait for the first block of a family.
 	withoutBlock map[string]bool
 }
 
+// freeAddresses are the free addresses of a node by family, and the time of their last change.
+type freeAddresses struct {
+	free    [2]int
+	changed time.Time
+	// levels are ascending numbers of each family, and the time since when the node has had as many.
+	levels [2][]freeSince
+}
+
 type freeSince struct {
-	free [2]int
+	free int
 	at   time.Time
 }
 
@@ -178,7 +189,7 @@ func (n NodeNeeds) equal(m NodeNeeds) bool {
 
 // NewUnscheduled returns an empty store.
 func NewUnscheduled() *Unscheduled {
-	return &Unscheduled{pods: map[types.UID]UnscheduledPod{}, free: map[candidateKey]freeSince{}, withoutBlock: map[string]bool{}}
+	return &Unscheduled{pods: map[types.UID]UnscheduledPod{}, free: map[candidateKey]freeAddresses{}, withoutBlock: map[string]bool{}}
 }
 
 // Set stores the state of a pod as of now, and reports whether anything relevant has
@@ -336,24 +347,60 @@ func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Tim
 	return kinds, next
 }
 
-// noteFree records the free addresses of a node at now, and returns the time since when it has had
-// them.
-func (u *Unscheduled) noteFree(c *Candidate, now time.Time) time.Time {
+// noteFree records the free addresses of a node at now.
+func (u *Unscheduled) noteFree(c *Candidate, now time.Time) freeAddresses {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	noted, known := u.free[c.key()]
 	free := [2]int{c.Room[0].Free, c.Room[1].Free}
-	if was, known := u.free[c.key()]; known && was.free == free {
-		return was.at
+	if known && noted.free == free {
+		return noted
 	}
-	u.free[c.key()] = freeSince{free, now}
-	return now
+	noted.free = free
+	noted.changed = now
+	for f := range free {
+		noted.levels[f] = withLevel(noted.levels[f], free[f], now)
+	}
+	u.free[c.key()] = noted
+	return noted
+}
+
+// withLevel returns levels after the number of free addresses became free. Of the levels older than
+// unusedAtMost it keeps the highest.
+func withLevel(levels []freeSince, free int, now time.Time) []freeSince {
+	since := now
+	lower := slices.DeleteFunc(slices.Clone(levels), func(l freeSince) bool { return l.free >= free })
+	if len(lower) < len(levels) {
+		since = levels[len(lower)].at
+	}
+	levels = append(lower, freeSince{free, since})
+	for len(levels) > 1 && !now.Before(levels[1].at.Add(unusedAtMost)) {
+		levels = levels[1:]
+	}
+	return levels
+}
+
+// unused returns when a node is of no use to a pod with these requests that still waits then.
+func (a *freeAddresses) unused(requests [2]int) time.Time {
+	var since time.Time
+	for f, levels := range a.levels {
+		i := slices.IndexFunc(levels, func(l freeSince) bool { return l.free >= requests[f] })
+		if requests[f] > 0 && i >= 0 && levels[i].at.After(since) {
+			since = levels[i].at
+		}
+	}
+	unused := a.changed.Add(unusedFor)
+	if most := since.Add(unusedAtMost); most.Before(unused) {
+		return most
+	}
+	return unused
 }
 
 // keepFree drops the record of nodes other than these.
 func (u *Unscheduled) keepFree(nodes []Candidate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	next := make(map[candidateKey]freeSince, len(nodes))
+	next := make(map[candidateKey]freeAddresses, len(nodes))
 	for i := range nodes {
 		next[nodes[i].key()] = u.free[nodes[i].key()]
 	}

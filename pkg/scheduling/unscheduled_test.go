@@ -267,6 +267,35 @@ func TestUnusedAddressesAreOfNoUse(t *testing.T) {
 	expect(2*unusedFor+1, "map[]", 0)
 }
 
+// Nor do other pods that come and go on that node keep the pod waiting for good, unless they leave it too few.
+func TestUnusedAddressesBesideChurn(t *testing.T) {
+	for name, test := range map[string]struct {
+		more []int64 // requests of further containers
+		free [2]int  // in turn
+		want string
+	}{
+		"always enough":        {nil, [2]int{1, 2}, "map[n:[1 0]]"},
+		"enough for several":   {[]int64{1}, [2]int{2, 3}, "map[n:[2 0]]"},
+		"too few now and then": {nil, [2]int{1, 0}, "map[m:[1 0]]"},
+		"too few for several":  {[]int64{1}, [2]int{2, 1}, "map[m:[2 0]]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, now := offering(), fixtures.Noon()
+			c.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 2))
+			c.wait(now, fixtures.Requesting(unscheduledPod("1", lacksIPv4), test.more...))
+			addrs := []string{"10.0.0.5", "10.0.0.6", "192.0.2.1", "192.0.2.2", "192.0.2.3"}
+			for i := range int(unusedAtMost/(10*time.Second)) + 1 {
+				c.join("m", addrs[:2+test.free[i%2]]...)
+				now = now.Add(10 * time.Second)
+				c.Assign(nodes("m", "n"), now)
+			}
+			if diff := cmp.Diff(test.want, fmt.Sprint(expected(c.Assign(nodes("m", "n"), now)))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestSetNeeds(t *testing.T) {
 	u := NewUnscheduled()
 	room := func(n int) NodeNeeds { return NodeNeeds{Expected: [2]int{n, 0}} }
