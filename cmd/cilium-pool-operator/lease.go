@@ -38,9 +38,8 @@ func (o *options) leaseLock(config *rest.Config) (*resourcelock.LeaseLock, error
 	if !ok {
 		return nil, fmt.Errorf("leader election by %T instead of a Lease", made)
 	}
-	lock.Client = annotating{lock.Client, map[string]string{v1alpha1.SettingsAnnotation: settings}, &leaseHistory{
-		recovery: o.recovery, gap: leasesMissed * o.leaseDuration, end: o.end,
-	}}
+	o.history = &leaseHistory{recovery: o.recovery, gap: leasesMissed * o.leaseDuration, end: o.end}
+	lock.Client = annotating{lock.Client, map[string]string{v1alpha1.SettingsAnnotation: settings}, o.history}
 	return lock, nil
 }
 
@@ -86,6 +85,9 @@ func (a annotatingLeases) Create(ctx context.Context, lease *coordinationv1.Leas
 }
 
 func (a annotatingLeases) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if a.history.ends() {
+		return a.Get(ctx, lease.Name, metav1.GetOptions{})
+	}
 	a.history.acquire(lease)
 	updated, err := a.LeaseInterface.Update(ctx, a.annotate(lease), opts)
 	if err == nil {

@@ -54,6 +54,8 @@ type options struct {
 	version       bool
 	// recovery holds back changes after a restore of etcd; nil: it leads no election, or changes nothing.
 	recovery *state.Recovery
+	// history recognizes a restore of etcd; nil: it leads no election.
+	history *leaseHistory
 	// end ends the process for a reason; nil: it leads no election.
 	end context.CancelCauseFunc
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,7 +19,7 @@ import (
 
 // errRestored ends a process that ran while etcd was restored: its watches would wait for versions that etcd has
 // yet to reach, and its memory is of objects that are gone.
-var errRestored = errors.New("etcd was restored from a snapshot, as the Lease is older than before: " +
+var errRestored = errors.New("etcd was restored from a snapshot, as the Lease or a list is older than before: " +
 	"ending, so that the next process reads everything anew. It changes nothing until agents have reported (docs/operations.md, restore of a backup)")
 
 const (
@@ -31,10 +32,10 @@ const (
 )
 
 // leaseHistory recognizes a restore of etcd by the Lease, the one object that each process reads or writes every few
-// seconds. Later processes read its annotation RestoredAnnotation. It is not safe for concurrent
-// use; an elector makes one call at a time.
+// seconds, and is told of one by lists where Leases have an etcd of their own. Later processes read its annotation
+// RestoredAnnotation. It is not safe for concurrent use, except listsWentBack; an elector makes one call at a time.
 type leaseHistory struct {
-	recovery *state.Recovery // nil: in shadow and observe mode
+	recovery *state.Recovery // nil: in shadow and observe mode, where the Lease is not annotated
 	// gap is the least age of an unreleased Lease that makes a new process assume a restore.
 	gap time.Duration
 	// end ends the process.
@@ -46,27 +47,35 @@ type leaseHistory struct {
 	leads, ended bool
 	// suspect: etcd may have been restored before this process read the Lease.
 	suspect bool
+	// lists: a list was older than the one before.
+	lists atomic.Bool
 }
+
+// listsWentBack records that a list was older than before: the next read or write of the Lease ends the process.
+func (h *leaseHistory) listsWentBack() {
+	if h.recovery != nil {
+		h.recovery.Begin(true, time.Now())
+	}
+	h.lists.Store(true)
+}
+
+// ends reports whether the process has to end, as lists went back.
+func (h *leaseHistory) ends() bool { return h.lists.Load() && !h.ended }
 
 // read compares a Lease with the one before. If etcd was restored in between, it annotates the Lease and ends
 // the process.
 func (h *leaseHistory) read(ctx context.Context, leases coordinationv1client.LeaseInterface, lease *coordinationv1.Lease) error {
-	if h.recovery == nil || h.ended {
+	if h.ended {
 		return nil
 	}
 	before := h.last
-	if before != nil && wentBack(before, lease) {
-		marked := lease.DeepCopy()
-		metav1.SetMetaDataAnnotation(&marked.ObjectMeta, v1alpha1.RestoredAnnotation, "true")
-		if _, err := leases.Update(ctx, marked, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("marking the Lease, as etcd was restored: %w", err) // the next read tries again
-		}
-		h.ended = true
-		h.recovery.Begin(true, time.Now())
-		h.end(errRestored)
-		return errRestored
+	if h.ends() || before != nil && wentBack(before, lease) {
+		return h.finish(ctx, leases, lease)
 	}
 	h.last = lease.DeepCopy()
+	if h.recovery == nil {
+		return nil
+	}
 	if before == nil {
 		h.suspect = h.lapsed(lease)
 	} else if before.ResourceVersion != lease.ResourceVersion && !h.lapsed(lease) { // another process leads
@@ -76,6 +85,21 @@ func (h *leaseHistory) read(ctx context.Context, leases coordinationv1client.Lea
 		h.follow(lease)
 	}
 	return nil
+}
+
+// finish annotates the Lease, so that the next process holds changes back, and ends this process.
+func (h *leaseHistory) finish(ctx context.Context, leases coordinationv1client.LeaseInterface, lease *coordinationv1.Lease) error {
+	if h.recovery != nil {
+		marked := lease.DeepCopy()
+		metav1.SetMetaDataAnnotation(&marked.ObjectMeta, v1alpha1.RestoredAnnotation, "true")
+		if _, err := leases.Update(ctx, marked, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("marking the Lease, as etcd was restored: %w", err) // the next read tries again
+		}
+		h.recovery.Begin(true, time.Now())
+	}
+	h.ended = true
+	h.end(errRestored)
+	return errRestored
 }
 
 // lapsed reports whether the first Lease that this process reads may be of a restored etcd: its holder neither

@@ -165,6 +165,60 @@ func TestStandbyKnowsAnOutage(t *testing.T) {
 	}
 }
 
+// Where Leases have an etcd of their own, lists show a restore: the process that they tell of it marks the Lease, holds
+// changes back meanwhile, and ends. Its own last write, which gives the Lease up, goes through.
+func TestListsShowRestore(t *testing.T) {
+	for name, leads := range map[string]bool{"a leader": true, "a standby": false} {
+		t.Run(name, func(t *testing.T) {
+			server := &leaseServer{}
+			server.store(leaseHeldBy("", time.Now()))
+			leader, witness := newElector(server, "leader"), newElector(server, "witness")
+			leader.lead(t)
+			witness.look(t)
+			if leads {
+				witness = leader
+			}
+			witness.history.listsWentBack()
+			if !witness.history.recovery.Certain() {
+				t.Error("nodes and blocks change until the process ends")
+			}
+			lease := server.lease.DeepCopy()
+			if leads {
+				if _, err := leader.Update(t.Context(), lease, metav1.UpdateOptions{}); !errors.Is(err, errRestored) {
+					t.Errorf("it renews the Lease: %v", err)
+				}
+				released := server.lease.DeepCopy()
+				released.Spec.HolderIdentity = ptr.To("")
+				if _, err := leader.Update(t.Context(), released, metav1.UpdateOptions{}); err != nil {
+					t.Errorf("it gives up the Lease: %v", err)
+				}
+			} else {
+				witness.look(t)
+			}
+			if witness.ended == nil || server.lease.Annotations[v1alpha1.RestoredAnnotation] != "true" {
+				t.Errorf("it has ended: %v, and the Lease has %v", witness.ended, server.lease.Annotations)
+			}
+		})
+	}
+}
+
+// An observer and a shadow end, too, as their watches would stay silent. They mark no Lease, as they hold nothing back.
+func TestObserverEndsAfterRestore(t *testing.T) {
+	server := &leaseServer{}
+	observer := newElector(server, "observer")
+	observer.history.recovery = nil
+	server.store(leaseHeldBy("", time.Now()))
+	snapshot := server.lease.DeepCopy()
+	for range 3 {
+		observer.lead(t)
+	}
+	server.restore(snapshot, 0)
+	observer.look(t)
+	if observer.ended == nil || len(server.lease.Annotations) > 0 {
+		t.Errorf("it has ended: %v, and the Lease has %v", observer.ended, server.lease.Annotations)
+	}
+}
+
 // A leader follows the annotation that people set and remove, and removes it itself once its recovery has ended.
 func TestRecoveryFollowsLease(t *testing.T) {
 	server := &leaseServer{}

@@ -7,10 +7,15 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
@@ -58,11 +63,30 @@ func TestRestoreOfRealEtcd(t *testing.T) {
 	}
 	_, _, err := standby.Get(t.Context())
 	must(err)
+	lists := false
+	reads := &apiclient.Reads{Now: time.Now, Restored: func() { lists = true }}
+	client := kubernetes.NewForConfigOrDie(c.Config()).CoordinationV1().RESTClient()
+	blocks := toolscache.ToListerWatcherWithContext(reads.Of("PodIPBlock", toolscache.NewListWatchFromClient(client, "leases", "kube-system", fields.Everything())))
+	last, err := blocks.ListWithContext(t.Context(), metav1.ListOptions{})
+	must(err)
+	watch := func() { // as a reflector does again
+		t.Helper()
+		events, err := blocks.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: last.(*coordinationv1.LeaseList).ResourceVersion})
+		must(err)
+		events.Stop()
+	}
+	watch()
+	if lists {
+		t.Error("a list went back, though nothing was restored")
+	}
 	offline(func() { must(errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(snapshot)))) })
 	for name, lock := range map[string]*resourcelock.LeaseLock{"the standby": standby, "the leader": leader} {
 		if _, _, err := lock.Get(t.Context()); !errors.Is(err, errRestored) {
 			t.Errorf("%s reads the Lease: %v", name, err)
 		}
+	}
+	if watch(); !lists {
+		t.Error("a watch waits for a version that etcd has yet to reach")
 	}
 	next, o := lockOn(t, c)
 	_, _, err = next.Get(t.Context())

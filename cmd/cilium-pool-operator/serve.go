@@ -90,6 +90,9 @@ func (o *options) setup(mgr ctrl.Manager) error {
 	if o.settings.Observe {
 		return controller.SetupObserver(mgr, o.settings)
 	}
+	if from, ok := mgr.GetCache().(*apiclient.Cache); ok && o.history != nil {
+		from.Reads.Restored = o.history.listsWentBack
+	}
 	return controller.Setup(mgr, o.settings, o.recovery)
 }
 

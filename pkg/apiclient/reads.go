@@ -3,9 +3,11 @@ package apiclient
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -21,6 +23,9 @@ type Reads struct {
 	// Show, if set, receives whether a kind is unread, whenever it may have changed: nothing of it has
 	// been read yet, or the last list or watch failed.
 	Show func(kind string, unread bool)
+	// Restored, if set, is called when etcd has gone back to an earlier version, since it was restored: API servers
+	// answer a watch from a later version with silence.
+	Restored func()
 
 	mu  sync.Mutex
 	all []*read
@@ -63,7 +68,13 @@ type read struct {
 	listFails, watchFails time.Time
 	// called: there was a call, and done: it and the one before succeeded.
 	called, done bool
+	// newest is the latest version read; 0: none yet.
+	newest uint64
 }
+
+// witness is the kind by which Reads recognizes a restore. Kinds of CRDs are always in the main etcd
+// (--etcd-servers-overrides), and a list of one block costs little, as no selector applies to it.
+const witness = "PodIPBlock"
 
 // List implements toolscache.ListerWatcher.
 func (r *read) List(options metav1.ListOptions) (runtime.Object, error) {
@@ -77,21 +88,57 @@ func (r *read) Watch(options metav1.ListOptions) (watch.Interface, error) {
 
 // ListWithContext implements toolscache.ListerWatcherWithContext.
 func (r *read) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	r.saw(options.ResourceVersion)
 	list, err := r.from.ListWithContext(ctx, options)
 	if ctx.Err() == nil {
 		r.result(err, &r.listFails)
 	}
+	r.saw(versionOf(list))
 	return list, err
 }
 
 // WatchWithContext implements toolscache.ListerWatcherWithContext. A watch follows a list, or streams one:
 // where it begins, a list that failed before does no harm any more.
 func (r *read) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	r.saw(options.ResourceVersion)
+	r.compare(ctx)
 	events, err := r.from.WatchWithContext(ctx, options)
 	if ctx.Err() == nil {
 		r.result(err, &r.watchFails, &r.listFails)
 	}
 	return events, err
+}
+
+// saw records a version that a list or an event had.
+func (r *read) saw(version string) {
+	if seen, err := strconv.ParseUint(version, 10, 64); err == nil {
+		r.newest = max(r.newest, seen)
+	}
+}
+
+// compare calls Restored if the present version is smaller than the newest. A list without a version in its options
+// is consistent: no API server answers it with a version older than any answer before.
+func (r *read) compare(ctx context.Context) {
+	if r.of.Restored == nil || r.kind != witness || r.newest == 0 {
+		return
+	}
+	list, err := r.from.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return // the watch will fail, too
+	}
+	present, err := strconv.ParseUint(versionOf(list), 10, 64)
+	if err == nil && present < r.newest {
+		r.of.Restored()
+	}
+}
+
+// versionOf returns the resource version of a list, "" if there is none.
+func versionOf(list runtime.Object) string {
+	found, err := meta.ListAccessor(list)
+	if err != nil {
+		return ""
+	}
+	return found.GetResourceVersion()
 }
 
 // IsWatchListSemanticsUnSupported implements an interface of client-go's reflectors.

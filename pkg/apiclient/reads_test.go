@@ -67,3 +67,56 @@ func TestReads(t *testing.T) {
 		t.Errorf("unread are %v", shown)
 	}
 }
+
+// A watch that would begin at a version that etcd has yet to reach shows a restore, whatever way the reflector takes to it.
+func TestReadsRecognizeRestore(t *testing.T) {
+	const list, watches = "list", "watch"
+	type call struct{ kind, version string } // version: of the options
+	for name, test := range map[string]struct {
+		kind    string
+		calls   []call
+		present string // at the last call
+		fails   bool   // all lists then
+		want    bool
+	}{
+		"a watch goes on":                 {"PodIPBlock", []call{{watches, "8"}, {watches, "9"}}, "9", false, false},
+		"a watch goes on after writes":    {"PodIPBlock", []call{{watches, "9"}}, "10", false, false},
+		"a first list, streamed":          {"PodIPBlock", []call{{watches, ""}}, "5", false, false},
+		"a first list":                    {"PodIPBlock", []call{{list, "0"}, {watches, "5"}}, "5", false, false},
+		"restored":                        {"PodIPBlock", []call{{watches, "8"}, {watches, "9"}}, "5", false, true},
+		"restored, and streamed anew":     {"PodIPBlock", []call{{watches, "9"}, {watches, ""}}, "5", false, true},
+		"restored, and listed anew":       {"PodIPBlock", []call{{list, "9"}, {list, ""}, {watches, "5"}}, "5", false, true},
+		"the kind has an etcd of its own": {"Event", []call{{watches, "9"}}, "5", false, false},
+		"no right to list any more":       {"PodIPBlock", []call{{watches, "9"}}, "5", true, false},
+		"versions that are no numbers":    {"PodIPBlock", []call{{watches, "abc"}}, "abd", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			restored := false
+			reads := &Reads{Now: time.Now, Restored: func() { restored = true }}
+			from := toolscache.ToListerWatcherWithContext(reads.Of(test.kind, &toolscache.ListWatch{
+				ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+					if test.fails {
+						return nil, errors.New("refused")
+					}
+					return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: test.present}}, nil
+				},
+				WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil },
+			}))
+			for _, c := range test.calls {
+				options := metav1.ListOptions{ResourceVersion: c.version}
+				var err error
+				if c.kind == list {
+					_, err = from.ListWithContext(t.Context(), options)
+				} else {
+					_, err = from.WatchWithContext(t.Context(), options)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if restored != test.want {
+				t.Errorf("it is restored: %t, want %t", restored, test.want)
+			}
+		})
+	}
+}
