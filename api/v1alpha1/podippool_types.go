@@ -88,7 +88,7 @@ type PodIPPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="ciliumPoolName is the name of a CiliumPodIPPool: at most 253 lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
 	// +kubebuilder:validation:XValidation:rule="!self.endsWith('.draining.cilium-pool.io')",message="names that end with .draining.cilium-pool.io are the operator's: agents list draining blocks under them"
-	// +kubebuilder:validation:XValidation:rule="!self.endsWith('.pod.cilium-pool.io')",message="names that end with .pod.cilium-pool.io are the operator's: each is of one pod, which a PodIPPin names"
+	// +kubebuilder:validation:XValidation:rule="!self.endsWith('.pods.cilium-pool.io') && !self.endsWith('.pod.cilium-pool.io')",message="names that end with .pods.cilium-pool.io or .pod.cilium-pool.io are the operator's: each is of one pod, which a PodIPPin names"
 	// +optional
 	CiliumPoolName string `json:"ciliumPoolName,omitempty"`
 

@@ -23,19 +23,37 @@ type Pin struct {
 // For is who it keeps the block for: Node or Pod. No name of a node contains a slash.
 func (p Pin) For() string { return cmp.Or(p.Pod, p.Node) }
 
-// podPoolSuffix ends the names of the Cilium pools of single pods. PodIPPools cannot use it.
-const podPoolSuffix = ".pod.cilium-pool.io"
+// The names of the Cilium pools of single pods have this prefix and this suffix. PodIPPools cannot use the
+// suffix. Agents list their pools by name, and the first CIDR of the list is the primary one of the node: a change
+// of it regenerates all endpoints of the node (pkg/k8s/node.go, ParseCiliumNode, v1.20.2). So the prefix sorts after
+// the pools that agents have their own addresses from.
+const (
+	podPoolPrefix = "zz."
+	podPoolSuffix = ".pods.cilium-pool.io"
+)
+
+// oldPodPoolSuffix ends the names that earlier operators chose. They have no prefix.
+const oldPodPoolSuffix = ".pod.cilium-pool.io"
 
 // PodPool returns the Cilium pool for the pinned addresses of a pod, named namespace/name.
 func PodPool(pod string) string {
 	namespace, name, _ := strings.Cut(pod, "/")
-	return name + "." + namespace + podPoolSuffix
+	return podPoolPrefix + name + "." + namespace + podPoolSuffix
 }
 
-// PodOfPool returns the pod that a Cilium pool is for, as namespace/name; "": it is for no single
-// pod. The name of a namespace has no dot.
+// OldPodPool returns the name that earlier operators chose for PodPool.
+func OldPodPool(pod string) string {
+	namespace, name, _ := strings.Cut(pod, "/")
+	return name + "." + namespace + oldPodPoolSuffix
+}
+
+// PodOfPool returns the pod that a Cilium pool of either name is for, as namespace/name; "": it is for no
+// single pod. The name of a namespace has no dot.
 func PodOfPool(ciliumPool string) string {
-	rest, ok := strings.CutSuffix(ciliumPool, podPoolSuffix)
+	rest, ok := strings.CutSuffix(ciliumPool, oldPodPoolSuffix)
+	if current, prefixed := strings.CutPrefix(ciliumPool, podPoolPrefix); !ok && prefixed {
+		rest, ok = strings.CutSuffix(current, podPoolSuffix)
+	}
 	i := strings.LastIndexByte(rest, '.')
 	if !ok || i < 1 || i == len(rest)-1 {
 		return ""

@@ -40,18 +40,29 @@ func TestPinFrom(t *testing.T) {
 	}
 }
 
-// The Cilium pool of a pod is named after it, and no two pods have the same.
+// The Cilium pool of a pod is named after it, and no two pods have the same. Its new name comes after the
+// pool of the agent's own addresses, whatever the pod's name is.
 func TestPodPool(t *testing.T) {
 	for pod, want := range map[string]string{
-		"shop/web-0":  "web-0.shop.pod.cilium-pool.io",
-		"shop/web.eu": "web.eu.shop.pod.cilium-pool.io",
-		"eu/web":      "web.eu.pod.cilium-pool.io",
+		"shop/web-0":       "web-0.shop",
+		"shop/cassandra-0": "cassandra-0.shop",
+		"shop/web.eu":      "web.eu.shop",
+		"eu/web":           "web.eu",
+		"pod/zz":           "zz.pod",
+		"pods/zz.0":        "zz.0.pods",
 	} {
-		if got := crd.PodPool(pod); got != want || crd.PodOfPool(got) != pod {
-			t.Errorf("%s has pool %s, want %s; that is of pod %q", pod, got, want, crd.PodOfPool(got))
+		name, old := crd.PodPool(pod), crd.OldPodPool(pod)
+		if name != "zz."+want+".pods.cilium-pool.io" || crd.PodOfPool(name) != pod || name < crd.DefaultCiliumPool {
+			t.Errorf("%s has pool %s, which is of pod %q", pod, name, crd.PodOfPool(name))
+		}
+		if old != want+".pod.cilium-pool.io" || crd.PodOfPool(old) != pod {
+			t.Errorf("%s had pool %s, which is of pod %q", pod, old, crd.PodOfPool(old))
 		}
 	}
-	for _, pool := range []string{"", "default", "web.pod.cilium-pool.io", ".shop.pod.cilium-pool.io", "pod.cilium-pool.io"} {
+	for _, pool := range []string{
+		"", "default", "web.pod.cilium-pool.io", ".shop.pod.cilium-pool.io", "pod.cilium-pool.io",
+		"web.shop.pods.cilium-pool.io", "zz.web.pods.cilium-pool.io", "zz.pods.cilium-pool.io",
+	} {
 		if pod := crd.PodOfPool(pool); pod != "" {
 			t.Errorf("pool %q is of pod %s", pool, pod)
 		}

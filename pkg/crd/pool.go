@@ -180,11 +180,12 @@ func (p *Pool) MayGive(cidr netip.Prefix) bool {
 // ManyCiliumPools reports whether its nodes' agents have several Cilium pools, as in multi-pool mode.
 func (p *Pool) ManyCiliumPools() bool { return p.WholeBlocks && !p.SingleBlock }
 
-// ForPod returns the pool as it serves the Cilium pool of one pod, named namespace/name: nodes claim
-// only the addresses that are pinned to the pod.
-func (p *Pool) ForPod(pod string) *Pool {
+// ForPod returns the pool as it serves the Cilium pool of one pod: nodes claim only the addresses that are
+// pinned to the pod.
+func (p *Pool) ForPod(ciliumPool string) *Pool {
 	of := *p
-	of.Pod, of.CiliumPool = pod, PodPool(pod)
+	of.Pod = PodOfPool(ciliumPool)
+	of.CiliumPool = ciliumPool
 	return &of
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -90,6 +91,20 @@ func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 	delete(c.byName, v.Name)
 	c.picking = nil
 	return was.Selector != nil
+}
+
+// OfPod returns the name of the CiliumPodIPPool for the pinned addresses of a pod: the old one while that exists
+// or a block is for it, as agents assign nothing to a pod that two of them select.
+func (c *CiliumPools) OfPod(pod string, ledger *Ledger) string {
+	old := crd.OldPodPool(pod)
+	isForOld := func(cidr netip.Prefix) bool {
+		block, _ := ledger.Block(cidr)
+		return block.CiliumPool == old
+	}
+	if c.Get(old) != nil || slices.ContainsFunc(ledger.PinsOf(pod), isForOld) {
+		return old
+	}
+	return crd.PodPool(pod)
 }
 
 // Picking returns the CiliumPodIPPools that select pods. A nil receiver has none.

@@ -449,7 +449,8 @@ func (f *fleet) ciliumPoolStore() store {
 		c.Set(views[pool])
 	}
 	set := func(i int) { c.Set(views[i]) }
-	return store{of: c, values: f.poolNames, special: map[string]holds.Call{
+	values := func(i int) []any { return append(f.poolNames(i), f.Ledger) }
+	return store{of: c, values: values, special: map[string]holds.Call{
 		"Set": {N: len(views), Do: set}, "Delete": {N: len(views), Do: func(i int) { c.Delete(views[i]) }, Undo: set},
 	}}
 }

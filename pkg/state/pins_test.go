@@ -147,14 +147,21 @@ func singles() *Cluster {
 // pinPod pins an address to a pod, which a CiliumPodIPPool selects.
 func (c *Cluster) pinPod(cidr netip.Prefix, pod string) {
 	c.Ledger.SetPin(crd.Pin{CIDR: cidr, Pod: pod})
-	c.CiliumPools.Set(ciliumpool.Read(ciliumpool.New(crd.PodPool(pod), [2]int{31, 0}, ciliumpool.Marks{})))
+	c.CiliumPools.Set(ciliumpool.Read(ciliumpool.New(c.CiliumPools.OfPod(pod, c.Ledger), [2]int{31, 0}, ciliumpool.Marks{})))
 }
 
 // An address that is pinned to a pod goes to the pod's node, for the pod's own Cilium pool, and to no
 // other claim. A block stays what it was claimed for.
 func TestAddressPinnedToPod(t *testing.T) {
 	const pod = "default/web-0"
+	for _, ciliumPool := range []string{crd.PodPool(pod), crd.OldPodPool(pod)} {
+		t.Run(ciliumPool, func(t *testing.T) { testAddressPinnedToPod(t, pod, ciliumPool) })
+	}
+}
+
+func testAddressPinnedToPod(t *testing.T, pod, ciliumPool string) {
 	c, first := singles(), fixtures.Prefix("10.0.0.0/32")
+	c.CiliumPools.Set(ciliumpool.Read(ciliumpool.New(ciliumPool, [2]int{31, 0}, ciliumpool.Marks{})))
 	c.pinPod(first, pod)
 	c.Pods.Set(ReadPodWithRequest(fixtures.Pod("web-0", "1", "n")), fixtures.Noon())
 	c.Pods.Set(ReadPodWithRequest(fixtures.Pod("web-1", "2", "n")), fixtures.Noon())
@@ -165,7 +172,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 	share := func() *Share {
 		t.Helper()
 		s := c.Snapshot("n", node, fixtures.Noon())
-		i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.CiliumPool == crd.PodPool(pod) })
+		i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.CiliumPool == ciliumPool })
 		if i < 0 {
 			t.Fatalf("the node has no share for the pod: %+v", s.Shares)
 		}
@@ -183,7 +190,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 		t.Errorf("a second node claims, too: %v", err)
 	}
 	block := fixtures.Block(first.String(), "p", "n", 1)
-	block.CiliumPool = crd.PodPool(pod)
+	block.CiliumPool = ciliumPool
 	c.Ledger.Upsert(block)
 	c.pinPod(first, pod) // once more
 	before := c.Ledger.PinsPods()
@@ -191,7 +198,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 	if !before || c.Ledger.PinsPods() {
 		t.Errorf("an address is pinned to a pod: %t, and without its pin: %t", before, c.Ledger.PinsPods())
 	}
-	if of := c.CiliumPoolOf(block, c.Ledger.CiliumNode("n")); of != crd.PodPool(pod) || len(share().State.Blocks) != 1 {
+	if of := c.CiliumPoolOf(block, c.Ledger.CiliumNode("n")); of != ciliumPool || len(share().State.Blocks) != 1 {
 		t.Errorf("without the pin the block is for %s", of)
 	}
 	if pools := share().Pools; len(pools) > 0 {
@@ -253,7 +260,7 @@ func TestNamed(t *testing.T) {
 	}
 	want := []string{
 		"default/db of team=a: false false, []", "default/web-0 of team=a: true true, [blue]",
-		"default/web-9999 of team=a: false false, [blue web-0.default.pod.cilium-pool.io]",
+		"default/web-9999 of team=a: false false, [blue zz.web-0.default.pods.cilium-pool.io]",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("GOT %v", got)

@@ -85,7 +85,7 @@ func (c *Cluster) servedFor(served map[string][]*crd.Pool, ciliumPool string) []
 	for _, pools := range served {
 		for _, pool := range pools {
 			if slices.ContainsFunc(pins, pool.OnGrid) {
-				out = append(out, pool.ForPod(pod))
+				out = append(out, pool.ForPod(ciliumPool))
 			}
 		}
 	}

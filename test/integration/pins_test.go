@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -90,8 +92,11 @@ func TestPinnedBlockOfMultiPool(t *testing.T) {
 	e.pinIs(cidr, metav1.ConditionTrue, v1alpha1.PinHeld)
 }
 
-// podPool is the Cilium pool of pod web-0 of namespace default.
-const podPool = "web-0.default.pod.cilium-pool.io"
+// podPool is the Cilium pool of pod web-0 of namespace default, and oldPodPool its earlier name.
+const (
+	podPool    = "zz.web-0.default.pods.cilium-pool.io"
+	oldPodPool = "web-0.default.pod.cilium-pool.io"
+)
 
 // lists waits until the agent of a node is assigned this CIDR of web-0's pool, or none if it is "".
 func lists(e *env, node, cidr string) {
@@ -107,7 +112,7 @@ func lists(e *env, node, cidr string) {
 // podAddress returns the CIDRs that a CiliumNode lists for web-0.
 func podAddress(cn *ciliumv2.CiliumNode) string {
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		if entry.Pool == podPool {
+		if crd.PodOfPool(entry.Pool) == "default/web-0" {
 			return fmt.Sprint(entry.CIDRs)
 		}
 	}
@@ -127,7 +132,7 @@ func returnsWeb(e *env, node string) {
 	e.TB.Helper()
 	e.eventuallyOn("the agent returns the address", node, func(cn *ciliumv2.CiliumNode) error {
 		pools := &cn.Spec.IPAM.Pools
-		pools.Allocated = slices.DeleteFunc(pools.Allocated, func(a ipamtypes.IPAMPoolAllocation) bool { return a.Pool == podPool })
+		pools.Allocated = slices.DeleteFunc(pools.Allocated, func(a ipamtypes.IPAMPoolAllocation) bool { return crd.PodOfPool(a.Pool) == "default/web-0" })
 		return e.Client.Update(e.Ctx, cn)
 	})
 }
@@ -201,6 +206,51 @@ func TestAddressPinnedToPod(t *testing.T) {
 		}
 		return fmt.Errorf("assigned %+v", cn.Spec.IPAM.Pools.Allocated)
 	})
+}
+
+// A pod whose address an earlier operator pinned keeps the Cilium pool of the old name, from node to node, until
+// it is gone: agents assign nothing to a pod that two CiliumPodIPPools select.
+func TestAddressPinnedUnderOldName(t *testing.T) {
+	const cidr = "10.2.0.0/32"
+	e := newEnv(t)
+	e.pool("all", nil, "10.1.0.0/24")
+	e.pool("singles", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName, p.Spec.IPv4.BlockSize = "singles", 32 }, "10.2.0.0/30")
+	pin := &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: "10.2.0.0-32"}, Spec: v1alpha1.PodIPPinSpec{CIDR: cidr, PodNamespace: "default", PodName: "web-0"}}
+	e.Create(pin)
+	e.Create(ciliumpool.New(oldPodPool, [2]int{32, 0}, ciliumpool.Marks{}))
+	op := e.start(quickMultiPool())
+	for _, node := range []string{"n1", "n2"} {
+		e.bareNode(node, nil)
+		e.isAssigned(node, 1)
+		e.AgentRequests(node, 16, 1)
+	}
+	olderThan(e, "n1", time.Second)
+	pod := bindWeb(e, "n1")
+	lists(e, "n1", "["+cidr+"]")
+	if entries := e.theCiliumNode("n1").Spec.IPAM.Pools.Allocated; !slices.ContainsFunc(entries, func(a ipamtypes.IPAMPoolAllocation) bool { return a.Pool == oldPodPool }) {
+		t.Errorf("the agent has %+v", entries)
+	}
+	// People delete the object: its address is listed, so it comes again.
+	e.Delete(e.ciliumPool(oldPodPool, "[2001:db8::/128] 32"))
+	e.ciliumPool(oldPodPool, "[2001:db8::/128] 32")
+	op.stop()
+	e.start(quickMultiPool())
+	e.never("a second CiliumPodIPPool selects the pod", func() bool {
+		return e.Client.Get(e.Ctx, client.ObjectKey{Name: podPool}, &ciliumv2alpha1.CiliumPodIPPool{}) == nil
+	})
+	e.pinIs(cidr, metav1.ConditionTrue, v1alpha1.PinHeld)
+
+	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
+	pod = bindWeb(e, "n2")
+	returnsWeb(e, "n1")
+	lists(e, "n2", "["+cidr+"]")
+	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
+	returnsWeb(e, "n2")
+	e.pinIs(cidr, metav1.ConditionFalse, v1alpha1.PinNotClaimed)
+	e.Delete(e.ciliumPool(oldPodPool, "[2001:db8::/128] 32"))
+	e.ciliumPool(podPool, "[2001:db8::/128] 32")
+	bindWeb(e, "n1")
+	lists(e, "n1", "["+cidr+"]")
 }
 
 // A pool makes the pins of its pods by itself, and deletes them once their pods are gone.

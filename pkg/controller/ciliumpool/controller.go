@@ -70,11 +70,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // pinned returns the addresses that pins keep for the pod that a Cilium pool is for; none: it is for no
-// single pod. They count even if no PodIPPool has them: without the pool, agents would assign
-// the pod another address.
+// single pod, or another name is in use for it. They count even if no PodIPPool has them: without the pool,
+// agents would assign the pod another address.
 func (r *Reconciler) pinned(name string) []netip.Prefix {
 	pod := crd.PodOfPool(name)
-	if pod == "" {
+	if pod == "" || r.CiliumPools.OfPod(pod, r.Ledger) != name {
 		return nil
 	}
 	return r.Ledger.PinsOf(pod)
@@ -142,6 +142,9 @@ func (r *Reconciler) drop(ctx context.Context, name string, is *ciliumpool.View)
 // that it is for.
 func (r *Reconciler) servedLive(ctx context.Context, name string) (bool, error) {
 	if pod := crd.PodOfPool(name); pod != "" {
+		if r.CiliumPools.OfPod(pod, r.Ledger) != name {
+			return false, nil
+		}
 		pins := &v1alpha1.PodIPPinList{}
 		if err := r.Live.List(ctx, pins); err != nil {
 			return false, fmt.Errorf("listing pins: %w", err)

@@ -61,6 +61,11 @@ func TestKeepsCiliumPools(t *testing.T) {
 		"a pool that is going":   {objects: []client.Object{fixtures.BeingDeleted(fixtures.Finalized(fixtures.BluePool("10.8.0.0/28"))), fixtures.CiliumPodIPPool("blue", 30)}, pool: "blue", left: 30},
 		"an address is pinned":   {objects: []client.Object{podPin()}, pool: podPool, writes: "create", left: 32},
 		"pinned no more":         {objects: []client.Object{fixtures.CiliumPodIPPool(podPool, 31)}, pool: podPool, writes: "delete"},
+		"under its old name":     {objects: []client.Object{podPin(), fixtures.CiliumPodIPPool(oldPodPool, 31)}, pool: oldPodPool, left: 31},
+		"a second name":          {objects: []client.Object{podPin(), fixtures.CiliumPodIPPool(oldPodPool, 31)}, pool: podPool},
+		"a second name is there": {objects: []client.Object{podPin(), fixtures.CiliumPodIPPool(oldPodPool, 31), fixtures.CiliumPodIPPool(podPool, 31)}, pool: podPool, writes: "delete"},
+		"the old name is unused": {objects: []client.Object{podPin()}, pool: oldPodPool},
+		"the old one is deleted": {objects: []client.Object{podPin(), ofOldPool()}, pool: oldPodPool, writes: "create", left: 32},
 		"off":                    {objects: []client.Object{serving}, change: func(r *Reconciler) { r.Off = true }},
 		"the kind is not known":  {objects: []client.Object{serving}, change: func(r *Reconciler) { r.CiliumPools = state.NewCiliumPools() }},
 	}
@@ -89,12 +94,22 @@ func TestKeepsCiliumPools(t *testing.T) {
 }
 
 // podPool is the Cilium pool of a single pod, and podPin keeps an address for that pod.
-const podPool = "web-0.shop.pod.cilium-pool.io"
+const (
+	podPool    = "zz.web-0.shop.pods.cilium-pool.io"
+	oldPodPool = "web-0.shop.pod.cilium-pool.io"
+)
 
 func podPin() *v1alpha1.PodIPPin {
 	pin := fixtures.Pin("10.0.0.4/32", "")
 	pin.Spec.PodNamespace, pin.Spec.PodName = "shop", "web-0"
 	return pin
+}
+
+// ofOldPool is the pod's block, claimed for the Cilium pool of the old name.
+func ofOldPool() *v1alpha1.PodIPBlock {
+	block := fixtures.BlockObject("10.0.0.4/32", ipalloc.InService)
+	block.Spec.CiliumPoolName = oldPodPool
+	return block
 }
 
 // The CiliumPodIPPool of a pod follows the labels that BGP selects by, of its pool's.

@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -23,7 +22,7 @@ func (f *Feed) allCiliumPools() {
 // queuePodPools queues the Cilium pools of single pods.
 func (f *Feed) queuePodPools() {
 	for _, pod := range f.Ledger.PinnedPods() {
-		f.add(CiliumPoolQueue, crd.PodPool(pod), 0)
+		f.add(CiliumPoolQueue, f.CiliumPools.OfPod(pod, f.Ledger), 0)
 	}
 }
 

@@ -30,7 +30,7 @@ func queueOwner(f *Feed, owner string) {
 // queuePodPool queues the Cilium pool of the pod that a pin is for, if it is for one.
 func queuePodPool(f *Feed, pin crd.Pin) {
 	if pin.Pod != "" && f.CiliumPools != nil {
-		f.add(CiliumPoolQueue, crd.PodPool(pin.Pod), 0)
+		f.add(CiliumPoolQueue, f.CiliumPools.OfPod(pin.Pod, f.Ledger), 0)
 	}
 }
 

@@ -125,8 +125,11 @@ func (f *Feed) ciliumPoolMoved(name string, picks bool) {
 		f.queuePoolStatus(pool.Name)
 	}
 	switch pod := crd.PodOfPool(name); {
-	case picks && pod != "":
-		f.QueueNode(f.Pods.NodeOf(pod))
+	case pod != "":
+		f.add(CiliumPoolQueue, crd.PodPool(pod), 0) // which depends on the one of the old name
+		if picks {
+			f.QueueNode(f.Pods.NodeOf(pod))
+		}
 	case picks:
 		f.allNodes()
 	}

@@ -235,7 +235,7 @@ func poolOfOrphan(r *Reconciler, o *observation, view *ciliumnode.View, cidr net
 		switch {
 		case !pool.OnGrid(cidr):
 		case pod != "":
-			return pool.ForPod(pod)
+			return pool.ForPod(ciliumPool)
 		case !r.Defaults.CiliumPools || pool.CiliumPool == ciliumPool:
 			return pool
 		}

@@ -115,7 +115,7 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 // isFor reports whether a block is on the node of a pin, or was claimed for its pod.
 func isFor(b crd.Block, pin crd.Pin) bool {
 	if pin.Pod != "" {
-		return b.CiliumPool == crd.PodPool(pin.Pod)
+		return crd.PodOfPool(b.CiliumPool) == pin.Pod
 	}
 	return b.Node == pin.Node
 }

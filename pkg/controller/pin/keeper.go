@@ -289,7 +289,7 @@ func (k *Keeper) earlier(of podFamily, has []netip.Addr, pools []*crd.Pool) (cid
 	for _, addr := range has {
 		block, _ := k.Ledger.Block(netip.PrefixFrom(addr, addr.BitLen()))
 		stays := func(pool *crd.Pool) bool { return pool.OnGrid(block.CIDR) && !pool.Drains(block.CIDR) }
-		if block.CiliumPool == crd.PodPool(of.pod) && of.is(block.CIDR) && len(k.Ledger.PinsIn(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
+		if crd.PodOfPool(block.CiliumPool) == of.pod && of.is(block.CIDR) && len(k.Ledger.PinsIn(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
 			cidr = block.CIDR
 		}
 	}

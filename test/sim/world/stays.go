@@ -76,7 +76,7 @@ func (s *stays) allocated(e *endpoint) {
 	pod := e.owner()
 	for _, addr := range e.addrs() {
 		key := podFamily{pod, ipalloc.FamilyOf(addr)}
-		if e.pools[key.family] != crd.PodPool(pod) {
+		if crd.PodOfPool(e.pools[key.family]) != pod {
 			continue
 		}
 		if !s.of[addr][pod] {
