@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -12,10 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -27,15 +31,31 @@ func rulingPool() *v1alpha1.PodIPPool {
 }
 
 // takes are the reasons to take the idle block. Each changes the block, or its pool.
-var takes = map[expand.Reason]func(q *v1alpha1.PodIPPoolSpec, idle *v1alpha1.PodIPBlock){
-	expand.Reclaim:        func(*v1alpha1.PodIPPoolSpec, *v1alpha1.PodIPBlock) {},
-	expand.DrainRequested: func(_ *v1alpha1.PodIPPoolSpec, idle *v1alpha1.PodIPBlock) { idle.Spec.Drain = true },
-	expand.CIDRDraining: func(q *v1alpha1.PodIPPoolSpec, _ *v1alpha1.PodIPBlock) {
-		q.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+var takes = map[expand.Reason]func(q *v1alpha1.PodIPPool, idle *v1alpha1.PodIPBlock){
+	expand.Deleted: func(_ *v1alpha1.PodIPPool, idle *v1alpha1.PodIPBlock) { *idle = *fixtures.BeingDeleted(idle) },
+	expand.PoolDeleted: func(q *v1alpha1.PodIPPool, _ *v1alpha1.PodIPBlock) {
+		*q = *fixtures.BeingDeleted(fixtures.Finalized(q))
 	},
-	expand.NodeUnselected: func(q *v1alpha1.PodIPPoolSpec, _ *v1alpha1.PodIPBlock) {
-		q.NodeSelector, q.UnselectedNodes.Policy = elsewherePool().Spec.NodeSelector, v1alpha1.UnselectedNodesDrain
+	expand.DrainRequested: func(_ *v1alpha1.PodIPPool, idle *v1alpha1.PodIPBlock) { idle.Spec.Drain = true },
+	expand.CIDRDraining: func(q *v1alpha1.PodIPPool, _ *v1alpha1.PodIPBlock) {
+		q.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 	},
+	expand.NodeUnselected: func(q *v1alpha1.PodIPPool, _ *v1alpha1.PodIPBlock) {
+		q.Spec.NodeSelector, q.Spec.UnselectedNodes.Policy = elsewherePool().Spec.NodeSelector, v1alpha1.UnselectedNodesDrain
+	},
+}
+
+// recall is the return of an unused block that pods elsewhere wait for.
+const recall expand.Reason = "Recall"
+
+// begin starts the reasons to take the block that its objects do not tell.
+var begin = map[expand.Reason]func(b *bed){
+	recall: func(b *bed) {
+		u := scheduling.NewUnscheduled()
+		u.SetNeeds(map[scheduling.PoolOn]scheduling.NodeNeeds{{Node: "n"}: {Recall: fixtures.Prefixes(idleCIDR)}})
+		b.r.Unscheduled = u
+	},
+	expand.NodeGone: func(b *bed) { b.must(b.API.Delete(b.T.Context(), b.node())) },
 }
 
 // keeps are the reasons to keep a block. pools are p, unless it comes later, and q.
@@ -54,9 +74,7 @@ var keeps = map[string]func(b *bed, pools ...*v1alpha1.PodIPPool){
 		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
 	},
 	"owner": func(b *bed, _ ...*v1alpha1.PodIPPool) {
-		b.agentIs(func(cn *ciliumv2.CiliumNode) {
-			cn.Spec.IPAM.Pool["10.0.0.9"] = ipamtypes.AllocationIP{Owner: "default/kept"}
-		})
+		b.agentWrites(`{"spec":{"ipam":{"pool":{"10.0.0.9":{"owner":"default/kept"}}}}}`)
 	},
 	"agent's own": func(b *bed, _ ...*v1alpha1.PodIPPool) {
 		b.agentIs(func(cn *ciliumv2.CiliumNode) {
@@ -64,41 +82,83 @@ var keeps = map[string]func(b *bed, pools ...*v1alpha1.PodIPPool){
 		})
 	},
 	"in use": func(b *bed, _ ...*v1alpha1.PodIPPool) { b.r.Pods.Set(podOn("web", "10.0.0.9"), fixtures.Noon()) },
+	"adopting": func(b *bed, _ ...*v1alpha1.PodIPPool) {
+		idle := b.object(crd.BlockName(fixtures.Prefix(idleCIDR)))
+		idle.Labels = map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}
+		b.must(b.API.Update(b.T.Context(), idle))
+		b.agentIs(func(cn *ciliumv2.CiliumNode) { cn.Status.IPAM.Used, cn.Spec.IPAM.Pools.Requested = nil, nil })
+	},
+	"closed": func(b *bed, _ ...*v1alpha1.PodIPPool) {
+		idle := b.object(crd.BlockName(fixtures.Prefix(idleCIDR)))
+		crd.SetBlockClosed(idle, expand.Closed{Agent: "c", Since: fixtures.Noon()})
+		b.must(b.API.Status().Update(b.T.Context(), idle))
+	},
+}
+
+// fateBed is node n, with an agent that has run for long and the idle block, or just joined.
+func fateBed(t *testing.T, reason expand.Reason, p, q *v1alpha1.PodIPPool) *bed {
+	first, idle := inService("10.1.0.0/28"), inService(idleCIDR)
+	idle.Spec.PoolName = "q"
+	var b *bed
+	switch reason {
+	case expand.PoolChanged:
+		b = newBed(t, fixtures.Node(), q)
+		b.settle()
+		return b
+	case expand.Compaction:
+		b = poolBed(t, fixtures.Node(), p, q, first, idle, fixtures.Pooled(4, "10.1.0.0/28", idleCIDR))
+		b.r.ParkBlocks, b.r.CompactBlocks, b.r.Cilium = true, true, &ciliumconfig.Latest{}
+		b.r.Cilium.Set(&ciliumconfig.Config{Known: true})
+		for i, addr := range []string{"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.0.0.10"} {
+			b.r.Pods.Set(podOn(fmt.Sprint(i), addr), fixtures.Noon())
+		}
+	default:
+		if take := takes[reason]; take != nil {
+			take(q, idle)
+		}
+		b = newBed(t, fixtures.Node(), p, q, first, idle, using(publishing(fixtures.CiliumNode("n", "", "10.1.0.0/28", idleCIDR),
+			append(hosts("10.1.0.0/28"), hosts(idleCIDR)...)...), "10.1.0.1", "10.1.0.2"))
+	}
+	b.settleAgent()
+	return b
 }
 
 // Each reason to take a block meets each reason to keep it: a new one of either kind is a row or a column here.
 func TestReasonsToTakeMeetReasonsToKeep(t *testing.T) {
-	onRequest := []string{"none", "pinned", "owner", "agent's own", "in use"} // it begins, and waits
-	tests := map[expand.Reason][]string{                                      // the reasons to keep that do not
-		expand.Reclaim:        {"none", "in use"},
+	onRequest := []string{"none", "pinned", "owner", "agent's own", "in use", "closed"} // it begins, and waits
+	tests := map[expand.Reason][]string{                                                // the reasons to keep that do not
+		expand.Reclaim:        {"none", "in use", "closed"},
+		recall:                {"none", "closed"},
+		expand.Compaction:     {"none", "in use", "owner"},                        // only an agent in crd mode reads owners
+		expand.Deleted:        append([]string{"frozen", "window"}, onRequest...), // a person's last word
+		expand.PoolDeleted:    append([]string{"frozen"}, onRequest...),
 		expand.DrainRequested: onRequest,
 		expand.CIDRDraining:   onRequest,
 		expand.NodeUnselected: onRequest,
-		expand.PoolChanged:    {"none", "window"}, // no agent has read it
+		expand.PoolChanged:    {"none", "window", "closed"}, // no agent has read it
+		expand.NodeGone:       slices.Collect(maps.Keys(keeps)),
 	}
 	for reason, begins := range tests {
 		for name, keep := range keeps {
 			t.Run(string(reason)+", "+name, func(t *testing.T) {
 				p, q := rulingPool(), fixtures.PodIPPool("q", 2, "10.0.0.8/29")
-				var b *bed
-				if take := takes[reason]; take != nil {
-					idle, first := inService(idleCIDR), inService("10.1.0.0/28")
-					idle.Spec.PoolName = "q"
-					take(&q.Spec, idle)
-					b = newBed(t, fixtures.Node(), p, q, first, idle, using(publishing(fixtures.CiliumNode("n", "", "10.1.0.0/28", idleCIDR),
-						append(hosts("10.1.0.0/28"), hosts(idleCIDR)...)...), "10.1.0.1", "10.1.0.2"))
-					b.settleAgent()
-					keep(b, p, q)
-				} else { // the node has just joined
-					b = newBed(t, fixtures.Node(), q)
-					b.settle()
+				b := fateBed(t, reason, p, q)
+				if reason == expand.PoolChanged {
 					keep(b, q)
 					b.r.Pools.Set(p)
+				} else {
+					keep(b, p, q)
+				}
+				if do := begin[reason]; do != nil {
+					do(b)
 				}
 				b.settle()
-				b.settleAfter(time.Hour)
-				if is := b.block(idleCIDR); (is.Phase != ipalloc.InService) != slices.Contains(begins, name) {
-					t.Errorf("the block is %s (%s)", is.Phase, is.Reason)
+				if reason != recall { // that waits for no idle time
+					b.settleAfter(time.Hour)
+				}
+				taken := !b.has(idleCIDR) || b.block(idleCIDR).Phase != ipalloc.InService
+				if taken != slices.Contains(begins, name) {
+					t.Errorf("taken: %t, of %v", taken, b.phases())
 				}
 			})
 		}
