@@ -145,7 +145,7 @@ func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
 	}
 	if owner != "" {
 		b.anchored = true
-	} else if usable {
+	} else if usable && !(u.EntriesStuck && inHandshake(entry)) {
 		b.allocatable++
 	}
 	if !stands && b.releases(usable) {

@@ -170,6 +170,7 @@ func (d dice) state() State {
 	if d.percent(30) {
 		d.offer(&s)
 	}
+	s.EntriesStuck = len(s.Blocks) > 0 && s.Blocks[0].Stuck
 	return s
 }
 

@@ -75,23 +75,29 @@ func TestCiliumNodeWithoutNodeOnlyAsks(t *testing.T) {
 	}
 }
 
-// A block has no usable address of a node, or that another node's CiliumNode names. If agents are
+// A block has no usable address of a node, or that another node's CiliumNode names and that is neither
+// published nor in use: it would not be published. If agents are
 // assigned whole blocks, it has all or none: none if another names one, unless it is listed already, or
 // in use.
 func TestUsable(t *testing.T) {
 	tests := map[string]struct {
-		crd      bool
-		router   string
-		excluded []netip.Prefix
-		listed   []string
-		pod      []string
-		want     int
+		crd       bool
+		router    string
+		excluded  []netip.Prefix
+		listed    []string
+		published []string
+		pod       []string
+		want      int
 	}{
 		"nobody names it":                       {router: "10.0.1.1", want: 2},
 		"another node names it":                 {router: "10.0.0.1", want: 0},
 		"it is listed":                          {router: "10.0.0.1", listed: []string{"10.0.0.0/30"}, want: 2},
 		"a pod uses it":                         {router: "10.0.0.1", pod: []string{"10.0.0.2"}, want: 2},
 		"its addresses are assigned one by one": {crd: true, router: "10.0.0.1", want: 1},
+		"unless it is published":                {crd: true, router: "10.0.0.1", listed: []string{"10.0.0.0/30"}, published: []string{"10.0.0.1"}, want: 2},
+		"that of a listed block is not":         {crd: true, router: "10.0.0.1", listed: []string{"10.0.0.0/30"}, published: []string{"10.0.0.2"}, want: 1},
+		"nor beside one that a pod uses":        {crd: true, router: "10.0.0.1", pod: []string{"10.0.0.2"}, want: 1},
+		"a pod uses that one":                   {crd: true, router: "10.0.0.1", pod: []string{"10.0.0.1"}, want: 2},
 		"nobody names an address of it":         {crd: true, router: "10.0.1.1", want: 2},
 		"nobody does, and it is listed":         {crd: true, router: "10.0.1.1", listed: []string{"10.0.0.0/30"}, want: 2},
 		"a node has an address of it":           {crd: true, router: "10.0.1.1", excluded: fixtures.Prefixes("10.0.0.1/32"), want: 1},
@@ -102,6 +108,7 @@ func TestUsable(t *testing.T) {
 			mode, mine := ciliumnode.MultiPool, fixtures.Pooled(2, test.listed...)
 			if test.crd {
 				mode, mine = ciliumnode.CRD, fixtures.CiliumNode("n", "1", test.listed...)
+				mine.Spec.IPAM.Pool = fixtures.AllocationMap(test.published...)
 			}
 			c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 			c.Ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, test.excluded)

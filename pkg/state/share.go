@@ -222,9 +222,10 @@ func (c *Cluster) size(s *Snapshot, share *Share, view *ciliumnode.View, b crd.B
 	return view.BlockAssignment.Count(b.CIDR)
 }
 
-// usable returns the addresses of a block that may be published. An unused block loses the addresses
-// that another node's CiliumNode has come to name since it was claimed: they are not published then,
-// so the node must neither count on them nor keep a block without others.
+// usable returns the addresses of a block that may be published. It loses the addresses that another
+// node's CiliumNode has come to name since it was claimed, unless they are published, as part of a listed
+// block, or in use: no others are published then, so the node must neither count on them nor keep a block
+// without others.
 func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) (addrs []netip.Addr) {
 	listed := view != nil && view.Lists(b.CIDR)
 	switch overlapped := slices.Contains(s.overlapped, b.CIDR); {
@@ -237,10 +238,14 @@ func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd
 	case view != nil: // without a valid pool, keep the published addresses
 		addrs = without(view.PublishedIn(b.CIDR), c.Ledger.excludedIn(b.CIDR))
 	}
-	if listed || share.State.Uses(b.CIDR) {
+	elsewhere := c.Ledger.NamedElsewhere(s.Name, b.CIDR)
+	if len(elsewhere) == 0 {
 		return addrs
 	}
-	return without(addrs, c.Ledger.NamedElsewhere(s.Name, b.CIDR))
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
+		stays := listed && view.Publishes(a) || share.State.Uses(netip.PrefixFrom(a, a.BitLen()))
+		return !stays && ContainsAddr(elsewhere, a)
+	})
 }
 
 // Publishable returns the addresses of a block of pool that may be published on a node, whose agent

@@ -198,6 +198,7 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, plans [
 		return o.CiliumNode, nil
 	}
 	view, err := r.release(ctx, o, o.CiliumNode, change)
+	o.memory.noteWrite(o.uid(), "", err, r.Clock.Now())
 	if err != nil { // if it was done all the same, the next write of this version conflicts
 		return o.CiliumNode, err
 	}
@@ -274,7 +275,7 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyP
 			continue
 		}
 		held, err := r.Blocks.protected(ctx, b)
-		o.memory.noteWrite(b, err, r.Clock.Now())
+		o.memory.noteWrite(b.UID, b.ResourceVersion, err, r.Clock.Now())
 		if err != nil {
 			p.keepBack(err, len(addrs)+p.sizeOf(b.CIDR), 0)
 			if err := done.carryOn(err); err != nil {
@@ -338,7 +339,8 @@ func (o *observation) uses(cidr netip.Prefix) bool {
 	return o.CiliumNode.UsesAny(cidr) || slices.ContainsFunc(o.Pods, func(p expand.Pod) bool { return slices.ContainsFunc(p.IPs, cidr.Contains) })
 }
 
-// actOnBlocks starts the cooldown of blocks and releases cooled ones.
+// actOnBlocks starts the cooldown of blocks and releases cooled ones. What each deletion depends on is read
+// live, so one that lost a race, even for good, stops no other.
 func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	for _, p := range plans {
 		if len(p.plan.Free) > 0 {
@@ -355,9 +357,7 @@ func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []fa
 				done.pollFor = "the agent runs with a block"
 				continue
 			}
-			if err := done.carryOn(r.deleteBlock(ctx, o, cidr)); err != nil {
-				return err
-			}
+			done.failed = errors.Join(done.failed, r.deleteBlock(ctx, o, cidr))
 		}
 	}
 	return nil

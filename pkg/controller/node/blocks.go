@@ -106,7 +106,7 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 	message := o.phaseMessage(b, phase, reason)
 	wait := waitOf(b, r.Pools.Get(b.Pool), waits)
 	err = r.Blocks.setPhase(ctx, b, phase, reason, message, wait)
-	o.memory.noteWrite(b, err, r.Clock.Now())
+	o.memory.noteWrite(b.UID, b.ResourceVersion, err, r.Clock.Now())
 	if err != nil {
 		return err
 	}

@@ -340,8 +340,8 @@ func (r *Reconciler) forgetShares(o *observation) {
 	if o.CiliumNode != nil && !o.CiliumNode.NeverReadByAgent() {
 		o.memory.first = firstBlocks{}
 	}
-	maps.DeleteFunc(o.memory.stuck, func(uid types.UID, _ stuckBlock) bool {
-		return !slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.UID == uid })
+	maps.DeleteFunc(o.memory.stuck, func(uid types.UID, _ stuckWrite) bool {
+		return uid != o.uid() && !slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.UID == uid })
 	})
 	o.memory.shares = slices.DeleteFunc(o.memory.shares, func(s shareState) bool {
 		if slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.CiliumPool == s.ciliumPool }) {

@@ -217,6 +217,7 @@ func TestFailingStepIsNotCounted(t *testing.T) {
 		refuse string
 	}{
 		"an undrain":                      {ciliumnode.CRD, back, leaving, "update PodIPBlock status"},
+		"the end of a handshake":          {ciliumnode.CRD, inService("10.0.0.8/29"), leaving, "patch CiliumNode status"},
 		"a finalizer":                     {ciliumnode.CRD, unprotected, bare(), ""},
 		"a finalizer, in multi-pool mode": {ciliumnode.MultiPool, unprotected, fixtures.CiliumNode("n", ""), ""},
 		"a finalizer, in kubernetes mode": {ciliumnode.Kubernetes, unprotected, nil, ""},

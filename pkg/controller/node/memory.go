@@ -13,7 +13,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -67,36 +66,43 @@ type nodeState struct {
 	}
 	// offered is the last offer written to its Node.
 	offered offered
-	// stuck are its blocks with writes that fail.
-	stuck map[types.UID]stuckBlock
+	// stuck are its blocks with writes that fail, and its CiliumNode if writes of release entries do.
+	stuck map[types.UID]stuckWrite
 }
 
-// stuckBlock is the version of a block that a write failed in, since when, and with which error.
-type stuckBlock struct {
+// stuckWrite is the version of an object that a write failed in, since when, and with which error.
+type stuckWrite struct {
 	version string
 	since   time.Time
 	err     error
 }
 
-// noteWrite records the result of a write of a block, or of its publication.
-func (n *nodeState) noteWrite(b crd.Block, err error, now time.Time) {
+// noteWrite records the result of a write of a block, of its publication, or of the release entries of a
+// CiliumNode, with version "" as its agent changes it all the time.
+func (n *nodeState) noteWrite(object types.UID, version string, err error, now time.Time) {
 	if err == nil || lostRace(err) {
-		delete(n.stuck, b.UID)
+		delete(n.stuck, object)
 		return
 	}
-	if n.stuck[b.UID].version == b.ResourceVersion {
+	if stuck, noted := n.stuck[object]; noted && stuck.version == version {
 		return
 	}
 	if common.RefusalIn(err) != nil { // it stands until a person changes something
 		now = now.Add(-common.MaxBackoff)
 	}
 	if n.stuck == nil {
-		n.stuck = map[types.UID]stuckBlock{}
+		n.stuck = map[types.UID]stuckWrite{}
 	}
-	n.stuck[b.UID] = stuckBlock{b.ResourceVersion, now, err}
+	n.stuck[object] = stuckWrite{version, now, err}
 }
 
-// whyStuck returns why a write of a plan has failed, or of a stuck block of it; nil: none is stuck.
+// isStuck reports whether an object could not be written for long.
+func (n *nodeState) isStuck(object types.UID, version string, now time.Time) bool {
+	stuck, noted := n.stuck[object]
+	return noted && stuck.version == version && now.Sub(stuck.since) >= common.MaxBackoff
+}
+
+// whyStuck returns why a write of a plan has failed, or of a stuck object of it; nil: none is stuck.
 func (o *observation) whyStuck(p *familyPlan) error {
 	if p.failed != nil {
 		return p.failed
@@ -107,15 +113,18 @@ func (o *observation) whyStuck(p *familyPlan) error {
 			return o.memory.stuck[b.UID].err
 		}
 	}
+	if p.State.EntriesStuck {
+		return o.memory.stuck[o.uid()].err
+	}
 	return nil
 }
 
-// setStuck marks the blocks of a share that could not be written for long.
+// setStuck marks what could not be written for long in a share.
 func (o *observation) setStuck(share *state.Share, now time.Time) {
+	share.State.EntriesStuck = o.memory.isStuck(o.uid(), "", now)
 	for i := range share.State.Blocks {
 		b, err := o.block(share.State.Blocks[i].CIDR)
-		stuck, noted := o.memory.stuck[b.UID]
-		share.State.Blocks[i].Stuck = err == nil && noted && stuck.version == b.ResourceVersion && now.Sub(stuck.since) >= common.MaxBackoff
+		share.State.Blocks[i].Stuck = err == nil && o.memory.isStuck(b.UID, b.ResourceVersion, now)
 	}
 }
 

@@ -82,6 +82,19 @@ func TestReconcileWaitsForAnotherFinalizer(t *testing.T) {
 	}
 }
 
+// A block whose deletion loses a race for good, as its agent has a part of it in another Cilium pool, stops
+// no other deletion.
+func TestReconcileDeletesBesideABlockThatStays(t *testing.T) {
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Listing("10.0.0.8/29"),
+		inService("10.0.0.0/30"), coolingDown("10.0.0.8/30"), coolingDown("10.0.0.16/30"))
+	b.at(time.Hour)
+	for range 3 {
+		_, err := b.reconcile()
+		b.must(err)
+	}
+	b.hasPhases("at the end", "10.0.0.0/30 InService", "10.0.0.8/30 CoolingDown")
+}
+
 // makesNoProgress fails the test unless reconciles delete nothing for minutes, go on, and are
 // reported once, with these words.
 func (b *bed) makesNoProgress(words string) {
