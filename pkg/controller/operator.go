@@ -22,6 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/route"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/unscheduled"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -138,6 +139,16 @@ func clusterOf(c Connections, s config.Settings, ledger *state.Ledger, pressure 
 		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, Recovery: c.Recovery, ParkBlocks: s.ParkBlocks, CompactBlocks: s.CompactBlocks,
 		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
 		ShortageTaint: s.ShortageTaint,
+	}
+}
+
+// offer has Nodes offer addresses of these families. Without any, no part of scheduling stays on.
+func (o *Operator) offer(families []ipalloc.Family) {
+	o.Node.OfferFamilies = families
+	if len(families) == 0 {
+		o.Feed.Unscheduled = nil
+		o.Node.Unscheduled = nil
+		o.Node.Pods.RememberEnded = false
 	}
 }
 

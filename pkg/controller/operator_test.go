@@ -11,8 +11,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -49,6 +51,52 @@ func TestShadowLeavesBlocksAlone(t *testing.T) {
 	}
 	if !o.Node.Shadow || !o.Block.Paused {
 		t.Errorf("nodes in shadow: %t, blocks paused: %t; want both", o.Node.Shadow, o.Block.Paused)
+	}
+}
+
+// All writers share one breaker, so a refusal that one of them meets spares the others' tries.
+func TestWritersShareTheBreaker(t *testing.T) {
+	b := fakeapi.New(t, ciliumnode.CRD)
+	o, err := New(Connections{Cache: b.Cached(), Live: b.API, Client: b.API, Clock: b.Clock}, config.Settings{FRRNamespace: "frr", Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	breaker, wired := o.Node.Blocks.Writer.(*common.Breaker)
+	if !wired {
+		t.Fatalf("blocks are written by %T", o.Node.Blocks.Writer)
+	}
+	for kind, writer := range map[string]any{
+		"CiliumNodes": o.Node.CiliumNodes.Writer, "Nodes": o.Node.Reporter.Client, "pools": o.Pool.Client, "blocks": o.Block.Client, "pins": o.Pin.Client,
+		"pins of pods": o.Keeper.Client, "conditions": o.Publisher.Client, "CiliumPodIPPools": o.CiliumPool.Client, "routes": o.Route.Client,
+	} {
+		if writer != breaker {
+			t.Errorf("%s are written by %T of its own", kind, writer)
+		}
+	}
+}
+
+// Where admission cannot make pods request addresses, an operator that was to offer some decides as one that
+// was not.
+func TestOffersNothing(t *testing.T) {
+	ipv4 := []ipalloc.Family{ipalloc.IPv4}
+	for name, families := range map[string][]ipalloc.Family{"offers": ipv4, "nothing": nil} {
+		t.Run(name, func(t *testing.T) {
+			b := fakeapi.New(t, ciliumnode.CRD)
+			o, err := New(Connections{Cache: b.Cached(), Live: b.API, Client: b.API, Clock: b.Clock},
+				config.Settings{OfferFamilies: ipv4, Defaults: fixtures.Defaults(), Registry: prometheus.NewRegistry()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.offer(families)
+			o.Node.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+			pod := state.ReadPod(fixtures.Pod("a", "a", "n"))
+			o.Node.Pods.Set(pod, fixtures.Noon())
+			o.Node.Pods.Delete(pod.PodKey, fixtures.Noon())
+			s := o.Node.Snapshot("n", fixtures.Node(), fixtures.Noon())
+			if want := len(families) > 0; s.Shares[0].State.Offers != want || len(s.Ended) > 0 != want || (o.Feed.Unscheduled != nil) != want {
+				t.Errorf("offers %t, remembers %v, watches unscheduled pods %t; want %t", s.Shares[0].State.Offers, s.Ended, o.Feed.Unscheduled != nil, want)
+			}
+		})
 	}
 }
 

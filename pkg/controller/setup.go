@@ -55,11 +55,8 @@ func Setup(mgr manager.Manager, s config.Settings, recovery *state.Recovery) err
 		if err := prerequisites.wait(ctx, o.metrics); err != nil {
 			return err
 		}
-		o.Node.OfferFamilies = scheduling.offers(ctx, o.metrics) // no decision is made before
+		o.offer(scheduling.offers(ctx, o.metrics)) // no decision is made before
 		o.Node.SetsNoTaint = !pod.tolerates(ctx, s.ShortageTaint, s.StartupTaints)
-		if len(o.Node.OfferFamilies) == 0 {
-			feed.Unscheduled = nil
-		}
 		return nil
 	}
 	reads := readsOf(mgr)
