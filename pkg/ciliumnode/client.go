@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -89,6 +90,14 @@ func (c *Client) Release(ctx context.Context, v *View, change Entries) (*View, e
 		return nil, nil
 	}
 	return c.write(ctx, v, "release-ips", p)
+}
+
+// OpenPool gives a CiliumNode without a pool an empty one, conditional on the version in v. It returns the same as Apply.
+// Agents answer no mark without a pool (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.2).
+func (c *Client) OpenPool(ctx context.Context, v *View) (*View, error) {
+	p := v.newPatch()
+	p.Spec.IPAM.Pool = map[string]*struct{}{expand.ReportAddress(ipalloc.IPv4, nil).String(): nil}
+	return c.write(ctx, v, "spec", p)
 }
 
 // BumpVersion changes only the resourceVersion of a CiliumNode in effect, conditional

@@ -155,6 +155,22 @@ func TestApplyDropsManagedFields(t *testing.T) {
 	}
 }
 
+// A merge patch of null makes an API server store an empty pool, as a map without entries is left out.
+func TestOpenPool(t *testing.T) {
+	body := ""
+	c := fakeClient(t, interceptor.Funcs{
+		Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, p client.Patch, _ ...client.PatchOption) error {
+			data, err := p.Data(obj)
+			body = string(data)
+			return err
+		},
+	})
+	_, err := c.OpenPool(t.Context(), &View{Name: "n", ResourceVersion: "7"})
+	if want := `{"metadata":{"resourceVersion":"7"},"spec":{"ipam":{"pool":{"233.252.0.1":null}}}}`; err != nil || body != want {
+		t.Errorf("patch %s, want %s: %v", body, want, err)
+	}
+}
+
 func TestNothingToDoIsNoWrite(t *testing.T) {
 	c := fakeClient(t, interceptor.Funcs{
 		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {

@@ -115,6 +115,13 @@ func (a *Agents) Delete(key PodKey) {
 	}
 }
 
+// Nodes returns the nodes with agents' pods, sorted.
+func (a *Agents) Nodes() []string {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return slices.Sorted(maps.Keys(a.byNode))
+}
+
 // Missing returns the known agent pods with a UID that is not among listed.
 func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	a.mu.RLock()

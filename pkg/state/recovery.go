@@ -1,7 +1,6 @@
 package state
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -147,16 +146,15 @@ func (r *Recovery) MayEnd(waiting int, nodeGoneCooldown time.Duration, now time.
 // AwaitsReport returns the nodes with a running agent that has yet to report, sorted.
 func (c *Cluster) AwaitsReport(now time.Time) []string {
 	var out []string
-	for _, name := range c.Ledger.CiliumNodes() {
+	for _, name := range c.Agents.Nodes() { // the CiliumNode of one that joined since the snapshot is gone
 		cn := c.Ledger.CiliumNode(name)
-		if cn == nil || c.Recovery.HasRecovered(name) || len(cn.Unadopted(crd.CIDRs(c.Ledger.NodeBlocks(name)))) > 0 {
-			continue // gone, back, or another IPAM's
+		if c.Recovery.HasRecovered(name) || cn != nil && len(cn.Unadopted(crd.CIDRs(c.Ledger.NodeBlocks(name)))) > 0 {
+			continue // back, or another IPAM's
 		}
 		settled, settles := c.Agents.Settled(name, now)
 		if settled || !settles.IsZero() {
 			out = append(out, name)
 		}
 	}
-	slices.Sort(out)
 	return out
 }

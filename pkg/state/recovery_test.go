@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -56,16 +57,19 @@ func TestRecoveryBecomesCertain(t *testing.T) {
 	}
 }
 
-// Only running agents can report: one that is down, or that serves another IPAM, is not waited for.
+// Only running agents can report: one that is down, or that serves another IPAM, is not waited for. One without a
+// CiliumNode has joined since the snapshot.
 func TestAwaitsReport(t *testing.T) {
 	c := &Cluster{Ledger: ReadyLedger(), Agents: NewAgents(time.Minute), Recovery: &Recovery{}}
 	c.Recovery.Begin(true, fixtures.Noon())
-	for _, name := range []string{"reported", "runs", "starts", "down", "other"} {
+	for _, name := range []string{"reported", "runs", "starts", "down", "other", "joined"} {
 		cn := fixtures.CiliumNode(name, "1")
 		if name == "other" {
 			cn = fixtures.CiliumNode(name, "1", "10.0.0.0/24")
 		}
-		c.Ledger.UpsertCiliumNode(ciliumnode.CRD.View(cn))
+		if name != "joined" {
+			c.Ledger.UpsertCiliumNode(ciliumnode.CRD.View(cn))
+		}
 		pod := fixtures.AgentPod(name, "c", name != "down")
 		pod.Spec.NodeName = name
 		since := fixtures.Noon()
@@ -75,7 +79,7 @@ func TestAwaitsReport(t *testing.T) {
 		c.Agents.Set(ReadAgent(pod), since)
 	}
 	c.Recovery.Recovered("reported")
-	if got := c.AwaitsReport(fixtures.Noon().Add(time.Hour)); len(got) != 2 || got[0] != "runs" || got[1] != "starts" {
+	if got := c.AwaitsReport(fixtures.Noon().Add(time.Hour)); !slices.Equal(got, []string{"joined", "runs", "starts"}) {
 		t.Errorf("it awaits the reports of %v", got)
 	}
 }

@@ -101,7 +101,7 @@ func parse(args []string, out io.Writer) (options, error) {
 // originOf draws the values without a flag from a seed. If only one trait was requested, and few
 // seeds would have it, every seed has it.
 func (o options) originOf(seed uint64) origin {
-	if one := o.traits & (scheduling | families); one == o.traits && len(world.Each(one)) == 1 && one.in(o.mode) == one {
+	if one := o.traits & (scheduling | families | restores); one == o.traits && len(world.Each(one)) == 1 && one.in(o.mode) == one {
 		return origin{seed: seed, mode: cmp.Or(o.mode, ciliumnode.CRD), profile: cmp.Or(o.profile, profileOf(seed, "")), traits: one, modelAlone: o.modelAlone}
 	}
 	of := origin{seed: seed, mode: cmp.Or(o.mode, modeOf(seed))}

@@ -135,6 +135,9 @@ func (o origin) fit() origin {
 	case o.traits.has(families) && o.mode == ciliumnode.MultiPool:
 		o.traits &^= pools | parking
 	}
+	if o.traits != restores {
+		o.traits &^= restores
+	}
 	if o.traits&(adoption|pools|scheduling) == 0 {
 		o.traits &^= dual
 	}

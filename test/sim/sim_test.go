@@ -31,6 +31,12 @@ func TestFamilies(t *testing.T) {
 	plays(t, "-seeds=4", "-traits=families", "-mode=multi-pool")
 }
 
+// TestRestores plays seeds where etcd is put back to an older copy.
+func TestRestores(t *testing.T) {
+	plays(t, "-seeds=12", "-traits=restores")
+	plays(t, "-seeds=8", "-traits=restores", "-mode=multi-pool")
+}
+
 func plays(t *testing.T, args ...string) {
 	t.Helper()
 	var out strings.Builder
@@ -76,7 +82,7 @@ func TestDeterministic(t *testing.T) {
 		if seed == 6 {
 			from.mode = ciliumnode.MultiPool // where most traits are
 		}
-		from.traits = traits(allTraits).in(from.mode)
+		from.traits = (allTraits &^ restores).in(from.mode) // that one stands alone
 		if from.mode == ciliumnode.MultiPool {
 			from.traits &^= scheduling | families // they would exclude pools and parking
 		}

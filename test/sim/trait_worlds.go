@@ -272,3 +272,11 @@ func served(name, ciliumPool string, size int32, cidr string) *v1alpha1.PodIPPoo
 	p.Spec.CiliumPoolName = ciliumPool
 	return p
 }
+
+// restoreEtcd puts etcd back to older copies. Faults are left out that destroy what agents report, or what the copy has of
+// their nodes: docs/reliability.md has the limits.
+func restoreEtcd(c *world.Config) {
+	c.EtcdRestores = true
+	c.Faults &^= world.NodeGone | world.CiliumNodeGone | world.Torn | world.Edits | world.Restore | world.AgentEmpty | world.AgentMute |
+		world.ForcedPods | world.StaleList | world.BlockEdits | world.PoolEdits
+}

@@ -29,10 +29,11 @@ const (
 	parking                       // blocks that drain are parked, in multi-pool mode
 	families                      // a pool and agents lose IPv6, and get it again; in multi-pool mode they get it
 	dual                          // with adoption, pools or scheduling: both families, not IPv4 alone
+	restores                      // alone: etcd is put back to an older copy
 	allTraits         = 1<<iota - 1
 
 	// drawnApart are traits that only few seeds have, or only seeds of one mode.
-	drawnApart traits = pools | scheduling | parking | families | dual
+	drawnApart traits = pools | scheduling | parking | families | dual | restores
 
 	// modelledTraits are the traits of worlds that are held to the model of the address
 	// protocol. In other worlds addresses come and go in ways that the model lacks: nodes bring
@@ -41,7 +42,7 @@ const (
 )
 
 func traitNames() []string {
-	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves", "parking", "families", "dual"}
+	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves", "parking", "families", "dual", "restores"}
 }
 
 func (t traits) has(one traits) bool { return t&one == one }
@@ -107,6 +108,9 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 	if t.has(families) {
 		switchFamilies(c)
 	}
+	if t.has(restores) {
+		restoreEtcd(c)
+	}
 	c.Settings.ParkBlocks, c.Upgraded.ParkBlocks = t.has(parking), t.has(parking)
 	if t.has(parking) && rand.New(rand.NewPCG(seed, 22)).IntN(2) == 0 {
 		compact(c)
@@ -119,7 +123,7 @@ func (t traits) in(mode ciliumnode.Mode) traits {
 		t &^= adoption | moves
 	}
 	if mode == ciliumnode.Kubernetes {
-		t &^= scheduling | families
+		t &^= scheduling | families | restores
 	}
 	if mode != ciliumnode.MultiPool && mode != "" {
 		t &^= pools | parking
@@ -188,6 +192,9 @@ func (t traits) weigh(w map[world.Verb]float64) {
 	}
 	if t.has(families) {
 		w[world.PoolEdit] = max(w[world.PoolEdit], 1)
+	}
+	if t.has(restores) {
+		w[world.EtcdCopy], w[world.EtcdBack] = .5, 1
 	}
 	if t.has(scheduling) { // most pods come by the scheduler
 		w[world.PodNew], w[world.PoolEdit] = .3, .2

@@ -169,7 +169,7 @@ var repairs = []struct {
 	// must be observed again.
 	do func(*Reconciler, context.Context, *observation, *outcome) (*observation, error)
 }{
-	{"recover what its pods use", (*observation).lives, (*Reconciler).recover},
+	{"recover what its pods use", func(o *observation) bool { return o.Node != nil }, (*Reconciler).recover},
 	{"delete the CiliumNode of a Node that is gone", func(o *observation) bool { return o.Node == nil }, (*Reconciler).nodeGone},
 	{"create the CiliumNode", func(o *observation) bool {
 		return o.Node != nil && o.CiliumNode == nil && !o.paused() && len(o.Shares) > 0

@@ -21,7 +21,13 @@ import (
 // recover gives a node back the blocks that its agent and its pods use, after a restore of etcd, once its agent
 // has reported. Pauses of the node do not matter: other nodes must not claim these blocks.
 func (r *Reconciler) recover(ctx context.Context, o *observation, done *outcome) (*observation, error) {
-	if !r.Recovery.Active() || r.Paused || o.OtherIPAM || !o.Settled || r.Recovery.HasRecovered(o.Name) {
+	if !r.Recovery.Active() || r.Paused || o.OtherIPAM || r.Recovery.HasRecovered(o.Name) {
+		return o, nil
+	}
+	if o.CiliumNode == nil && o.AgentSeen { // it joined since the snapshot, and its agent makes none while it runs
+		return r.ensureCiliumNode(ctx, o, done)
+	}
+	if o.CiliumNode == nil || !o.Settled {
 		return o, nil
 	}
 	report, err := r.askAgain(ctx, o, done)
@@ -79,19 +85,26 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, done *outcome
 	}
 	mark := []netip.Addr{expand.ReportAddress(family, o.CiliumNode.Pool)}
 	entry, stands := o.CiliumNode.Release[mark[0]]
-	asked := r.Recovery.Asked(o.Name)
-	if stands && entry == expand.Marked {
+	asked, marked := r.Recovery.Asked(o.Name), stands && entry == expand.Marked
+	if asked && !marked {
+		return reportGiven, nil
+	}
+	view := o.CiliumNode
+	if !asked && len(view.Pool) == 0 {
+		opened, err := r.CiliumNodes.OpenPool(ctx, view)
+		if view, err = r.wroteNode(o, "publish", opened, err); err != nil {
+			return reportAsked, err
+		}
+	}
+	if marked {
 		r.Recovery.Ask(o.Name)
 		return reportAwaited, nil
-	}
-	if asked {
-		return reportGiven, nil
 	}
 	change := ciliumnode.Entries{Mark: mark}
 	if stands { // an answer from before
 		change = ciliumnode.Entries{Clear: mark}
 	}
-	_, err := r.release(ctx, o, o.CiliumNode, change)
+	_, err := r.release(ctx, o, view, change)
 	return reportAsked, err
 }
 

@@ -1,12 +1,14 @@
 package node
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
@@ -17,9 +19,9 @@ import (
 
 // recovering returns a bed of a process that began after a restore of etcd, on a node with a settled agent and a
 // pod that waits.
-func recovering(t *testing.T, mode ciliumnode.Mode, cn *ciliumv2.CiliumNode) *bed {
+func recovering(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed {
 	t.Helper()
-	b := newBedIn(t, mode, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn, inService("10.0.0.0/30"))
+	b := newBedIn(t, mode, append(objects, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))...)
 	b.r.Recovery = &state.Recovery{}
 	b.r.Recovery.Begin(true, b.Clock.Now())
 	b.settleAgent()
@@ -68,6 +70,20 @@ func TestRecoverBlocksInUse(t *testing.T) {
 				t.Errorf("published %q, want the addresses in use", got)
 			}
 			b.Check("the recovery has ended")
+		})
+	}
+}
+
+// An agent answers no mark while its CiliumNode has no pool, and makes no CiliumNode while it runs: such nodes joined around
+// the time of the snapshot.
+func TestRecoverAsksJoinedNodes(t *testing.T) {
+	for name, objects := range map[string][]client.Object{"no pool": {fixtures.CiliumNode("n", "")}, "no CiliumNode": nil} {
+		t.Run(name, func(t *testing.T) {
+			b := recovering(t, ciliumnode.CRD, objects...)
+			writes := fakeapi.WritesOf(b.step())
+			if !slices.Contains(writes, "patch CiliumNode") || !slices.Contains(writes, "patch CiliumNode status") || !b.r.Recovery.Asked("n") {
+				t.Errorf("writes %q, asked: %t", writes, b.r.Recovery.Asked("n"))
+			}
 		})
 	}
 }

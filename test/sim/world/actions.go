@@ -143,6 +143,8 @@ const (
 	Touch       Verb = "touch"
 	BackupTake  Verb = "backup-take"
 	BackupAgain Verb = "backup-restore"
+	EtcdCopy    Verb = "etcd-copy"
+	EtcdBack    Verb = "etcd-restore"
 
 	CiliumPoolEdit Verb = "ciliumpool-edit"
 	NamespaceEdit  Verb = "namespace-edit"
@@ -168,6 +170,7 @@ func (w *World) Enabled() []Action {
 	w.clock.enableTime()
 	w.migration.enableMover()
 	w.users.enablePeople()
+	w.etcd.enable()
 	return w.enabled
 }
 

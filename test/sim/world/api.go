@@ -9,6 +9,7 @@ import (
 	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -154,7 +155,7 @@ func keepServers(k Kind, old, obj client.Object) error {
 // replace stores an admitted version with a change.
 func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object {
 	obj.SetResourceVersion(old.GetResourceVersion())
-	if a.equal.DeepEqual(old, obj) {
+	if a.equal.DeepEqual(old, obj) && !opensPool(old, obj) {
 		return old
 	}
 	if k.custom() && !a.sameSpec(old, obj) {
@@ -166,6 +167,13 @@ func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object 
 	}
 	a.put(k, key, old, obj)
 	return obj
+}
+
+// opensPool reports whether a change gives a CiliumNode an empty pool, which an API server tells from none.
+func opensPool(old, obj client.Object) bool {
+	before, _ := old.(*ciliumv2.CiliumNode)
+	after, ok := obj.(*ciliumv2.CiliumNode)
+	return ok && before.Spec.IPAM.Pool == nil && after.Spec.IPAM.Pool != nil
 }
 
 // Delete deletes an object, or marks it as being deleted if it has finalizers.

@@ -23,6 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // The controllers.
@@ -55,12 +56,14 @@ type Operator struct {
 	skew     time.Duration
 	settings config.Settings
 
-	parts   *controller.Operator
-	streams []*stream
-	queues  [controllers]*queue
-	begun   bool
-	flights []*flight
-	current *flight
+	parts *controller.Operator
+	// recovery holds back changes after a restore of etcd.
+	recovery *state.Recovery
+	streams  []*stream
+	queues   [controllers]*queue
+	begun    bool
+	flights  []*flight
+	current  *flight
 	// unknownClaims are its claims that were carried out and never answered, by block, until it knows
 	// of the block.
 	unknownClaims map[string]unknownClaim
@@ -135,10 +138,11 @@ func (o *Operator) start(versionsAgo int) {
 	}
 	o.flights, o.current, o.unknownClaims, o.acked, o.moves = nil, nil, nil, nil, nil
 	o.cluster, o.agents = newKnownCluster(o.w.cfg.Cluster), newKnownAgents(o)
+	o.recovery = &state.Recovery{}
 	s := o.settings
 	s.Registry = prometheus.NewRegistry()
 	parts, err := controller.New(controller.Connections{
-		Cache: caches{o}, Live: live{caller: o}, Client: live{caller: o}, Recorder: silent{}, Clock: processClock{o},
+		Cache: caches{o}, Live: live{caller: o}, Client: live{caller: o}, Recorder: silent{}, Clock: processClock{o}, Recovery: o.recovery,
 	}, s)
 	if err != nil {
 		panic(err)

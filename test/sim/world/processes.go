@@ -116,6 +116,7 @@ func (ps *processes) doOperator(a Action, o *Operator) {
 		o.start(ps.versionsAgo(a.What))
 	case Lead:
 		ps.lease.holder, ps.lease.renewed, o.leads = o, ps.clock.now, true
+		ps.etcd.lead(o)
 	case Watch:
 		ps.watch(o, o.stream(a.What))
 	case Tell:

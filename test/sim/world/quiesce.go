@@ -48,7 +48,7 @@ func (qu *quiescence) goOnUntilRest(limit int) bool {
 		if len(qu.Violations) > 0 {
 			return false
 		}
-		if idle := qu.goOnOnce(func() bool { return qu.clock.now.Sub(qu.wrote) > qu.quietFor() }); idle {
+		if idle := qu.goOnOnce(func() bool { return !qu.etcd.restored && qu.clock.now.Sub(qu.wrote) > qu.quietFor() }); idle {
 			return true
 		}
 	}

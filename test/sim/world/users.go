@@ -241,6 +241,8 @@ func (u *users) doPeople(a Action) {
 		u.takeBackup()
 	case BackupAgain:
 		u.restore()
+	case EtcdCopy, EtcdBack:
+		u.etcd.do(a.Verb)
 	case CiliumPoolEdit, NamespaceEdit:
 		u.poolUsers.editAsking(a)
 	default:

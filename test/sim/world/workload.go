@@ -35,7 +35,9 @@ func (wl *workload) enableAgent(m *machine) {
 	if node := wl.api.Get(KindNode, m.name); m.phase == serving && node != nil && node.GetUID() != m.node {
 		wl.can(AgentSync, m.name, "")
 	}
-	wl.canIf(AgentKill, AgentDies, m.name, "")
+	if !wl.etcd.restored { // docs/operations.md: it would not restore pods outside its pool
+		wl.canIf(AgentKill, AgentDies, m.name, "")
+	}
 	if m.phase < serving && m.store != nil {
 		wl.canIf(AgentEmpty, AgentNothing, m.name, "")
 	}

@@ -33,6 +33,8 @@ type Config struct {
 	Operators int
 	// Families of addresses. Empty: IPv4.
 	Families []agent.Family
+	// EtcdRestores: people copy etcd, and put it back to the copy.
+	EtcdRestores bool
 	// SwitchesFamilies: users switch the second family of agents off and on again.
 	SwitchesFamilies bool
 	// Pools exist from the start; Spare are ranges that users may add to the first of them.
@@ -105,6 +107,7 @@ type World struct {
 	sched      *scheduler // nil: none
 	users      *users
 	poolUsers  *poolUsers
+	etcd       *etcd
 	migration  *migration
 	quiescence *quiescence
 
@@ -153,6 +156,7 @@ func New(cfg Config) *World {
 	w.processes = &processes{World: w}
 	w.workload = &workload{World: w, dropped: map[string]error{}, refused: map[string]time.Time{}}
 	w.users, w.poolUsers = &users{World: w}, &poolUsers{World: w}
+	w.etcd = &etcd{World: w}
 	w.migration = &migration{World: w}
 	w.quiescence = &quiescence{World: w}
 	w.sched = newScheduler(w, cfg.Scheduling)

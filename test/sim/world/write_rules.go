@@ -258,6 +258,7 @@ func (r *writeRules) checkBlock(v Version) {
 	default:
 		b := v.New.(*v1alpha1.PodIPBlock)
 		r.checkUnpublished(v.Key, b, "claimed")
+		r.etcd.checkClaim(b)
 		r.modeRules.checkUnassigned(b, "claimed")
 		r.modeRules.checkUnknown(b, "claimed")
 		r.migration.checkClaimElsewhere(b)
