@@ -65,6 +65,7 @@ const (
 	PoolCoversCluster     Reason = "PoolCoversClusterAddresses"
 	PoolMasqueraded       Reason = "PoolMasqueraded"
 	PoolExhausted         Reason = "PoolExhausted"
+	CiliumPodIPPoolUnfit  Reason = "CiliumPodIPPoolUnfit"
 	PoolStatusStale       Reason = "PoolStatusStale"
 	PinNotReady           Reason = "PinNotReady"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
@@ -218,6 +219,8 @@ func configurationReasons() []Entry {
 			ciliumconfig.MasqueradedFix + "."},
 		{PoolExhausted, Warning, "A pool has no free block left (condition Exhausted).",
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
+		{CiliumPodIPPoolUnfit, Warning, "The CiliumPodIPPool of a pool is missing, or does not fit it (condition CiliumPodIPPoolReady).",
+			"Correct the CiliumPodIPPool as the message says; ranges belong to NAME: `kubectl edit podippool NAME`. Where it is missing, see that the operator runs and is not paused, or, with `--keep-cilium-pod-ip-pools=false`, create it."},
 		{PoolStatusStale, Warning, "The operator has not seen the present generation of a pool's spec.",
 			lookForOperator},
 		{PinNotReady, Warning, "A pin cannot give its node the block.",
@@ -269,7 +272,7 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 		BlockNotListed: crd, ForeignPoolEntry: crd, PoolEntryMalformed: crd, PoolEntryUnreadable: crd, StuckHandshake: crd, NodeYetToMove: crd,
 		// They need a CiliumNode that both the operator and the agent write to.
 		AddressUsedTwice: inCiliumNode, FieldUnreadable: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode, NodePodCIDRInPool: inCiliumNode,
-		ListedTwice: multi, LeftFromCRDMode: multi, PodServedByNoPool: multi,
+		ListedTwice: multi, LeftFromCRDMode: multi, PodServedByNoPool: multi, CiliumPodIPPoolUnfit: multi,
 		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes, FamilyNotRun: kubernetes,
 	}
 }

@@ -278,6 +278,20 @@ func checksNodesAndPools() map[string]checkTest {
 			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock") },
 			want:  "PoolExhausted PodIPPool/main",
 		},
+		"CIDRs added to its CiliumPodIPPool": {
+			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolCiliumPool, metav1.ConditionFalse, "CIDRsUnused") },
+			want:  "CiliumPodIPPoolUnfit PodIPPool/main",
+		},
+		"CiliumPodIPPool of another size, without BGP": {
+			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolCiliumPool, metav1.ConditionFalse, "OtherSize") },
+		},
+		"CiliumPodIPPool of another size, with BGP": {
+			spoil: func(w world) {
+				condition(&w.Pools[0], v1alpha1.PoolCiliumPool, metav1.ConditionFalse, "OtherSize")
+				w.CiliumConfig = &ciliumconfig.Config{Known: true, Data: map[string]string{"enable-bgp-control-plane": "true"}}
+			},
+			want: "CiliumPodIPPoolUnfit PodIPPool/main",
+		},
 		"pool exhausted as all of it drains": {spoil: func(w world) {
 			condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock")
 			w.Pools[0].Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,6 +19,8 @@ import (
 const (
 	// reasonInvalid is the Ready reason of a pool with a spec that the operator rejects.
 	reasonInvalid = "Invalid"
+	// reasonOtherSize is the reason of CiliumPodIPPoolReady that harms only where Cilium announces pools by BGP.
+	reasonOtherSize = "OtherSize"
 	// ReasonObserved is that of a pool of another allocator.
 	ReasonObserved = "Observed"
 )
@@ -62,6 +65,17 @@ func (c *poolCheck) status() {
 	if !stale && full != nil && full.Status == metav1.ConditionTrue && !c.pool.Deleting && givesOut(c.pool) {
 		c.add(PoolExhausted, pool, "%s", full.Message)
 	}
+	cilium := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolCiliumPool)
+	if !stale && cilium != nil && cilium.Status == metav1.ConditionFalse && c.isHarm(cilium.Reason) {
+		c.add(CiliumPodIPPoolUnfit, pool, "%s", cilium.Message)
+	}
+}
+
+// isHarm reports whether a reason of CiliumPodIPPoolReady matters with Cilium's settings.
+func (c *poolCheck) isHarm(reason string) bool {
+	return reason != reasonOtherSize || slices.ContainsFunc(c.snapshot.Nodes, func(node corev1.Node) bool {
+		return c.snapshot.CiliumConfig.Setting(node.Labels, "enable-bgp-control-plane") == "true"
+	})
 }
 
 // ranges reports ranges that are unused because another pool contains them, that agents masquerade,

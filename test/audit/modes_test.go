@@ -20,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -121,6 +122,12 @@ func multiPoolFaults() map[audit.Reason]fault {
 			pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
 			p.Create(pod)
 		}, "PodServedByNoPool Pod/default/wrong-NODE Node/NODE"),
+		audit.CiliumPodIPPoolUnfit: found(func(p *place) {
+			p.pool("edited", func(o *v1alpha1.PodIPPool) {
+				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolCiliumPool,
+					Status: metav1.ConditionFalse, Reason: poolcontroller.ReasonCIDRsUnused, Message: "planted", LastTransitionTime: metav1.Now()})
+			}, "10.9.5.0/24")
+		}, "CiliumPodIPPoolUnfit PodIPPool/edited"),
 		"LeftFromCRDMode": found(func(p *place) {
 			p.cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{p.ip(2): {}}
 			p.list(p.ip(0) + "/29")
