@@ -54,6 +54,8 @@ type Keeper struct {
 	seen  map[string]time.Time  // when there was a pod of a name last
 	told  map[types.UID]string  // the last event of each pod without an address
 	kept  map[namespaceIn]int   // the addresses of each namespace in each pool
+	// spaces are the namespaces of this look; nil: not listed.
+	spaces *corev1.NamespaceList
 }
 
 // namespaceIn is a namespace with addresses of one family of a pool.
@@ -96,6 +98,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{}, fmt.Errorf("listing pins: %w", err)
 	}
 	k.forget()
+	k.spaces = nil
 	var errs []error
 	var pods []state.NamedPod
 	if len(k.pools) > 0 {
@@ -109,7 +112,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		if why != "" && (k.told[pod.UID()] == why || k.tell(pod, why)) {
 			told[pod.UID()] = why
 		}
-		if err != nil && common.RefusalIn(err) == nil { // the API server does not answer
+		if err != nil && !isAnswer(err) {
 			return reconcile.Result{}, err
 		}
 		k.seen[pod.Name], wait, errs = k.Clock.Now(), common.Sooner(wait, again), append(errs, err)
@@ -130,6 +133,13 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: is.Name}}
 	})
 	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// isAnswer reports whether the API server has answered a write, so that one for another pod may fare better.
+func isAnswer(err error) bool {
+	var answer apierrors.APIStatus
+	overloaded := apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err)
+	return errors.As(err, &answer) && !overloaded || common.IsUnsent(err)
 }
 
 // forget forgets the new pins that the watch has shown, or that were deleted before it could.
@@ -240,13 +250,16 @@ func (k *Keeper) reserve(ctx context.Context, of podFamily, pools []*crd.Pool) (
 // shareOf returns the number of a pool's addresses that one namespace may keep: half, so that names of
 // pods that are gone do not take a pool from the others. It is unlimited if the pool selects one namespace.
 func (k *Keeper) shareOf(ctx context.Context, pool *crd.Pool, f ipalloc.Family) (int, error) {
-	all := &corev1.NamespaceList{}
-	if err := k.Cache.List(ctx, all); err != nil {
-		return 0, fmt.Errorf("listing namespaces: %w", err)
+	if k.spaces == nil {
+		all := &corev1.NamespaceList{}
+		if err := k.Cache.List(ctx, all); err != nil {
+			return 0, fmt.Errorf("listing namespaces: %w", err)
+		}
+		k.spaces = all
 	}
 	selected := 0
-	for i := range all.Items {
-		if pool.PodAddresses.IsOf(all.Items[i].Labels) {
+	for i := range k.spaces.Items {
+		if pool.PodAddresses.IsOf(k.spaces.Items[i].Labels) {
 			selected++
 		}
 	}

@@ -1,6 +1,7 @@
 package pin
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -268,6 +270,37 @@ func TestKeeperCreates(t *testing.T) {
 				t.Error(err)
 			}
 			free(4 - uint64(len(b.Ledger.Pins())))
+		})
+	}
+}
+
+// A pod whose pin a failing webhook keeps from being made stops no other pod, nor the release of pins. An API
+// server that does not answer is asked once.
+func TestKeeperGoesOn(t *testing.T) {
+	webhook := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	for name, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"a failing webhook": {webhook, "10.0.0.0 web-1"},
+		"overload":          {apierrors.NewTooManyRequests("slow down", 1), "10.0.0.3 web-5"},
+		"no answer":         {fakeapi.ErrLine, "10.0.0.3 web-5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, b := newKeeper(t, nil, nil, []*corev1.Pod{web("web-0"), web("web-1")}, kept("10.0.0.3/32", "web-5", 1, ago(time.Hour)))
+			for range 2 {
+				b.Refuse = map[string]error{"create PodIPPin": test.err} // of the first pod
+				b.Before = func(call string) {
+					if call == "create PodIPPin" && len(b.Calls) > 1 {
+						b.Refuse = nil
+					}
+				}
+				b.Calls = nil
+				if _, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); !errors.Is(err, test.err) {
+					t.Errorf("error %v, want %v", err, test.err)
+				}
+			}
+			pinsAre(t, b, test.want)
 		})
 	}
 }
