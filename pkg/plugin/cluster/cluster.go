@@ -338,3 +338,10 @@ func (c *Cluster) pausedBecause(b crd.Block) string {
 	}
 	return c.PausedBecause(node, c.Pools.Match(labels.Set(node.Labels)))
 }
+
+// IsLost reports whether the kubelet of a Node has ceased to report.
+func IsLost(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	})
+}

@@ -224,6 +224,7 @@ func (v *evicter) evict(ctx context.Context, p placed, uid types.UID) (accepted 
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return false, nil
 	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err), // the latter: of two budgets
+		strings.Contains(err.Error(), "denied the request"),             // by a webhook that looks at the pod
 		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it ends without an eviction
 		v.retryAt[p.key] = v.now().Add(retryEvery)
 		v.say(p, "waits: "+err.Error())

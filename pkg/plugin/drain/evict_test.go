@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -189,6 +190,10 @@ func TestEvictFails(t *testing.T) {
 	w.refuse["a"] = ending
 	if err := w.evicter(1).step(t.Context(), []placed{at("a", "10.0.0.1")}); err != nil {
 		t.Errorf("of a namespace that ends: %v", err)
+	}
+	w.refuse["a"] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a", errors.New(`admission webhook "keep.example.org" denied the request: it leads`))
+	if err := w.evicter(1).step(t.Context(), []placed{at("a", "10.0.0.1")}); err != nil {
+		t.Errorf("of a pod that a webhook keeps: %v", err)
 	}
 	w.refuse["a"] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a", nil)
 	if err := w.evicter(1).step(t.Context(), []placed{at("a", "10.0.0.1")}); !apierrors.IsForbidden(err) {

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // restarter restarts agents if their own addresses keep a block. Its memory prevents it from
@@ -27,6 +28,8 @@ type restarter struct {
 	limit int
 	// restarted are the agents' pods that were deleted, by node.
 	restarted map[string]types.UID
+	// said is the last line about agents that a batch waits for.
+	said string
 }
 
 func newRestarter(c client.Client, out io.Writer, limit int) *restarter {
@@ -44,9 +47,13 @@ func newRestarter(c client.Client, out io.Writer, limit int) *restarter {
 // may take an address for its own, and would need another restart.
 func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.BlockRow) ([]list.BlockRow, error) {
 	agents := newestAgents(c)
-	begins := allSettled(c, agents) && !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return v.leaves(c, agents[r.Node], &r) })
+	unsettled := v.unsettled(c, agents)
+	begins := len(unsettled) == 0 && !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return v.leaves(c, agents[r.Node], &r) })
 	began, zones, undrained := 0, map[string]bool{}, undrainedOn(rows)
 	rows = slices.Clone(rows)
+	if slices.ContainsFunc(rows, func(r list.BlockRow) bool { return r.NeedsRestart }) {
+		v.sayWaits(unsettled)
+	}
 	for i := range rows {
 		r := &rows[i]
 		if !r.NeedsRestart {
@@ -127,17 +134,32 @@ func reportsAnew(c *cluster.Cluster, node string) bool {
 	return settled
 }
 
-func allSettled(c *cluster.Cluster, agents map[string]*corev1.Pod) bool {
+// unsettled returns the nodes with agents that are not settled. One whose kubelet has ceased to report may
+// be off for good: it counts only if this command has restarted its agent.
+func (v *restarter) unsettled(c *cluster.Cluster, agents map[string]*corev1.Pod) (nodes []string) {
 	for name, node := range c.Nodes {
-		if c.OptedOut(node) {
+		if c.OptedOut(node) || cluster.IsLost(node) && v.restarted[name] == "" {
 			continue
 		}
 		agent := agents[name]
 		if settled, _ := c.Agents.Settled(name, c.Now); !settled || agent == nil || agent.DeletionTimestamp != nil {
-			return false
+			nodes = append(nodes, name)
 		}
 	}
-	return true
+	slices.Sort(nodes)
+	return nodes
+}
+
+// sayWaits prints the nodes with agents that the next restarts wait for, if they have changed.
+func (v *restarter) sayWaits(nodes []string) {
+	line := ""
+	if len(nodes) > 0 {
+		line = fmt.Sprintf("  no agent is restarted until the agent runs steadily on %s\n", suggest.Few(nodes))
+	}
+	if line != v.said {
+		v.said = line
+		fmt.Fprint(v.out, line)
+	}
 }
 
 // zoneOf returns the zone of a Node, which may be nil; "": none.

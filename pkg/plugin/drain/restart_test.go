@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -110,6 +111,35 @@ func TestRestartsOneOfAZone(t *testing.T) {
 	}
 	if !strings.Contains(a.out.String(), "the agent on a2 is restarted\n") {
 		t.Error(a.out.String())
+	}
+}
+
+// An agent that does not settle holds restarts up, and is named, unless its node is off and was so before.
+func TestRestartsWaitForAgents(t *testing.T) {
+	const waits = "  no agent is restarted until the agent runs steadily on b1\n"
+	for name, test := range map[string]struct {
+		kubelet   corev1.ConditionStatus
+		restarted types.UID
+		want      string
+	}{
+		"it starts":                  {corev1.ConditionTrue, "", waits},
+		"its node is off":            {corev1.ConditionUnknown, "", "  the agent on a1 is restarted\n"},
+		"its node is off since then": {corev1.ConditionUnknown, "b1-old", waits},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAgents(t, "a1:a", "b1:b")
+			a.starts("b1", "new")
+			a.Nodes["b1"].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: test.kubelet}}
+			v := a.restarter(1)
+			if test.restarted != "" {
+				v.restarted["b1"] = test.restarted
+			}
+			a.step(t, v, "a1")
+			a.step(t, v, "a1")
+			if diff := cmp.Diff(test.want, a.out.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

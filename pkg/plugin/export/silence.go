@@ -8,6 +8,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
 // lookEvery is the interval of looks at the Leases of nodes.
@@ -82,7 +84,7 @@ func (s *silence) look(now time.Time, nodes []corev1.Node, leases []coordination
 		case h == nil:
 			h = &heard{renewed: spec.RenewTime.Time, at: now, since: now}
 			// At the start the node controller knows more: Unknown means that it has heard nothing.
-			if unknown(&nodes[i]) && h.renewed.Before(now) {
+			if cluster.IsLost(&nodes[i]) && h.renewed.Before(now) {
 				h.at, h.since = h.renewed, h.renewed
 			}
 		case !h.renewed.Equal(spec.RenewTime.Time):
@@ -118,10 +120,4 @@ func (s *silence) limit(spec *coordinationv1.LeaseSpec) time.Duration {
 		return s.after
 	}
 	return max(s.after, time.Duration(*spec.LeaseDurationSeconds)*time.Second/2)
-}
-
-func unknown(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
-	})
 }
