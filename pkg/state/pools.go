@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -78,6 +79,9 @@ func (p *Pools) resolve() {
 	}
 	resolved := make(map[string]*crd.Pool, len(pools))
 	for _, pool := range crd.ResolveOverlaps(pools) {
+		if old := p.resolved[pool.Name]; pool != p.known[pool.Name].pool && reflect.DeepEqual(old, pool) {
+			pool = old // with the same CIDRs closed as before
+		}
 		resolved[pool.Name] = pool
 	}
 	p.ledger.setPools(p.resolved, resolved)

@@ -2,6 +2,8 @@ package state
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +75,28 @@ func TestPoolsSet(t *testing.T) {
 				t.Errorf("%s: the pool is %+v", step.name, p)
 			}
 		}
+	}
+}
+
+// An edit of a pool looks at the pins of that pool alone, of however many others there are, overlapping or not.
+func TestPoolEditLooksAtItsPinsAlone(t *testing.T) {
+	ledger := ReadyLedger()
+	pools := NewPools(fixtures.Defaults(), ledger)
+	edited := fixtures.PodIPPool("edited", 4, "10.9.0.0/28")
+	pools.Set(edited)
+	pools.Set(fixtures.PodIPPool("other", 1, "10.0.0.0/24"))
+	pools.Set(fixtures.PodIPPool("closed", 2, "10.0.0.0/24", "10.1.0.0/24"))
+	pins := []string{"10.9.0.0/30", "10.0.0.0/30", "10.0.0.4/30", "10.1.0.0/30"}
+	for _, cidr := range pins {
+		ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix(cidr), Node: "n"})
+	}
+	if len(ledger.inForce) != len(pins) {
+		t.Fatalf("in force are %v", ledger.inForce)
+	}
+	clear(ledger.inForce) // a look at a pin notes it again
+	pools.Set(fixtures.Edited(edited, func(s *v1alpha1.PodIPPoolSpec) { s.Priority = 3 }))
+	if want := map[netip.Prefix]bool{fixtures.Prefix(pins[0]): true}; !maps.Equal(ledger.inForce, want) {
+		t.Errorf("looked at %v, want %v", ledger.inForce, want)
 	}
 }
 

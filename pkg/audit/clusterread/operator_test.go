@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -104,5 +105,28 @@ func TestFind(t *testing.T) {
 	broken := errors.New("no way")
 	if _, err := Find(t.Context(), says{err: broken}, where); !errors.Is(err, broken) {
 		t.Errorf("an API server that fails: error %v", err)
+	}
+}
+
+// A Lease whose holder's clock was ahead is held no longer than another one.
+func TestHeld(t *testing.T) {
+	for name, test := range map[string]struct {
+		renewed time.Duration // from now
+		want    bool
+	}{
+		"just now":          {0, true},
+		"by a clock behind": {-20 * time.Second, true},
+		"by a clock ahead":  {20 * time.Second, true},
+		"long ago":          {-time.Hour, false},
+		"in ten years":      {87600 * time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: new("a"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: time.Now().Add(test.renewed)},
+			}}
+			if got := held(lease); got != test.want {
+				t.Errorf("held: %t", got)
+			}
+		})
 	}
 }
