@@ -214,11 +214,11 @@ func (l *Ledger) Cooldowns(pool *crd.Pool, f ipalloc.Family) Cooldowns {
 	})
 }
 
-// CooldownsOf returns the cooldowns among the blocks of a pool that nodes can get again.
+// CooldownsOf returns the cooldowns among blocks of a pool that come back to nodes.
 func CooldownsOf(pool *crd.Pool, f ipalloc.Family, blocks iter.Seq[crd.Block]) Cooldowns {
 	var c Cooldowns
 	for b := range blocks {
-		if b.Phase != ipalloc.CoolingDown || ipalloc.FamilyOf(b.CIDR.Addr()) != f || !pool.Assigns(b.CIDR) {
+		if b.Phase != ipalloc.CoolingDown || ipalloc.FamilyOf(b.CIDR.Addr()) != f {
 			continue
 		}
 		c.Blocks++

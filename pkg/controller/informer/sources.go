@@ -2,8 +2,6 @@ package informer
 
 import (
 	"errors"
-	"net/url"
-	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -28,6 +27,10 @@ import (
 // own, which reads follows. It watches the FRRConfigurations of frrNamespace; "": none.
 func SourcesFrom(mgr manager.Manager, reads *apiclient.Reads, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector, frrNamespace string) (Sources, error) {
 	own, err := apiclient.OwnConnection(mgr.GetConfig())
+	if err != nil {
+		return Sources{}, err
+	}
+	server, _, err := rest.DefaultServerUrlFor(mgr.GetConfig())
 	if err != nil {
 		return Sources{}, err
 	}
@@ -55,7 +58,7 @@ func SourcesFrom(mgr manager.Manager, reads *apiclient.Reads, mode ciliumnode.Mo
 
 		Endpoints: of(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), "endpointslices", metav1.NamespaceDefault,
 			labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: "kubernetes"}), fields.Everything()),
-		APIServer:            hostOf(mgr.GetConfig().Host),
+		APIServer:            server.Hostname(),
 		HasServiceCIDRs:      has(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")),
 		HasLoadBalancerPools: has(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.PoolKindDefinition)),
 	}
@@ -70,18 +73,6 @@ func SourcesFrom(mgr manager.Manager, reads *apiclient.Reads, mode ciliumnode.Mo
 		s.FRRConfigurations = of(frrconfig.Kind, frrconfig.Plural, frrNamespace, labels.Everything(), fields.Everything())
 	}
 	return s, errors.Join(append(errs, err)...)
-}
-
-// hostOf returns the host of a URL, or of host and port.
-func hostOf(server string) string {
-	if _, after, has := strings.Cut(server, "://"); has {
-		server = after
-	}
-	parsed, err := url.Parse("https://" + server)
-	if err != nil {
-		return ""
-	}
-	return parsed.Hostname()
 }
 
 // Serves checks whether the API server serves a kind.
