@@ -86,8 +86,8 @@ taken out. It prints a plan, asks, and then
  2. with --evict, evicts the pods as above
  3. names the agents that have addresses of their own in the old range. With
     --restart-agents it restarts each once only the agent keeps its node's blocks:
-    --max-restarts at a time, one of a zone, and the next once all agents are Ready and
-    no block is leaving
+    --max-restarts at a time, one of a zone, and the next once all agents but those of
+    nodes that are off are Ready, and no block is leaving
  4. waits until the last block has cooled down, and takes the old CIDR out of the
     pool, with its reserved ranges, or deletes the old pool
  5. verifies that no PodIPBlock and no CiliumNode names an address of it
