@@ -360,7 +360,9 @@ func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
 		return WaitNewPods, b.byPods
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
-	case b.held:
+	case b.heldFor == WaitReplacement:
+		return WaitReplacement, nil
+	case b.heldFor != "":
 		return WaitPodAddress, slices.Sorted(slices.Values(p.pendingPods))
 	case w.Reported || w.SingleBlock:
 		return WaitReturn, nil

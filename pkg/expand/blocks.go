@@ -43,8 +43,8 @@ type block struct {
 	// retired counts own addresses that the agent does not take again when it restarts.
 	retired                   int
 	undrained, drained, freed bool
-	assigned                  bool // the plan assigns it whole
-	held                      bool // an address waits to be marked: see enter
+	assigned                  bool       // the plan assigns it whole
+	heldFor                   WaitReason // why it is not marked, or parked, yet; "": nothing holds it
 	// byAgent and byPods name its users if it is on its way out.
 	byAgent, byPods []string
 }

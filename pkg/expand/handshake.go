@@ -176,8 +176,11 @@ func (h *handshake) enter(entries *[]netip.Addr, b *block, a netip.Addr) {
 // holds reports whether a block waits until the addresses of recent pods are known, but no longer than
 // for one that hangs.
 func (p *planner) holds(b *block) bool {
-	b.held = !passed(p, &p.memory.HeldSince, p.old.HeldSince, b.CIDR, p.slowStart())
-	return b.held
+	if passed(p, &p.memory.HeldSince, p.old.HeldSince, b.CIDR, p.slowStart()) {
+		return false
+	}
+	b.heldFor = WaitPodAddress
+	return true
 }
 
 // keepHeld remembers which draining blocks have waited for long enough: otherwise each address that a

@@ -388,6 +388,7 @@ func (c closing) parks(b *block) bool {
 		closedSince = c.now
 	}
 	if !c.mayReplace() && c.freeBeside(b) <= 0 {
+		b.heldFor = WaitReplacement
 		c.requeueLater()
 		return false
 	}

@@ -121,6 +121,10 @@ func TestDecideParksEmpty(t *testing.T) {
 			state: node(parking(), came("a/new", noon)),
 			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for PodAddress a/new", "again in 1m0s"},
 		},
+		"nor without a free address elsewhere": {
+			state: node(parking(), pod("a/b", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"), unreplaceable),
+			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Replacement", "again in 1m0s"},
+		},
 		"but then, though such pods keep coming": {
 			state: node(parking(), came("a/new", noon)), memory: Memory{HeldSince: heldSince(goes, 16*time.Minute)},
 			want: []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"},

@@ -42,7 +42,7 @@ func (h *handshake) waitOf(b *block) (WaitReason, []string) {
 		return h.waitOfOwn(b)
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
-	case b.held:
+	case b.heldFor != "":
 		return WaitPodAddress, slices.Sorted(slices.Values(h.pendingPods))
 	case h.FamilyDisabled && h.AgentSettled:
 		return WaitHandshake, nil
@@ -65,7 +65,7 @@ func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
 		return WaitHandshake, nil
 	case !h.roomToMove:
 		return WaitReplacement, nil
-	case b.held:
+	case b.heldFor != "":
 		return WaitPodAddress, slices.Sorted(slices.Values(h.pendingPods))
 	case b.retired < b.own: // some look like a pod's, or have an entry yet
 		return WaitAgent, b.byAgent
