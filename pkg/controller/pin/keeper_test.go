@@ -274,8 +274,8 @@ func TestKeeperCreates(t *testing.T) {
 	}
 }
 
-// A pod whose pin a failing webhook keeps from being made stops no other pod, nor the release of pins. An API
-// server that does not answer is asked once.
+// A webhook that fails for one pod stops no other pod, nor the release of pins. The keeper asks an API server
+// without an answer once.
 func TestKeeperGoesOn(t *testing.T) {
 	webhook := apierrors.NewInternalError(errors.New("failed calling webhook"))
 	for name, test := range map[string]struct {
