@@ -4,6 +4,7 @@ package route
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -175,11 +176,10 @@ func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, strin
 	if node != nil {
 		wants, problem = frrconfig.For(node, r.Routes.Templates(), blocks, r.Routes.HostnameHolder(name))
 	}
+	var failed error // one refused object stops no other
 	for _, want := range wants {
 		taken, err := r.write(ctx, want, name)
-		if err != nil {
-			return node, problem, err
-		}
+		failed = errors.Join(failed, err)
 		if taken {
 			problem = "FRRConfiguration " + want.Name + " is not the operator's: rename it"
 		}
@@ -189,11 +189,9 @@ func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, strin
 			continue
 		}
 		err := r.Client.Delete(ctx, frrconfig.Carrier(r.Namespace, is.Name), client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})
-		if err := client.IgnoreNotFound(r.Shared.Wrote("FRRConfiguration", is.Name, "delete", err)); err != nil {
-			return node, problem, err
-		}
+		failed = errors.Join(failed, client.IgnoreNotFound(r.Shared.Wrote("FRRConfiguration", is.Name, "delete", err)))
 	}
-	return node, problem, nil
+	return node, problem, failed
 }
 
 // alone waits until nobody else writes the routes of a node. Without it the queue and Announce would

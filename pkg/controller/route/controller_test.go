@@ -185,6 +185,21 @@ func TestKindIsGone(t *testing.T) {
 	}
 }
 
+// An object that the webhook of frr-k8s refuses stops no other one of its node.
+func TestRefusedObjectStopsNoOther(t *testing.T) {
+	first := template()
+	first.SetName("first")
+	b := fakeapi.New(t, ciliumnode.CRD, fixtures.BlockObject(cidr, ipalloc.InService), first, template(), node("n"))
+	refused := apierrors.NewForbidden(schema.GroupResource{}, "first", errors.New("denied the request"))
+	b.Refuse = map[string]error{"create cilium-pool-first-n": refused}
+	if _, err := reconciler(b).Reconcile(t.Context(), fakeapi.RequestOf("n")); !errors.Is(err, refused) {
+		t.Errorf("error %v", err)
+	}
+	if got := announced(b); !slices.Equal(got, []string{cidr}) {
+		t.Errorf("announced is %v", got)
+	}
+}
+
 // A write that loses against another leader, or whose object the watch has not shown, is made on the
 // object's latest version.
 func TestAnnounceDespiteALaggingWatch(t *testing.T) {
