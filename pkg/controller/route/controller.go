@@ -138,7 +138,7 @@ func (r *Reconciler) tried(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.again = time.Time{}
-	if err != nil {
+	if err != nil && common.RefusalIn(err) == nil { // a refusal came at once, and may concern this node alone
 		r.again = r.Clock.Now().Add(announceAgain)
 	}
 }

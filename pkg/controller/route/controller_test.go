@@ -198,6 +198,13 @@ func TestRefusedObjectStopsNoOther(t *testing.T) {
 	if got := announced(b); !slices.Equal(got, []string{cidr}) {
 		t.Errorf("announced is %v", got)
 	}
+	r := reconciler(b)
+	for range 2 {
+		b.Calls = nil
+		if r.Announce(t.Context(), "n"); len(b.Calls) == 0 { // nor the next addresses, of whichever node
+			t.Error("not tried")
+		}
+	}
 }
 
 // A write that loses against another leader, or whose object the watch has not shown, is made on the
