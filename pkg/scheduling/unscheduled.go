@@ -373,11 +373,11 @@ func withLevel(levels []freeSince, free int, now time.Time) []freeSince {
 	if len(lower) < len(levels) {
 		since = levels[len(lower)].at
 	}
-	levels = append(lower, freeSince{free, since})
-	for len(levels) > 1 && !now.Before(levels[1].at.Add(unusedAtMost)) {
-		levels = levels[1:]
+	lower = append(lower, freeSince{free, since})
+	for len(lower) > 1 && !now.Before(lower[1].at.Add(unusedAtMost)) {
+		lower = lower[1:]
 	}
-	return levels
+	return lower
 }
 
 // unused returns when a node is of no use to a pod with these requests that still waits then.

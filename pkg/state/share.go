@@ -238,13 +238,16 @@ func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd
 	case view != nil: // without a valid pool, keep the published addresses
 		addrs = without(view.PublishedIn(b.CIDR), c.Ledger.excludedIn(b.CIDR))
 	}
-	elsewhere := c.Ledger.NamedElsewhere(s.Name, b.CIDR)
+	missing := func(a netip.Addr) bool { return !listed || !view.Publishes(a) }
+	var elsewhere []netip.Prefix
+	if slices.ContainsFunc(addrs, missing) {
+		elsewhere = c.Ledger.NamedElsewhere(s.Name, b.CIDR)
+	}
 	if len(elsewhere) == 0 {
 		return addrs
 	}
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
-		stays := listed && view.Publishes(a) || share.State.Uses(netip.PrefixFrom(a, a.BitLen()))
-		return !stays && ContainsAddr(elsewhere, a)
+		return missing(a) && ContainsAddr(elsewhere, a) && !share.State.Uses(netip.PrefixFrom(a, a.BitLen()))
 	})
 }
 
