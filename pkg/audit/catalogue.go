@@ -12,35 +12,36 @@ type Reason string
 
 // Reasons.
 const (
-	AddressOnTwoNodes     Reason = "AddressOnTwoNodes"
-	AddressUsedTwice      Reason = "AddressUsedTwice"
-	PodsShareAddress      Reason = "PodsShareAddress"
-	ClusterAddressInUse   Reason = "ClusterAddressInUse"
-	ClusterAddressRouted  Reason = "ClusterAddressRouted"
-	AddressTwiceInPool    Reason = "AddressTwiceInPool"
-	BlocksOverlap         Reason = "BlocksOverlap"
-	AddressOutsidePool    Reason = "AddressOutsidePool"
-	PodAddressOfOtherNode Reason = "PodAddressOfOtherNode"
-	PodAddressUnowned     Reason = "PodAddressUnowned"
-	MarkedInUse           Reason = "MarkedInUse"
-	PoolEntryOfOtherNode  Reason = "PoolEntryOfOtherNode"
-	PoolEntryWithoutBlock Reason = "PoolEntryWithoutBlock"
-	PodCIDROnTwoNodes     Reason = "PodCIDROnTwoNodes"
-	PodCIDROfOtherNode    Reason = "PodCIDROfOtherNode"
-	PodCIDRWithoutBlock   Reason = "PodCIDRWithoutBlock"
-	BlockNotListed        Reason = "BlockNotListed"
-	CoolingBlockPublished Reason = "CoolingBlockPublished"
-	BlockMalformed        Reason = "BlockMalformed"
-	CiliumNodeMissing     Reason = "CiliumNodeMissing"
-	NodeWithoutAddresses  Reason = "NodeWithoutAddresses"
-	PoolInvalid           Reason = "PoolInvalid"
-	ListedTwice           Reason = "ListedTwice"
-	AgentOnOtherPodCIDR   Reason = "AgentOnOtherPodCIDR"
-	FieldUnreadable       Reason = "FieldUnreadable"
-	CiliumModeDiffers     Reason = "CiliumModeDiffers"
-	KVStoreWithoutRoutes  Reason = "KVStoreWithoutRoutes"
-	AnnouncedByOtherNode  Reason = "AnnouncedByOtherNode"
-	BlockNotAnnounced     Reason = "BlockNotAnnounced"
+	AddressOnTwoNodes       Reason = "AddressOnTwoNodes"
+	AddressUsedTwice        Reason = "AddressUsedTwice"
+	PodsShareAddress        Reason = "PodsShareAddress"
+	ClusterAddressInUse     Reason = "ClusterAddressInUse"
+	ClusterAddressRouted    Reason = "ClusterAddressRouted"
+	AddressTwiceInPool      Reason = "AddressTwiceInPool"
+	BlocksOverlap           Reason = "BlocksOverlap"
+	AddressOutsidePool      Reason = "AddressOutsidePool"
+	PodAddressOfOtherNode   Reason = "PodAddressOfOtherNode"
+	PodAddressUnowned       Reason = "PodAddressUnowned"
+	MarkedInUse             Reason = "MarkedInUse"
+	PoolEntryOfOtherNode    Reason = "PoolEntryOfOtherNode"
+	PoolEntryWithoutBlock   Reason = "PoolEntryWithoutBlock"
+	PodCIDROnTwoNodes       Reason = "PodCIDROnTwoNodes"
+	PodCIDROfOtherNode      Reason = "PodCIDROfOtherNode"
+	PodCIDRWithoutBlock     Reason = "PodCIDRWithoutBlock"
+	BlockNotListed          Reason = "BlockNotListed"
+	CoolingBlockPublished   Reason = "CoolingBlockPublished"
+	BlockMalformed          Reason = "BlockMalformed"
+	CiliumNodeMissing       Reason = "CiliumNodeMissing"
+	NodeWithoutAddresses    Reason = "NodeWithoutAddresses"
+	PoolInvalid             Reason = "PoolInvalid"
+	ListedTwice             Reason = "ListedTwice"
+	AgentOnOtherPodCIDR     Reason = "AgentOnOtherPodCIDR"
+	FieldUnreadable         Reason = "FieldUnreadable"
+	CiliumModeDiffers       Reason = "CiliumModeDiffers"
+	KVStoreWithoutRoutes    Reason = "KVStoreWithoutRoutes"
+	AnnouncedByOtherNode    Reason = "AnnouncedByOtherNode"
+	BlockNotAnnounced       Reason = "BlockNotAnnounced"
+	FRRConfigurationRefused Reason = "FRRConfigurationRefused"
 
 	ForeignPoolEntry      Reason = "ForeignPoolEntry"
 	ForeignPodCIDR        Reason = "ForeignPodCIDR"
@@ -77,6 +78,7 @@ const (
 	NoAgentsFound         Reason = "NoAgentsFound"
 	FRRConfigurationLeft  Reason = "FRRConfigurationLeft"
 	BlockWithoutNeighbor  Reason = "BlockWithoutNeighbor"
+	BGPSessionDown        Reason = "BGPSessionDown"
 	TimeInFuture          Reason = "TimeInFuture"
 )
 
@@ -156,6 +158,8 @@ func errorReasons() []Entry {
 			"Give the Node NAME a label kubernetes.io/hostname of its own, if another Node has the same. " + lookForOperator},
 		{BlockNotAnnounced, Error, "No FRRConfiguration of the operator announces a block with addresses in the pool: the network has no route to its pods.",
 			"As the message says: see docs/bgp.md for templates. " + lookForOperator},
+		{FRRConfigurationRefused, Error, "frr-k8s on a Node refuses its FRRConfigurations: it announces no further block, and withdraws none.",
+			"As the message says: correct the templates, or the other FRRConfigurations that select the Node OTHER (docs/bgp.md)."},
 		{AgentOnOtherPodCIDR, Error, "An agent runs with another podCIDR than its Node names: when it restarts, its pods lose their network.",
 			"Drain and delete the Node NAME: it joins again with a block of its own. Or, where ADDRESS belongs to no other node and spec.podCIDRs is empty, write it into the annotation network.cilium.io/ipv4-pod-cidr, or ipv6-pod-cidr, of NAME."},
 		{FieldUnreadable, Error, "A CiliumNode has a value that Cilium's type cannot hold: agents of Cilium v1.20 and later see no change of any CiliumNode.",
@@ -239,6 +243,8 @@ func configurationReasons() []Entry {
 			"Once the agent of NAME runs in multi-pool mode and no pod has an address of theirs: `kubectl patch ciliumnode NAME --type=merge -p '{\"spec\":{\"ipam\":{\"pool\":null,\"podCIDRs\":null}}}'`."},
 		{BlockWithoutNeighbor, Warning, "The templates for frr-k8s announce a block to no neighbor: the network has no route to its pods.",
 			"As the message says: see docs/bgp.md for templates."},
+		{BGPSessionDown, Warning, "A BGP session of frr-k8s is not established: that neighbor has no route to the pods of the Node.",
+			"See that the neighbor runs, expects the Node OTHER with this ASN and password, and is reachable from there; or take it out of the template."},
 		{FRRConfigurationLeft, Warning, "bgp.frrK8s no longer covers an FRRConfiguration of the operator: its blocks may go to other nodes.",
 			"`kubectl delete frrconfigurations -l app.kubernetes.io/managed-by=cilium-pool-operator -n` its namespace, or enable bgp.frrK8s there again."},
 		{NoAgentsFound, Warning, "Nodes hold blocks, and no pod of a Cilium agent was found: no block is ever returned.",

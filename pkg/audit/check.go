@@ -19,6 +19,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -40,6 +41,7 @@ func Check(s *Snapshot, set Settings) []Finding {
 	for _, key := range s.RoutesLeft {
 		found.add(FRRConfigurationLeft, Finding{Object: Object{Kind: "FRRConfiguration", Namespace: key.Namespace, Name: key.Name}}, "the operator wrote it, and maintains it no more")
 	}
+	checkRouteFaults(x, found)
 	checkCilium(x, found)
 	checkTimes(x, found)
 	checkBlocks(x, found)
@@ -50,6 +52,21 @@ func Check(s *Snapshot, set Settings) []Finding {
 	acrossNodes(x, found)
 	inOrder(found.all)
 	return found.all
+}
+
+// checkRouteFaults reports what frr-k8s says of Nodes that exist.
+func checkRouteFaults(x *index, found *findings) {
+	for _, report := range x.snapshot.RouteFaults {
+		if n := x.byName[report.Node]; n == nil || n.obj == nil {
+			continue
+		}
+		reason := BGPSessionDown
+		if report.Kind == frrconfig.NodeStateKind {
+			reason = FRRConfigurationRefused
+		}
+		about := Finding{Object: Object{Kind: report.Kind, Namespace: report.Namespace, Name: report.Name}, Others: []Object{nodeObject(report.Node)}}
+		found.add(reason, about, "node %s: %s", report.Node, report.Fault)
+	}
 }
 
 // checkTimes looks for times that the operator counts from, and that are in the future.

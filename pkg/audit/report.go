@@ -135,6 +135,9 @@ func (r *Report) Text(w io.Writer) error {
 	for _, source := range l.Unread {
 		fmt.Fprintf(&b, "%s may not be read: how Cilium is configured was not checked.\n", source)
 	}
+	for _, kind := range l.UnreadRoutes {
+		fmt.Fprintf(&b, "%s may not be read: how frr-k8s announces blocks was not checked.\n", kind)
+	}
 	if l.Undated > 0 {
 		fmt.Fprintf(&b, "%s since when. To find those that make no progress, look for longer: --watch-for 6m.\n",
 			suggest.Plural(l.Undated, "CiliumNode with a drain or a release entry does not say", "CiliumNodes with a drain or a release entry do not say"))

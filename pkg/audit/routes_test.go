@@ -67,6 +67,16 @@ func checksRoutes() map[string]checkTest {
 			"AnnouncedByOtherNode Node/b 10.0.0.0/29, BlockNotAnnounced PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29",
 		},
 		"left after the setting": {func(w world) { w.RoutesLeft = []types.NamespacedName{{Namespace: "frr", Name: "x"}} }, "FRRConfigurationLeft FRRConfiguration/frr/x"},
+		"frr-k8s reports faults": {
+			func(w world) {
+				w.RouteFaults = []frrconfig.Report{
+					{Kind: frrconfig.NodeStateKind, Name: "a", Node: "a", Fault: "refused"},
+					{Kind: frrconfig.SessionStateKind, Namespace: "frr", Name: "x", Node: "b", Fault: "the session with 192.0.2.1 is Active"},
+					{Kind: frrconfig.SessionStateKind, Namespace: "frr", Name: "y", Node: "gone", Fault: "the session with 192.0.2.1 is Active"},
+				}
+			},
+			"FRRConfigurationRefused FRRNodeState/a Node/a, BGPSessionDown BGPSessionState/frr/x Node/b",
+		},
 		"without frr-k8s": {
 			func(w world) { w.Routes = state.NewFRRConfigurations() },
 			"BlockNotAnnounced PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29, BlockNotAnnounced PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29",

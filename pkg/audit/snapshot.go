@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -54,6 +55,10 @@ type Snapshot struct {
 	Routes *state.FRRConfigurations
 	// RoutesLeft are FRRConfigurations of the operator that it does not maintain.
 	RoutesLeft []types.NamespacedName
+	// RouteFaults are the reports of frr-k8s about a fault.
+	RouteFaults []frrconfig.Report
+	// RoutesUnread are the kinds of frr-k8s that may not be read, in the plural.
+	RoutesUnread []string
 }
 
 // CiliumNode is a CiliumNode, or a Node in its place, and when it changed, as far as known.
@@ -92,6 +97,8 @@ type Looked struct {
 	Addresses int `json:"addresses"`
 	// Unread are sources of Cilium's configuration that may not be read.
 	Unread []string `json:"unread,omitempty"`
+	// UnreadRoutes are kinds of frr-k8s that may not be read.
+	UnreadRoutes []string `json:"unreadRoutes,omitempty"`
 	// Undated are CiliumNodes with a draining block or a release entry that do not say when
 	// they changed. Only a check that watches for longer than Settings.StuckAfter sees whether
 	// these make progress; it has none.
@@ -102,6 +109,7 @@ type Looked struct {
 func (s *Snapshot) Looked() Looked {
 	l := Looked{
 		Nodes: len(s.Nodes), Pods: len(s.Pods), Pools: len(s.Pools), Blocks: len(s.Blocks), Agents: len(s.Agents),
+		UnreadRoutes: s.RoutesUnread,
 	}
 	if s.CiliumConfig != nil {
 		l.Unread = s.CiliumConfig.Denied

@@ -262,16 +262,18 @@ func (p *place) newcomer(name, pool string) {
 
 // elsewhere are reasons that are not planted together with the others, with the explanation.
 var elsewhere = map[audit.Reason]string{
-	audit.NoAgentsFound:        "of the whole cluster: TestNoAgentsFound",
-	audit.CiliumModeDiffers:    "of the whole cluster: TestCiliumConfigFaults",
-	audit.KVStoreWithoutRoutes: "of the whole cluster: TestCiliumConfigFaults",
-	audit.PoolMasqueraded:      "of the whole cluster: TestCiliumConfigFaults",
-	audit.BlockNotAnnounced:    "FRRConfigurations are not served there: see pkg/audit",
-	audit.FRRConfigurationLeft: "FRRConfigurations are not served there: see pkg/audit",
-	audit.BlockWithoutNeighbor: "FRRConfigurations are not served there: see pkg/audit",
-	audit.AnnouncedByOtherNode: "FRRConfigurations are not served there: see pkg/audit",
-	audit.ClusterAddressRouted: "another IPAM assigns there: see pkg/audit",
-	audit.BlockMalformed:       "the API server refuses such blocks: see pkg/audit",
+	audit.NoAgentsFound:           "of the whole cluster: TestNoAgentsFound",
+	audit.CiliumModeDiffers:       "of the whole cluster: TestCiliumConfigFaults",
+	audit.KVStoreWithoutRoutes:    "of the whole cluster: TestCiliumConfigFaults",
+	audit.PoolMasqueraded:         "of the whole cluster: TestCiliumConfigFaults",
+	audit.BlockNotAnnounced:       "FRRConfigurations are not served there: see pkg/audit",
+	audit.FRRConfigurationLeft:    "FRRConfigurations are not served there: see pkg/audit",
+	audit.BlockWithoutNeighbor:    "FRRConfigurations are not served there: see pkg/audit",
+	audit.AnnouncedByOtherNode:    "FRRConfigurations are not served there: see pkg/audit",
+	audit.FRRConfigurationRefused: "FRRNodeStates are not served there: see pkg/audit",
+	audit.BGPSessionDown:          "BGPSessionStates are not served there: see pkg/audit",
+	audit.ClusterAddressRouted:    "another IPAM assigns there: see pkg/audit",
+	audit.BlockMalformed:          "the API server refuses such blocks: see pkg/audit",
 }
 
 // plantAll plants faults, each on its own node, and returns their number, their reasons, and the

@@ -83,6 +83,7 @@ func renderedValues() [][4]string {
 		offer    = `{.rules[?(@.resources[0]=="nodes/status")].verbs}`
 		pools    = `{.rules[?(@.resources[0]=="ciliumpodippools")].verbs}`
 		routes   = `{.rules[?(@.resources[0]=="frrconfigurations")].verbs}`
+		reports  = `{.rules[?(@.resources[0]=="frrnodestates")].verbs}`
 		spaces   = `{.rules[?(@.resources[0]=="namespaces")].verbs}`
 		admin    = `{.metadata.labels.rbac\.authorization\.k8s\.io/aggregate-to-admin}`
 		views    = admin + `{LABELS-cluster-reader}{LABELS-edit}{LABELS-view}`
@@ -130,6 +131,8 @@ func renderedValues() [][4]string {
 		// Only what runs needs rights.
 		{"", role, routes, ""},
 		{"bgp: {frrK8s: {enabled: true}}", role, routes, `["get","list","watch","create","patch","delete"]`},
+		{"", role, reports, ""},
+		{"bgp: {frrK8s: {enabled: true}}", role, reports, `["list"]`},
 		// Argo CD prunes objects that a chart no longer renders, and obeys Helm's resource-policy only when an Application is
 		// deleted; a Flux Kustomization never does. A pruned CRD would delete all its objects.
 		{"", "CustomResourceDefinition", kept, "keep Prune=false disabled keep Prune=false disabled keep Prune=false disabled"},

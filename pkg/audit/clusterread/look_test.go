@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +16,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 )
 
@@ -227,5 +233,55 @@ func TestChanges(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, since, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("since (-want +got):\n%s", diff)
+	}
+}
+
+// frr answers lists of the kinds of frr-k8s; all other lists are empty.
+type frr struct {
+	server
+	err error
+}
+
+func (f *frr) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	to, ok := list.(*unstructured.UnstructuredList)
+	if !ok {
+		return f.server.List(ctx, list, opts...)
+	}
+	if f.err != nil {
+		return f.err
+	}
+	kind := strings.TrimSuffix(to.GetKind(), "List")
+	status := map[string]any{"node": "n", "lastConversionResult": "failed", "bgpStatus": "Active"}
+	to.Items = []unstructured.Unstructured{{Object: map[string]any{"kind": kind, "metadata": map[string]any{"name": kind}, "status": status}}}
+	return nil
+}
+
+// The reports of frr-k8s are read where blocks are announced by it. Without the kinds, check says nothing; without the
+// right, it names them.
+func TestReadsFaultsOfRoutes(t *testing.T) {
+	kind := schema.GroupKind{Group: "frrk8s.metallb.io", Kind: "FRRNodeState"}
+	tests := map[string]struct {
+		namespace string
+		err       error
+		faults    int
+		unread    []string
+	}{
+		"announced":     {namespace: "frr", faults: 2},
+		"not announced": {},
+		"not served":    {namespace: "frr", err: &meta.NoKindMatchError{GroupKind: kind}},
+		"no right":      {namespace: "frr", err: apierrors.NewForbidden(schema.GroupResource{}, "", nil), unread: []string{"FRRConfigurations", "FRRNodeStates", "BGPSessionStates"}},
+	}
+	noNodes := server{nodes: func(int) []ciliumv2.CiliumNode { return nil }}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			reader := Reader{Client: &frr{server: noNodes, err: test.err}, FRRNamespace: test.namespace, AgentSelector: labels.Everything(), Mode: ciliumnode.CRD}
+			s, err := reader.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(s.RouteFaults) != test.faults || !slices.Equal(s.RoutesUnread, test.unread) {
+				t.Errorf("read are %+v, not %v", s.RouteFaults, s.RoutesUnread)
+			}
+		})
 	}
 }

@@ -78,6 +78,7 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 		}
 	})
 	s.Routes = l.readRoutes(s)
+	l.readRouteFaults(s)
 	eachOwn(l, "PodIPBlocks", &v1alpha1.PodIPBlockList{}, func(b *v1alpha1.PodIPBlock) { s.Blocks = append(s.Blocks, *b) })
 	eachServed(l, "PodIPPins", &v1alpha1.PodIPPinList{}, func(p *v1alpha1.PodIPPin) { s.Pins = append(s.Pins, *p) })
 	eachOwn(l, "PodIPPools", &v1alpha1.PodIPPoolList{}, func(p *v1alpha1.PodIPPool) { s.Pools = append(s.Pools, *p) })
@@ -176,6 +177,9 @@ func (l *lists) readRoutes(s *audit.Snapshot) *state.FRRConfigurations {
 		l.err = nil
 	case apierrors.IsForbidden(l.err):
 		l.err = nil
+		if l.FRRNamespace != "" {
+			s.RoutesUnread = append(s.RoutesUnread, "FRRConfigurations")
+		}
 		return nil
 	default:
 		routes.SetKnown()
@@ -184,6 +188,29 @@ func (l *lists) readRoutes(s *audit.Snapshot) *state.FRRConfigurations {
 		return nil
 	}
 	return routes
+}
+
+// readRouteFaults reads the faults that frr-k8s reports. It may be too old for a kind, and few users may read them.
+func (l *lists) readRouteFaults(s *audit.Snapshot) {
+	if l.Observe || l.FRRNamespace == "" {
+		return
+	}
+	for _, kind := range frrconfig.ReportKinds() {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		each(l, kind.Kind+"s", list, func(o *unstructured.Unstructured) {
+			if report := frrconfig.ReadReport(o); report.Fault != "" {
+				s.RouteFaults = append(s.RouteFaults, report)
+			}
+		}, client.InNamespace(l.FRRNamespace))
+		switch {
+		case apierrors.IsForbidden(l.err):
+			s.RoutesUnread = append(s.RoutesUnread, kind.Kind+"s")
+			l.err = nil
+		case meta.IsNoMatchError(l.err), apierrors.IsNotFound(l.err):
+			l.err = nil
+		}
+	}
 }
 
 // readServices reads the addresses of Services, and where they come from. Clusters older than
