@@ -65,17 +65,24 @@ func (c *poolCheck) status() {
 	if !stale && full != nil && full.Status == metav1.ConditionTrue && !c.pool.Deleting && givesOut(c.pool) {
 		c.add(PoolExhausted, pool, "%s", full.Message)
 	}
-	cilium := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolCiliumPool)
-	if !stale && cilium != nil && cilium.Status == metav1.ConditionFalse && c.isHarm(cilium.Reason) {
-		c.add(CiliumPodIPPoolUnfit, pool, "%s", cilium.Message)
+	if !stale {
+		c.ciliumPool()
 	}
 }
 
-// isHarm reports whether a reason of CiliumPodIPPoolReady matters with Cilium's settings.
-func (c *poolCheck) isHarm(reason string) bool {
-	return reason != reasonOtherSize || slices.ContainsFunc(c.snapshot.Nodes, func(node corev1.Node) bool {
+// ciliumPool checks the operator's report on the CiliumPodIPPool.
+func (c *poolCheck) ciliumPool() {
+	fit := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolCiliumPool)
+	if fit == nil || fit.Status != metav1.ConditionFalse {
+		return
+	}
+	announced := slices.ContainsFunc(c.snapshot.Nodes, func(node corev1.Node) bool {
 		return c.snapshot.CiliumConfig.Setting(node.Labels, "enable-bgp-control-plane") == "true"
 	})
+	if fit.Reason == reasonOtherSize && !announced {
+		return
+	}
+	c.add(CiliumPodIPPoolUnfit, c.about(netip.Prefix{}), "%s", fit.Message)
 }
 
 // ranges reports ranges that are unused because another pool contains them, that agents masquerade,
