@@ -256,8 +256,8 @@ func (f *frr) List(ctx context.Context, list client.ObjectList, opts ...client.L
 	return nil
 }
 
-// The reports of frr-k8s are read where blocks are announced by it. Without the kinds, check says nothing; without the
-// right, it names them.
+// The reports of frr-k8s are read where it announces blocks. An older frr-k8s may lack a kind. Without the
+// right, check names the kinds.
 func TestReadsFaultsOfRoutes(t *testing.T) {
 	kind := schema.GroupKind{Group: "frrk8s.metallb.io", Kind: "FRRNodeState"}
 	tests := map[string]struct {
