@@ -2,6 +2,7 @@ package audit
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,6 +58,42 @@ func TestCheck(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Where one of two nodes with an address is a CiliumNode without a Node, as from a backup, findings name that remedy first.
+func TestStaleCiliumNodeFirst(t *testing.T) {
+	const first = "there is no Node b: unless its machine runs on, first delete its CiliumNode"
+	for name, test := range map[string]struct {
+		spoil  func(world)
+		reason Reason
+		want   string
+	}{
+		"its pool has an address of a living node": {func(w world) { w.publish("b", "10.0.0.3") }, AddressOnTwoNodes, first},
+		"its report, too": {func(w world) {
+			w.cn("a").Used[netip.MustParseAddr("10.0.0.3")] = "default/x"
+			w.cn("b").Used[netip.MustParseAddr("10.0.0.3")] = "default/y"
+		}, AddressUsedTwice, first},
+		"a pod has an address of it": {func(w world) { w.pod("x", "a", "10.0.0.11") }, PodAddressOfOtherNode, first},
+		"it lists the CIDR of a living node": {func(w world) {
+			for _, name := range []string{"a", "b"} {
+				w.cn(name).PodCIDRs = append(w.cn(name).PodCIDRs, netip.MustParsePrefix("192.0.2.0/24"))
+			}
+		}, PodCIDROnTwoNodes, first},
+		"a pod has an address of its block": {func(w world) {
+			w.deleteCiliumNode("b")
+			w.pod("x", "a", "10.0.0.11")
+		}, PodAddressOfOtherNode, "there is no such Node: once the operator has given the block back, pin it to a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := healthy()
+			w.deleteNode("b")
+			test.spoil(w)
+			found := Check(w.Snapshot, settings())
+			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Reason == test.reason && strings.HasSuffix(f.Says, test.want) }) {
+				t.Errorf("found %v", found)
+			}
+		})
 	}
 }
 

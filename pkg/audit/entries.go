@@ -48,7 +48,7 @@ func (n *nodeCheck) onTwoNodes(a netip.Addr) {
 			f.Others = append(f.Others, n.assigner(p.name))
 		}
 	}
-	n.add(AddressOnTwoNodes, f, "in the pools of %s", suggest.FirstBy(" and ", 5, names))
+	n.add(AddressOnTwoNodes, f, "in the pools of %s%s", suggest.FirstBy(" and ", 5, names), n.staleFirst(names...))
 }
 
 // entry checks an address that only this node publishes.
@@ -122,7 +122,7 @@ func acrossNodes(x *index, found *findings) {
 		for a, who := range n.view.Used {
 			if first := used[a]; first != nil {
 				f.Others, f.Subject, f.Note = []Object{x.assigner(first.name)}, ipalloc.Single(a), who
-				found.add(AddressUsedTwice, f, "reported in use by the agents of %s and %s", first.name, n.name)
+				found.add(AddressUsedTwice, f, "reported in use by the agents of %s and %s%s", first.name, n.name, x.staleFirst(first.name, n.name))
 			} else {
 				used[a] = n
 			}
@@ -137,7 +137,7 @@ func acrossNodes(x *index, found *findings) {
 				continue
 			}
 			f.Others, f.Subject, f.Note = []Object{x.assigner(other.name)}, cidr, "shares addresses with "+conflict.Old.CIDR.String()
-			found.add(PodCIDROnTwoNodes, f, "in %s, and in those of %s", x.list, other.name)
+			found.add(PodCIDROnTwoNodes, f, "in %s, and in those of %s%s", x.list, other.name, x.staleFirst(n.name, other.name))
 		}
 	}
 }

@@ -202,11 +202,15 @@ func (n *nodeCheck) podAddress(p pod, a netip.Addr) {
 		if other.view.BlockAssignment != nil {
 			says = "an address of a CIDR that " + other.name + " lists"
 		}
+		says += n.staleFirst(other.name)
 	case b != nil && b.Node == n.name:
 		return // reported for the CiliumNode
 	case b != nil:
 		f.Others = []Object{blockObject(b.Name)}
 		says = "an address of block " + b.CIDR.String() + " of node " + b.Node
+		if n.byName[b.Node].obj == nil {
+			says += "; there is no such Node: once the operator has given the block back, pin it to " + n.name
+		}
 	case n.moving, n.notOurs(), n.servedElsewhere(n.node, a):
 		return // its pods have their addresses from elsewhere
 	default:
@@ -217,6 +221,16 @@ func (n *nodeCheck) podAddress(p pod, a netip.Addr) {
 	}
 	n.reported[ipalloc.Single(a)] = true
 	n.add(reason, f, "runs on %s with %s", n.name, says)
+}
+
+// staleFirst returns the remedy to try first where nodes have one address, and one of them is a CiliumNode without a
+// Node; "": none is.
+func (x *index) staleFirst(names ...string) string {
+	i := slices.IndexFunc(names, func(name string) bool { return x.byName[name].obj == nil })
+	if i < 0 {
+		return ""
+	}
+	return "; there is no Node " + names[i] + ": unless its machine runs on, first delete its CiliumNode"
 }
 
 // clusterAddresses reports the addresses in use on a node that belong to a node or Service, except
