@@ -217,7 +217,7 @@ func configurationReasons() []Entry {
 	return []Entry{
 		{PoolsOverlap, Warning, "No block of a CIDR of a pool is assigned, as another pool has the same addresses.",
 			"Take ADDRESS, or its shared part, out of one of the two: `kubectl edit podippool NAME`."},
-		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator assigns no block that contains one, except where objects ask for more than a quarter of the blocks of a CIDR.",
+		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator assigns no block that contains one, except where objects ask for more than a quarter of the blocks of a CIDR, and those of MetalLB and of egress gateways.",
 			"Give pods, nodes and Services separate ranges: reserve ADDRESS in the PodIPPool (`spec.reserved`), or take it out. Where another IPAM assigns it, take it out of the ranges for pods there."},
 		{PoolMasqueraded, Warning, "Cilium masquerades connections to a range of a pool: pods see a node's address as their peer, and network policies do not match.",
 			ciliumconfig.MasqueradedFix + "."},

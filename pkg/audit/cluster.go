@@ -83,6 +83,10 @@ func (s *Snapshot) exclude(ledger *state.Ledger) {
 		assigned, asked := exclude.OfService(&s.Services[i])
 		record(exclude.Service, &s.Services[i].ObjectMeta, assigned, asked)
 	}
+	for i := range s.Endpoints {
+		assigned, asked := exclude.OfEndpoints(&s.Endpoints[i])
+		record(exclude.EndpointSlice, &s.Endpoints[i].ObjectMeta, assigned, asked)
+	}
 	for i := range s.LoadBalancerPools {
 		record(exclude.LoadBalancerPool, &s.LoadBalancerPools[i].ObjectMeta, nil, exclude.OfLoadBalancerPool(&s.LoadBalancerPools[i]))
 	}

@@ -6,12 +6,14 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -224,6 +226,22 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: "AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.2, ClusterAddressInUse CiliumNode/a 10.0.0.2, AddressOutsidePool CiliumNode/b 10.0.0.2, " +
 				"PoolCoversClusterAddresses PodIPPool/main 10.0.0.2",
+		},
+		"a pod has an address of the API server": {
+			spoil: func(w world) {
+				w.Endpoints = []discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.2"}}}}}
+			},
+			want: "ClusterAddressInUse CiliumNode/a 10.0.0.2, PoolCoversClusterAddresses PodIPPool/main 10.0.0.2",
+		},
+		"a pool has addresses of MetalLB and of an egress gateway": {
+			spoil: func(w world) {
+				policy := &ciliumv2.CiliumEgressGatewayPolicy{}
+				policy.Spec.EgressGateway = &ciliumv2.EgressGateway{EgressIP: "10.0.0.140"}
+				policy.Spec.EgressGateways = []ciliumv2.EgressGateway{{EgressIP: "192.0.2.1"}}
+				w.Neighbors.Put(exclude.Claimant{Kind: exclude.EgressPolicy, Name: "e"}, exclude.OfEgressPolicy(policy))
+				w.Neighbors.Put(exclude.Claimant{Kind: exclude.MetalLBPool, Name: "m/p"}, exclude.OfMetalLBPool([]string{"10.0.0.160/30", "10.0.0.168 - 10.0.0.169", "x"}))
+			},
+			want: "PoolCoversClusterAddresses PodIPPool/main 10.0.0.140, PoolCoversClusterAddresses PodIPPool/main 10.0.0.160/30, PoolCoversClusterAddresses PodIPPool/main 10.0.0.168/31",
 		},
 		"a pod has the address of a router of a Node that is gone": {
 			spoil: func(w world) {

@@ -123,6 +123,17 @@ func (c *poolCheck) ranges() {
 		}
 		c.add(PoolCoversCluster, f, "%s", says)
 	}
+	for _, family := range ipalloc.Families() {
+		whole, _ := c.pool.Whole(family)
+		for _, r := range c.snapshot.Neighbors.InAll(whole.Ranges) {
+			if ipalloc.Covered(r.CIDR, c.pool.Skipped(family)) {
+				continue
+			}
+			f := c.about(r.CIDR)
+			f.Note = "of " + r.By.String()
+			c.add(PoolCoversCluster, f, "the operator does not withhold this address: pods can get it, too")
+		}
+	}
 	for _, r := range c.cluster.Ledger.SharedWith(c.pool) {
 		f := c.about(r.CIDR)
 		f.Note = "of " + r.By.String()

@@ -7,6 +7,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -42,6 +44,10 @@ type Snapshot struct {
 	// ranges that Cilium takes such addresses from. A cluster may have no such kind.
 	Services          []corev1.Service
 	LoadBalancerPools []ciliumv2.CiliumLoadBalancerIPPool
+	// Endpoints are the EndpointSlices of the API server. Reader leaves them out where they may not be read.
+	Endpoints []discoveryv1.EndpointSlice
+	// Neighbors are the addresses that others give out beside the operator, which withholds none of them.
+	Neighbors exclude.Set
 	// Agents are the Cilium agents' own pods.
 	Agents []corev1.Pod
 	// CiliumConfig is how the agents are configured; nil: it was not requested.

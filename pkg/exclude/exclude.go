@@ -24,6 +24,10 @@ const (
 	LoadBalancerPool = "CiliumLoadBalancerIPPool"
 	EndpointSlice    = "EndpointSlice" // of the API server
 	APIServer        = "API server"    // as the operator dials it
+
+	// The operator does not watch these; check reports them.
+	MetalLBPool  = "IPAddressPool"
+	EgressPolicy = "CiliumEgressGatewayPolicy"
 )
 
 // Claimant is an object that has addresses of the cluster.

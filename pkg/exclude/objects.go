@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"go4.org/netipx"
@@ -80,6 +81,34 @@ func OfLoadBalancerPool(p *ciliumv2.CiliumLoadBalancerIPPool) []netip.Prefix {
 		out = append(out, netipx.IPRangeFrom(first, last).Prefixes()...) // none of an invalid range
 	}
 	return sorted(out)
+}
+
+// OfMetalLBPool returns the ranges of an IPAddressPool's spec.addresses, CIDRs or first-last, sorted.
+func OfMetalLBPool(addresses []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range addresses {
+		if cidr, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, ipalloc.Canonical(cidr))
+			continue
+		}
+		from, to, _ := strings.Cut(text, "-")
+		first, _ := ipalloc.ParseAddr(strings.TrimSpace(from))
+		last, _ := ipalloc.ParseAddr(strings.TrimSpace(to))
+		out = append(out, netipx.IPRangeFrom(first, last).Prefixes()...) // none of an invalid range
+	}
+	return sorted(out)
+}
+
+// OfEgressPolicy returns the addresses that gateways give connections of pods, sorted.
+func OfEgressPolicy(p *ciliumv2.CiliumEgressGatewayPolicy) []netip.Prefix {
+	var out []netip.Addr
+	if p.Spec.EgressGateway != nil {
+		out = read(out, p.Spec.EgressGateway.EgressIP)
+	}
+	for i := range p.Spec.EgressGateways {
+		out = read(out, p.Spec.EgressGateways[i].EgressIP)
+	}
+	return Of(out)
 }
 
 // Of returns single addresses as CIDRs, sorted.

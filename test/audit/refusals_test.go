@@ -24,6 +24,10 @@ func TestRights(t *testing.T) {
 		"customresourcedefinitions": "", // their version is not compared
 		"namespaces":                "", // for multi-pool mode
 		"ciliumpodippools":          "",
+		// Further addresses of the cluster.
+		"endpointslices":              "",
+		"ipaddresspools":              "",
+		"ciliumegressgatewaypolicies": "",
 	}
 	if !b.ServesServiceCIDRs() {
 		optional["servicecidrs"] = ""

@@ -11,6 +11,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -228,8 +230,24 @@ func (l *lists) readServices(s *audit.Snapshot) {
 	eachServed(l, "CiliumLoadBalancerIPPools", &ciliumv2.CiliumLoadBalancerIPPoolList{}, func(p *ciliumv2.CiliumLoadBalancerIPPool) {
 		s.LoadBalancerPools = append(s.LoadBalancerPools, *p)
 	})
+	l.readNeighbors(s)
 	eachServed(l, "ServiceCIDRs", &networkingv1.ServiceCIDRList{}, func(c *networkingv1.ServiceCIDR) {
 		s.ServiceCIDRs = append(s.ServiceCIDRs, networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Spec: c.Spec})
+	})
+}
+
+// readNeighbors reads further addresses of the cluster, as far as they may be read: not all who may read Services may.
+func (l *lists) readNeighbors(s *audit.Snapshot) {
+	eachReadable(l, "EndpointSlices", &discoveryv1.EndpointSliceList{}, func(e *discoveryv1.EndpointSlice) { s.Endpoints = append(s.Endpoints, *e) },
+		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"})
+	pools := &unstructured.UnstructuredList{}
+	pools.SetGroupVersionKind(schema.GroupVersionKind{Group: "metallb.io", Version: "v1beta1", Kind: exclude.MetalLBPool})
+	eachReadable(l, "IPAddressPools", pools, func(o *unstructured.Unstructured) {
+		addresses, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "addresses")
+		s.Neighbors.Put(exclude.Claimant{Kind: exclude.MetalLBPool, Name: o.GetNamespace() + "/" + o.GetName()}, exclude.OfMetalLBPool(addresses))
+	})
+	eachReadable(l, "CiliumEgressGatewayPolicies", &ciliumv2.CiliumEgressGatewayPolicyList{}, func(p *ciliumv2.CiliumEgressGatewayPolicy) {
+		s.Neighbors.Put(exclude.Claimant{Kind: exclude.EgressPolicy, Name: p.Name}, exclude.OfEgressPolicy(p))
 	})
 }
 
@@ -289,6 +307,17 @@ func eachServed[O client.Object](l *lists, what string, empty client.ObjectList,
 		return
 	}
 	if each(l, what, empty, take); meta.IsNoMatchError(l.err) {
+		l.err = nil
+	}
+}
+
+// eachReadable is each for a kind that may not be served, or not be readable.
+func eachReadable[O client.Object](l *lists, what string, empty client.ObjectList, take func(O), opts ...client.ListOption) {
+	if l.err != nil {
+		return
+	}
+	each(l, what, empty, take, opts...)
+	if meta.IsNoMatchError(l.err) || apierrors.IsNotFound(l.err) || apierrors.IsForbidden(l.err) {
 		l.err = nil
 	}
 }
