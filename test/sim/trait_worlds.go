@@ -273,8 +273,8 @@ func served(name, ciliumPool string, size int32, cidr string) *v1alpha1.PodIPPoo
 	return p
 }
 
-// restoreEtcd puts etcd back to older copies. Faults are left out that destroy what agents report, or what the copy has of
-// their nodes: docs/reliability.md has the limits.
+// restoreEtcd puts etcd back to older copies. It excludes faults that destroy reports of agents, or parts of the copy
+// (docs/reliability.md, limits).
 func restoreEtcd(c *world.Config) {
 	c.EtcdRestores = true
 	c.Faults &^= world.NodeGone | world.CiliumNodeGone | world.Torn | world.Edits | world.Restore | world.AgentEmpty | world.AgentMute |

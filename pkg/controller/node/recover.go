@@ -43,7 +43,10 @@ func (r *Reconciler) recover(ctx context.Context, o *observation, done *outcome)
 			continue
 		}
 		b, err := r.Blocks.create(ctx, cidr, pool, o.Node)
-		if apierrors.IsAlreadyExists(err) { // another node's: check names the addresses
+		if apierrors.IsAlreadyExists(err) { // another node's, as check reports; or its own, whose create had no answer
+			if _, _, err := r.Blocks.claimedBefore(ctx, o.Name, cidr, pool); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		if err != nil {

@@ -141,8 +141,18 @@ func (e *etcd) checkClaim(b *v1alpha1.PodIPBlock) {
 	if !e.restored {
 		return
 	}
-	if m := e.machine(b.Spec.NodeName); !m.uses(cidrOf(b)) {
+	if f := e.rules.writer.current; !e.machine(b.Spec.NodeName).uses(cidrOf(b)) && (f == nil || !f.knewUse(cidrOf(b))) {
 		e.violate(1, "block %s was claimed for node %s, which uses none of it, before agents had reported after a restore of etcd", b.Name, b.Spec.NodeName)
 	}
 	e.Counts.Did["get back"]++
+}
+
+// knewUse reports whether the status of a pod named an address of a CIDR when the reconcile began: it may have ended since.
+func (f *flight) knewUse(cidr netip.Prefix) bool {
+	for addr := range f.pods {
+		if cidr.Contains(addr) {
+			return true
+		}
+	}
+	return false
 }
