@@ -43,6 +43,7 @@ func scenarios() []script.Scenario {
 		{Name: "observe-multi-pool", File: "observe"},
 		{Name: "policies"},
 		{Name: "restore"},
+		{Name: "mutating"},
 		{Name: "modes-multi-pool", File: "modes"},
 		{Name: "modes-kubernetes", File: "modes"},
 		{Name: "modes-dual-stack", File: "modes"},
