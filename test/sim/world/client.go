@@ -12,6 +12,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -178,7 +179,8 @@ func (l live) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 			l.Items = allOf[v1alpha1.PodIPPin](w, KindPin)
 		case *networkingv1.ServiceCIDRList:
 			l.Items = allOf[networkingv1.ServiceCIDR](w, KindServiceCIDR)
-		case *corev1.ServiceList, *ciliumv2.CiliumLoadBalancerIPPoolList, *coordinationv1.LeaseList, *policyv1.PodDisruptionBudgetList:
+		case *corev1.ServiceList, *discoveryv1.EndpointSliceList, *ciliumv2.CiliumLoadBalancerIPPoolList, *ciliumv2.CiliumEgressGatewayPolicyList,
+			*coordinationv1.LeaseList, *policyv1.PodDisruptionBudgetList:
 			// none of these here, and no other Lease
 		case *unstructured.UnstructuredList:
 			l.Items = w.migration.nodeConfigs()
