@@ -5,21 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -170,4 +176,40 @@ func TestCiliumPodIPPoolsChangeVersion(t *testing.T) {
 	e.start(s)
 	e.Delete(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blues"}})
 	e.ciliumPool("blue", "")
+	commandsReadCiliumPodIPPools(e, cluster, served)
+}
+
+// commandsReadCiliumPodIPPools checks that the commands read CiliumPodIPPools in the version that the API server serves.
+func commandsReadCiliumPodIPPools(e *env, cluster *controlplane.Cluster, served client.Client) {
+	e.TB.Helper()
+	e.ciliumConfig(map[string]string{"ipam": "multi-pool"})
+	green := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "green"}, Spec: ciliumv2alpha1.IPPoolSpec{
+		PodSelector: &slimmetav1.LabelSelector{MatchLabels: map[string]string{"app": "green"}},
+		IPv4:        &ciliumv2alpha1.IPv4PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{"198.51.100.0/24"}, MaskSize: 28},
+	}}
+	e.Must(served.Create(e.Ctx, green))
+	e.bareNode("n1", nil)
+	e.isAssigned("n1", 1)
+	e.AgentRequests("n1", 16, 1)
+	e.Create(harness.BoundPod("n1", "green-0", map[string]string{"app": "green"}))
+	// Cilium itself serves another node.
+	e.bareNode("n2", map[string]string{"cilium-pool.io/ignore": "true"})
+	theirs := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
+	theirs.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "green", CIDRs: []iputil.Prefix{iputil.PrefixFrom(netip.MustParsePrefix("198.51.100.0/28"))}}}
+	e.Create(theirs)
+	kubeconfig := filepath.Join(e.TB.TempDir(), "kubeconfig")
+	e.Must(cluster.WriteKubeconfig(kubeconfig))
+	for command, want := range map[string]string{
+		"import --from cilium": "name: green",
+		"observe report":       "green +ipv4 +198.51.100.0/24 +1",
+		"check":                "PodServedByNoPool +Pod/default/green-0",
+	} {
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		cmd := plugin.New(streams, "v0.0.0-test")
+		cmd.SetArgs(append(strings.Fields(command), "--kubeconfig", kubeconfig))
+		err := cmd.ExecuteContext(e.Ctx)
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			e.TB.Errorf("%s (%v) shows no %q:\n%s", command, err, want, out)
+		}
+	}
 }
