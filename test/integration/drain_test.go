@@ -169,6 +169,34 @@ func TestBlockDrains(t *testing.T) {
 	}
 }
 
+// A drain that is taken back while its block cools down: the block serves again.
+func TestDrainTakenBackInCooldown(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Defaults.Cooldown = time.Hour
+	s.Defaults.Policy.ReclaimDisabled = true
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.load("n1", "load", 40)
+	e.hasBlocks("n1", 2)
+	target := e.blockWithoutRouter("n1")
+	e.DeletePods("load", nil)
+	for _, want := range []v1alpha1.BlockPhase{v1alpha1.PhaseCoolingDown, v1alpha1.PhaseInService} {
+		was := target.DeepCopy()
+		target.Spec.Drain = want == v1alpha1.PhaseCoolingDown
+		e.Must(e.Client.Patch(e.Ctx, target, client.MergeFrom(was)))
+		e.Eventually("the block is "+string(want), func() error {
+			e.Must(e.Client.Get(e.Ctx, client.ObjectKeyFromObject(target), target))
+			if target.Status.Phase != want {
+				return fmt.Errorf("it is %s", target.Status.Phase)
+			}
+			return nil
+		})
+	}
+	e.usedArePublished("n1")
+}
+
 func (e *env) blockWithoutRouter(node string) *v1alpha1.PodIPBlock {
 	e.TB.Helper()
 	cn := e.theCiliumNode(node)
