@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -56,7 +57,8 @@ type Operator struct {
 	skew     time.Duration
 	settings config.Settings
 
-	parts *controller.Operator
+	parts    *controller.Operator
+	registry *prometheus.Registry
 	// recovery holds back changes after a restore of etcd.
 	recovery *state.Recovery
 	streams  []*stream
@@ -140,9 +142,10 @@ func (o *Operator) start(versionsAgo int) {
 	o.cluster, o.agents = newKnownCluster(o.w.cfg.Cluster), newKnownAgents(o)
 	o.recovery = &state.Recovery{}
 	s := o.settings
-	s.Registry = prometheus.NewRegistry()
+	o.registry = prometheus.NewRegistry()
+	s.Registry = o.registry
 	parts, err := controller.New(controller.Connections{
-		Cache: caches{o}, Live: live{caller: o}, Client: live{caller: o}, Recorder: silent{}, Clock: processClock{o}, Recovery: o.recovery,
+		Cache: caches{o}, Live: live{caller: o}, Client: live{caller: o}, Recorder: recorder{o.w.cfg.Record}, Clock: processClock{o}, Recovery: o.recovery,
 	}, s)
 	if err != nil {
 		panic(err)
@@ -229,6 +232,7 @@ func (o *Operator) settle() {
 
 // crash ends the process, wherever it is.
 func (o *Operator) crash() {
+	o.recordMetrics()
 	if o.w.refinement != nil {
 		o.w.refinement.dies(o)
 	}
@@ -406,11 +410,35 @@ func (c processClock) Now() time.Time { return c.o.w.clock.now.Add(c.o.skew) }
 // Since implements clock.PassiveClock.
 func (c processClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// silent discards events.
-type silent struct{}
+// recorder records events, if there is a record.
+type recorder struct{ record func(of, line string) }
 
 // Eventf implements events.EventRecorder.
-func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+func (r recorder) Eventf(about, _ runtime.Object, kind, reason, action, note string, args ...any) {
+	if r.record != nil {
+		r.record("event", fmt.Sprintf("%T %s %s %s ", about, kind, reason, action)+fmt.Sprintf(note, args...))
+	}
+}
+
+// recordMetrics records the metrics of a process that ends.
+func (o *Operator) recordMetrics() {
+	if o.w.cfg.Record == nil || o.registry == nil {
+		return
+	}
+	families, err := o.registry.Gather()
+	if err != nil {
+		panic(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			line := family.GetName()
+			for _, label := range m.GetLabel() {
+				line += fmt.Sprintf(" %s=%s", label.GetName(), label.GetValue())
+			}
+			o.w.cfg.Record("metric", fmt.Sprint(line, " ", m.GetGauge().GetValue(), m.GetCounter().GetValue(), m.GetHistogram().GetSampleCount()))
+		}
+	}
+}
 
 func stripsOf() map[Kind]toolscache.TransformFunc {
 	options := informer.CacheOptions()

@@ -75,6 +75,9 @@ type Config struct {
 	ModelAlone bool
 	// Trace, if set, is called with a line for each action.
 	Trace func(line string)
+	// Record, if set, is called with each version of an object, each event, and the metrics of each
+	// process at its end.
+	Record func(of, line string)
 }
 
 // Settings returns those of operators that keep one address free.
@@ -161,6 +164,12 @@ func New(cfg Config) *World {
 	w.quiescence = &quiescence{World: w}
 	w.sched = newScheduler(w, cfg.Scheduling)
 	w.api.stored = w.rules.stored
+	if cfg.Record != nil {
+		w.api.stored = func(v Version) {
+			cfg.Record("object", recorded(v))
+			w.rules.stored(v)
+		}
+	}
 	for i := range cfg.PodsPerNode {
 		w.workload.slots = append(w.workload.slots, fmt.Sprintf("p%d", i+1))
 	}
