@@ -109,7 +109,7 @@ func (p *planner) fits(n *node, f ipalloc.Family) {
 		p.warn(n, TooManyAddresses, "Raise --max-addresses-per-node of the operator",
 			"its blocks have %d %s addresses, and a CiliumNode is given %d", addresses, f, policy.MaxAddresses)
 	}
-	plan, _ := expand.Decide(time.Time{}, policy, state, expand.Memory{})
+	plan, _ := expand.Decide(time.Time{}, policy, state, expand.Budget{}, expand.Memory{})
 	if plan.Claim.Addresses == 0 && plan.Shortage == 0 {
 		return
 	}

@@ -51,7 +51,7 @@ type blockShare struct {
 
 // newBlockShare sorts the assigned CIDRs under their blocks.
 func newBlockShare(in *input) *blockShare {
-	w := &blockShare{input: in, BlockAssignment: in.BlockAssignment, blocks: sortBlocks(in.Blocks)}
+	w := &blockShare{input: in, BlockAssignment: in.BlockAssignment, blocks: sortBlocks(in)}
 	w.blocks.foreign, w.blocks.published = w.Foreign, w.Foreign
 	for _, b := range w.blocks.all {
 		b.wholeBlock = wholeBlock{

@@ -71,10 +71,11 @@ type wholeBlock struct {
 	runs, replaced bool
 }
 
-func sortBlocks(of []Block) *blocks {
-	bs, list := &blocks{all: make([]*block, len(of))}, make([]block, len(of))
-	for i := range of {
-		list[i].Block = &of[i]
+func sortBlocks(in *input) *blocks {
+	bs := &blocks{all: make([]*block, len(in.Blocks))}
+	list := make([]block, len(in.Blocks))
+	for i := range list {
+		list[i].Block = in.budget.limit(&in.Blocks[i])
 		bs.all[i] = &list[i]
 	}
 	slices.SortFunc(bs.all, func(a, b *block) int { return a.CIDR.Compare(b.CIDR) })

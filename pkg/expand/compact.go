@@ -1,9 +1,15 @@
 package expand
 
+import (
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
 // compactable returns the block that the node can best do without, if any. No other one may be on its
 // way. The agent may return blocks that are not in use, so the others in use must do.
 func (w *blockShare) compactable(p *planner) []*block {
-	if !w.MayCompact || !w.MayPark || w.regains() {
+	if !w.mayCompact() || !w.MayPark || w.budget.OtherParks || w.regains() {
 		return nil
 	}
 	var least *block
@@ -26,6 +32,12 @@ func (w *blockShare) compactable(p *planner) []*block {
 	return []*block{least}
 }
 
+// mayCompact reports whether a block may be parked only because the node can do without it: no other one is on its way.
+func (in *input) mayCompact() bool {
+	own := slices.ContainsFunc(in.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining })
+	return in.MayCompact && (own || !in.budget.OtherDrains)
+}
+
 // mayCompact reports whether a block may leave because the node can do without it, and has not been closed.
 func (b *block) mayCompact() bool {
 	return b.mayGo() && b.Request == None && b.Closed.Agent == "" && !b.Leftover
@@ -36,5 +48,5 @@ func (b *block) mayCompact() bool {
 // would have to be parked again, after each restart.
 func (w *blockShare) notCompacted(b *block) bool {
 	reopened := w.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.Agent
-	return b.own > 0 || reopened || !b.closed && w.regains() || !w.MayCompact && b.Closed.Agent == ""
+	return b.own > 0 || reopened || !b.closed && w.regains() || !w.mayCompact() && b.Closed.Agent == ""
 }

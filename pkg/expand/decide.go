@@ -14,8 +14,8 @@ import (
 //
 // The caller keeps the returned Memory in place of m even if it could not carry out the
 // plan: that only makes waits longer.
-func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
-	in := &input{State: &s, now: now, policy: p, old: m}
+func Decide(now time.Time, p Policy, s State, b Budget, m Memory) (Plan, Memory) {
+	in := &input{State: &s, now: now, policy: p, budget: b, old: m}
 	switch {
 	case s.Gone:
 		return returnAll(in)
@@ -57,7 +57,8 @@ func decideAddresses(in *input) (Plan, Memory) {
 
 // planAddresses returns an empty plan for an agent that is assigned addresses.
 func planAddresses(in *input) *planner {
-	use, blocks := countAddresses(in), sortBlocks(in.Blocks)
+	use := countAddresses(in)
+	blocks := sortBlocks(in)
 	blocks.classify(&use)
 	return newPlanner(use, blocks, addressNeeds(&use, blocks))
 }
@@ -105,7 +106,7 @@ func planBlocks(in *input) (*blockShare, *planner) {
 // returnAll lets all blocks of a node that is gone cool down, in use or not: the caller has seen
 // that there is no CiliumNode to use them from.
 func returnAll(in *input) (Plan, Memory) {
-	p := newPlanner(usage{input: in}, sortBlocks(in.Blocks), needs{})
+	p := newPlanner(usage{input: in}, sortBlocks(in), needs{})
 	for _, b := range p.all {
 		if b.Phase != ipalloc.CoolingDown {
 			p.free(b, NodeGone)
@@ -125,6 +126,7 @@ type input struct {
 	*State
 	now    time.Time
 	policy Policy
+	budget Budget
 	old    Memory
 }
 

@@ -62,7 +62,8 @@ func TestDelayedIsAsIfNotAsked(t *testing.T) {
 	holds := 0
 	for seed := range rounds(t, 10_000) {
 		d := seeded(uint64(seed))
-		p, s := d.policy(), d.state()
+		p := d.policy()
+		s, budget := d.state()
 		m, soon := d.memory(s), seed%2 == 0
 		p.ReclaimDisabled = p.ReclaimDisabled || soon
 		held, free := copyState(s), copyState(s)
@@ -71,9 +72,14 @@ func TestDelayedIsAsIfNotAsked(t *testing.T) {
 			if b.Phase != ipalloc.InService || b.Request == None {
 				continue
 			}
-			b.Delay = Delay{For: oneOf(d, WaitWindow, WaitTurn), Until: noon.Add(oneOf(d, delaySoon, 10*time.Hour))}
+			delay := Delay{For: oneOf(d, WaitWindow, WaitTurn), Until: noon.Add(oneOf(d, delaySoon, 10*time.Hour))}
 			if soon {
-				b.Delay.Until = noon.Add(time.Minute)
+				delay.Until = noon.Add(time.Minute)
+			}
+			if i%2 == 0 { // by its State, or by the budget
+				b.Delay = delay
+			} else {
+				remember(&budget.Delays, b.CIDR, delay)
 			}
 			free.Blocks[i].Request = None
 			holds++
@@ -81,9 +87,12 @@ func TestDelayedIsAsIfNotAsked(t *testing.T) {
 		if soon && slices.ContainsFunc(held.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining }) {
 			continue // no address of the agent's own moves to a block that leaves soon
 		}
-		got, gotMemory := checkPure(t, p, held, m)
-		want, wantMemory := Decide(noon, p, free, m)
-		for _, rule := range broken(noon, p, held, m, got) {
+		got, gotMemory := checkPure(t, p, held, budget, m)
+		want, wantMemory := Decide(noon, p, free, budget, m)
+		for i := range held.Blocks { // as the rules read it
+			held.Blocks[i] = *budget.limit(&held.Blocks[i])
+		}
+		for _, rule := range broken(noon, p, held, budget, m, got) {
 			t.Errorf("%s\npolicy %+v\nstate %+v\nplan %s", rule, p, held, got)
 		}
 		got.Waits, want.Waits, got.RequeueAt, want.RequeueAt = nil, nil, time.Time{}, time.Time{}
@@ -96,5 +105,32 @@ func TestDelayedIsAsIfNotAsked(t *testing.T) {
 	}
 	if holds == 0 {
 		t.Error("the random states delay nothing")
+	}
+}
+
+// TestUnrequestedDrain checks that a request that does not count has no effect on a drain that has begun.
+func TestUnrequestedDrain(t *testing.T) {
+	unrequested := 0
+	for seed := range rounds(t, 10_000) {
+		d := seeded(uint64(seed))
+		p := d.policy()
+		s, budget := d.state()
+		m := d.memory(s)
+		free := copyState(s)
+		for i := range free.Blocks {
+			if b := &free.Blocks[i]; b.Phase == ipalloc.Draining && b.Request != None {
+				remember(&budget.Unrequested, b.CIDR, true)
+				b.Request = None
+				unrequested++
+			}
+		}
+		got, gotMemory := checkPure(t, p, s, budget, m)
+		want, wantMemory := Decide(noon, p, free, budget, m)
+		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotMemory, wantMemory) || Offer(s, budget, got) != Offer(free, budget, want) {
+			t.Fatalf("seed %d: %s\nnot asked: %s", seed, got, want)
+		}
+	}
+	if unrequested == 0 {
+		t.Error("the random states have no such drain")
 	}
 }

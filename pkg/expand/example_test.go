@@ -21,7 +21,7 @@ func ExampleDecide() {
 		}},
 		Pods: []expand.Pod{{Name: "default/a"}, {Name: "default/b"}, {Name: "default/c"}},
 	}
-	plan, _ := expand.Decide(time.Now(), expand.DefaultPolicy(), state, expand.Memory{})
+	plan, _ := expand.Decide(time.Now(), expand.DefaultPolicy(), state, expand.Budget{}, expand.Memory{})
 	fmt.Println(plan)
 	// Output:
 	// worker-1 ipv4: needs 3 of 2: claim 5 addresses (at most 15 blocks, 4094 published); publish 10.0.0.1, 10.0.0.2

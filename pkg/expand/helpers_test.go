@@ -60,7 +60,7 @@ func ranges(addrs []netip.Addr) string {
 // node returns a settled node's state with a report, changed by edits.
 func node(edits ...func(*State)) State {
 	s := State{
-		Node: "n1", AgentSettled: true, ReclaimBudget: 1,
+		Node: "n1", AgentSettled: true,
 		Pool: map[netip.Addr]string{}, Used: map[netip.Addr]string{}, Release: map[netip.Addr]ReleaseStatus{},
 	}
 	for _, edit := range edits {
@@ -194,7 +194,7 @@ func unsettled(s *State) { s.AgentSettled = false }
 
 func gone(s *State) { s.Gone = true }
 
-func budget(n int) func(*State) { return func(s *State) { s.ReclaimBudget = n } }
+func budget(reclaims int) *Budget { return &Budget{Reclaims: reclaims} }
 
 func since(ago time.Duration, s string) map[netip.Addr]time.Time {
 	out := map[netip.Addr]time.Time{}
@@ -287,6 +287,7 @@ func describe(p Plan) []string {
 type decideCase struct {
 	policy func(*Policy)
 	state  State
+	budget *Budget // nil: one reclaim
 	memory Memory
 	want   []string
 	// remember is checked if it is set.
@@ -301,7 +302,10 @@ func runDecide(t *testing.T, cases map[string]decideCase) {
 			if c.policy != nil {
 				c.policy(&p)
 			}
-			plan, memory := Decide(noon, p, c.state, c.memory)
+			if c.budget == nil {
+				c.budget = budget(1)
+			}
+			plan, memory := Decide(noon, p, c.state, *c.budget, c.memory)
 			if diff := cmp.Diff(c.want, describe(plan)); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}

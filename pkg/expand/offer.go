@@ -33,9 +33,9 @@ const ReportLag = 30 * time.Second
 // Of an agent that is assigned whole blocks, the addresses of listed blocks in service count. The
 // agent may return an unused one at any time. Until that has cooled down the node can have it back,
 // so no other node has the address of a pod that is bound by the older offer.
-func Offer(s State, p Plan) int {
-	in := &input{State: &s}
-	o := &offering{in, sortBlocks(s.Blocks), &p}
+func Offer(s State, b Budget, p Plan) int {
+	in := &input{State: &s, budget: b}
+	o := &offering{in, sortBlocks(in), &p}
 	if s.BlockAssignment != nil {
 		o.blocks = newBlockShare(in).blocks
 	}

@@ -73,7 +73,7 @@ func TestOffer(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := Offer(test.state, test.plan); got != test.want {
+			if got := Offer(test.state, Budget{}, test.plan); got != test.want {
 				t.Errorf("offers %d addresses, want %d", got, test.want)
 			}
 		})
@@ -91,7 +91,7 @@ func TestOfferInAnyState(t *testing.T) {
 	scarce, free := 0, 0
 	for seed := range cases {
 		d := seeded(uint64(seed))
-		s := d.state()
+		s, b := d.state()
 		if s.Gone {
 			continue
 		}
@@ -104,8 +104,8 @@ func TestOfferInAnyState(t *testing.T) {
 			}
 		}
 		truth := d.someHaveEnded(&s)
-		plan, _ := Decide(noon, d.policy(), s, d.memory(s))
-		offer := Offer(s, plan)
+		plan, _ := Decide(noon, d.policy(), s, b, d.memory(s))
+		offer := Offer(s, b, plan)
 		running, bound := requestsOf(s)
 		if offer < running {
 			t.Errorf("seed %d: offers %d, and pods that run request %d", seed, offer, running)

@@ -375,7 +375,7 @@ func (c closing) unpark(b *block, parking Parking) {
 // runs steadily, and no agent of crd mode may run in its place.
 func (c closing) mayPark(b *block) bool {
 	drains := b.Phase == ipalloc.Draining && (b.Request != None || b.Reason == Compaction) && !b.undrained
-	return drains && c.MayPark && !c.plan.Park.IsValid() && c.steadyAgent() != "" && !b.Leftover
+	return drains && c.MayPark && !c.budget.OtherParks && !c.plan.Park.IsValid() && c.steadyAgent() != "" && !b.Leftover
 }
 
 // parks reports whether to park such a block: one not closed, or one that has become empty, as its

@@ -411,7 +411,7 @@ func TestDecideCompacts(t *testing.T) {
 		"not without the flag":               {state: pair(func(s *State) { s.MayCompact = false }), memory: long, want: stays},
 		"nor beside a parked block":          {state: pair(func(s *State) { s.MayPark = false }), memory: long, want: stays},
 		"nor if reclaim is off":              {state: pair(), policy: func(p *Policy) { p.ReclaimDisabled = true }, memory: long, want: stays},
-		"nor without budget":                 {state: pair(budget(0)), memory: long, want: append(stays, "again in 10s")},
+		"nor without budget":                 {state: pair(), budget: budget(0), memory: long, want: append(stays, "again in 10s")},
 		"nor outside a window":               {state: pair(func(s *State) { s.ReclaimDelay = Delay{For: WaitWindow, Until: noon.Add(time.Hour)} }), memory: long, want: append(stays, "again in 1h0m0s")},
 		"nor while the agent may restart":    {state: pair(unsettled, usedBy("10.0.0.2", "router")), memory: long, want: []string{"needs 3 of 28"}},
 		"nor if the rest would not do":       {state: pair(func(s *State) { s.BlockAssignment.Requested = 16 }), memory: long, want: stays},

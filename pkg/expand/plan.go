@@ -2,6 +2,7 @@ package expand
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -61,6 +62,29 @@ type Plan struct {
 	Waits []Wait
 	// RequeueAt is when to reconcile again without a change. Zero: no need.
 	RequeueAt time.Time
+}
+
+// Without returns a plan that does not release the addresses of blocks, as the conditions of these were
+// not written.
+func (p Plan) Without(blocks []netip.Prefix) Plan {
+	outside := func(addrs []netip.Addr) []netip.Addr {
+		return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
+			return slices.ContainsFunc(blocks, func(block netip.Prefix) bool { return block.Contains(a) })
+		})
+	}
+	p.Mark = outside(p.Mark)
+	p.Retire = outside(p.Retire)
+	p.Remove = outside(p.Remove)
+	return p
+}
+
+// WithoutMarks returns a plan that marks no address, and neither closes nor deletes a block.
+func (p Plan) WithoutMarks() Plan {
+	p.Mark = nil
+	p.Retire = nil
+	p.Park = netip.Prefix{}
+	p.Delete = nil
+	return p
 }
 
 // Drain is a block that starts to drain.

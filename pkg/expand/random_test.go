@@ -135,13 +135,16 @@ func (d dice) block(f ipalloc.Family, i int) Block {
 	return b
 }
 
-// state returns an arbitrary state within State's contract.
-func (d dice) state() State {
+// state returns an arbitrary state within State's contract, and a budget for it.
+func (d dice) state() (State, Budget) {
 	s := State{
 		Node: "n1", Family: oneOf(d, ipalloc.IPv4, ipalloc.IPv4, ipalloc.IPv6), Gone: d.percent(3),
 		Pool: map[netip.Addr]string{}, Used: map[netip.Addr]string{}, Release: map[netip.Addr]ReleaseStatus{},
-		AgentSettled: !d.percent(20), ReclaimBudget: d(4), Limits: d.limits(), Pins: oneOf(d, 0, 0, 0, 0, d(3)),
+		AgentSettled: !d.percent(20),
 	}
+	budget := Budget{Reclaims: d(4)}
+	s.Limits = d.limits()
+	s.Pins = oneOf(d, 0, 0, 0, 0, d(3))
 	var addrs []netip.Addr
 	for i := range d(8) {
 		if d.percent(20) {
@@ -171,7 +174,7 @@ func (d dice) state() State {
 		d.offer(&s)
 	}
 	s.EntriesStuck = len(s.Blocks) > 0 && s.Blocks[0].Stuck
-	return s
+	return s, budget
 }
 
 // offer makes the Node offer its addresses: bound pods request some, and others are still to be

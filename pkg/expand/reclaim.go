@@ -94,8 +94,11 @@ func (p *planner) mayReclaim(due int) int {
 	if due == 0 || p.deficit() > 0 || p.changesService() {
 		return 0
 	}
-	starts := min(due, max(p.ReclaimBudget, 0))
+	starts := min(due, max(p.budget.Reclaims, 0))
 	delay := p.ReclaimDelay
+	if delay.For == "" {
+		delay = p.budget.ReclaimDelay
+	}
 	switch {
 	case delay.For != "":
 		starts = 0

@@ -70,13 +70,15 @@ func TestReclaim(t *testing.T) {
 			remember: &Memory{},
 		},
 		"several at once": {
-			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1"), budget(5)),
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1")),
+			budget:   budget(5),
 			memory:   idle(longAgo, longAgo, longAgo),
 			want:     []string{"needs 1 of 14", "drain 10.0.0.16/28 Reclaim", "drain 10.0.0.32/28 Reclaim", "10.0.0.16/28 waits for Handshake", "10.0.0.32/28 waits for Handshake"},
 			remember: &Memory{},
 		},
 		"no budget: look again soon": {
-			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), budget(0)),
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1")),
+			budget:   budget(0),
 			memory:   idle(longAgo),
 			want:     []string{"needs 1 of 28", "again in 10s"},
 			remember: &Memory{IdleSince: []time.Time{noon.Add(-longAgo)}},
@@ -99,8 +101,8 @@ func TestReclaim(t *testing.T) {
 func TestMemoryIsNotShared(t *testing.T) {
 	s := node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1"))
 	m := Memory{IdleSince: make([]time.Time, 0, 8)}
-	_, first := Decide(noon, testPolicy(), s, m)
-	Decide(noon.Add(time.Minute), testPolicy(), s, m)
+	_, first := Decide(noon, testPolicy(), s, Budget{}, m)
+	Decide(noon.Add(time.Minute), testPolicy(), s, Budget{}, m)
 	if diff := cmp.Diff(Memory{IdleSince: []time.Time{noon, noon}}, first, addrKeys); diff != "" {
 		t.Error(diff)
 	}

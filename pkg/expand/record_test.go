@@ -54,10 +54,10 @@ func TestPlansAreRecorded(t *testing.T) {
 func decided(seed uint64) string {
 	d := seeded(seed)
 	policy := d.policy()
-	s := d.anyState(seed)
+	s, budget := d.anyState(seed)
 	m := d.anyMemory(s)
 	policy.PressurePercent = oneOf(d, 0, 0, 90)
-	plan, next := Decide(noon, policy, s, m)
+	plan, next := Decide(noon, policy, s, budget, m)
 	var perBlock []any
 	for _, b := range s.Blocks {
 		perBlock = append(perBlock, s.Uses(b.CIDR), s.MayLeave(b.CIDR))
@@ -70,14 +70,14 @@ func decided(seed uint64) string {
 		"waits", plan.Waits, "requeue", plan.RequeueAt,
 		"memory", next.IdleSince, next.MarkedSince, next.AckedSince, next.HeldSince, next.Assigned, next.Restored, next.Parked,
 		next.EmptySince, next.FreeSince, next.Witness,
-		"offer", Offer(s, plan), "room", RoomOf(noon, policy, s), "releasable", Releasable(noon, policy, s),
+		"offer", Offer(s, budget, plan), "room", RoomOf(noon, policy, s), "releasable", Releasable(noon, policy, s),
 		s.RunsFamily(), s.RunsWithAnother(), perBlock, hasFree, "empty", plan.Empty(), plan.String(),
 	)
 }
 
 // anyState is a state of any mode: of addresses, of blocks, or of a single block.
-func (d dice) anyState(seed uint64) State {
-	s := d.state()
+func (d dice) anyState(seed uint64) (State, Budget) {
+	s, budget := d.state()
 	s.Adopting = d.percent(3)
 	s.FamilyDisabled = d.percent(6)
 	s.Fresh = d.percent(5)
@@ -110,9 +110,9 @@ func (d dice) anyState(seed uint64) State {
 		}
 	}
 	if seed%3 == 0 {
-		return s
+		return s, budget
 	}
-	return d.wholeBlocks(s, seed%3 == 2)
+	return d.wholeBlocks(s, seed%3 == 2), budget
 }
 
 // wholeBlocks turns a state into one of an agent that is assigned whole blocks.

@@ -26,7 +26,7 @@ func scarce(s *State) { s.Scarce = true }
 // A node that has claimed no reserve is decided on again later, because no event says that no pod
 // waits any more.
 func TestReserveFollows(t *testing.T) {
-	plan, _ := Decide(noon, DefaultPolicy(), agentIn(used("10.0.0.3-10.0.0.13"), scarce), Memory{})
+	plan, _ := Decide(noon, DefaultPolicy(), agentIn(used("10.0.0.3-10.0.0.13"), scarce), Budget{}, Memory{})
 	if want := noon.Add(reserveWait); !plan.RequeueAt.Equal(want) {
 		t.Errorf("again at %s, want %s", plan.RequeueAt, want)
 	}
@@ -111,11 +111,12 @@ func TestRecall(t *testing.T) {
 		"at once":                        {state: busy(recalls("10.0.0.16/28")), want: goes},
 		"not what a pod has":             {state: busy(recalls("10.0.0.16/28"), pod("default/a", "10.0.0.17")), want: []string{"needs 11 of 28"}},
 		"not what its own pods wait for": {state: busy(recalls("10.0.0.16/28"), expects(5)), want: stays},
-		"not beyond the rates":           {state: busy(recalls("10.0.0.16/28"), budget(0)), want: []string{"needs 10 of 28", "again in 10s"}},
+		"not beyond the rates":           {state: busy(recalls("10.0.0.16/28")), budget: budget(0), want: []string{"needs 10 of 28", "again in 10s"}},
 		"not where reclaim is disabled":  {policy: func(p *Policy) { p.ReclaimDisabled = true }, state: busy(recalls("10.0.0.16/28")), want: stays},
 		"others wait as ever": {
-			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1-10.0.0.2"), budget(5), recalls("10.0.0.16/28")),
-			want:  []string{"needs 2 of 28", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake", "again in 10m0s"},
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1-10.0.0.2"), recalls("10.0.0.16/28")),
+			budget: budget(5),
+			want:   []string{"needs 2 of 28", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake", "again in 10m0s"},
 		},
 	})
 }

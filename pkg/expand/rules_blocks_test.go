@@ -148,7 +148,7 @@ func brokenSides(s State, plan Plan, fail failer) {
 }
 
 // brokenDrains checks that a node keeps enough.
-func brokenDrains(p Policy, s State, plan Plan, fail failer) {
+func brokenDrains(p Policy, s State, budget Budget, plan Plan, fail failer) {
 	reclaims, requested, left := 0, 0, 0
 	for _, b := range s.Blocks {
 		drained := slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.CIDR == b.CIDR })
@@ -178,8 +178,8 @@ func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 	if reclaims+requested > 0 && (plan.Capacity < least || plan.Claim.Addresses > 0) {
 		fail("drains though the node lacks addresses: %d of at least %d", plan.Capacity, least)
 	}
-	if reclaims > 0 && (left == 0 || reclaims > s.ReclaimBudget || s.ReclaimDelay.For != "") {
-		fail("reclaims %d blocks of %d, %d allowed, held for %q", reclaims, reclaims+left, s.ReclaimBudget, s.ReclaimDelay.For)
+	if reclaims > 0 && (left == 0 || reclaims > budget.Reclaims || s.ReclaimDelay.For != "") {
+		fail("reclaims %d blocks of %d, %d allowed, held for %q", reclaims, reclaims+left, budget.Reclaims, s.ReclaimDelay.For)
 	}
 }
 

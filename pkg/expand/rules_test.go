@@ -28,14 +28,14 @@ func findBlock(s State, c netip.Prefix) Block {
 }
 
 // broken returns the rules that a plan breaks, in any state.
-func broken(now time.Time, p Policy, s State, m Memory, plan Plan) []string {
+func broken(now time.Time, p Policy, s State, b Budget, m Memory, plan Plan) []string {
 	var out []string
 	fail := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	brokenAddresses(now, p, s, m, plan, fail)
 	brokenBlocks(now, s, plan, fail)
 	brokenCaps(p, s, plan, fail)
 	brokenSides(s, plan, fail)
-	brokenDrains(p, s, plan, fail)
+	brokenDrains(p, s, b, plan, fail)
 	missingClears(s, plan, fail)
 	brokenDemand(s, plan, fail)
 	return out
@@ -265,15 +265,15 @@ func ownedBy(s State, b Block, a netip.Addr) bool {
 }
 
 // checkPure decides twice and compares the inputs with copies of them.
-func checkPure(t *testing.T, p Policy, s State, m Memory) (Plan, Memory) {
+func checkPure(t *testing.T, p Policy, s State, b Budget, m Memory) (Plan, Memory) {
 	t.Helper()
 	s0, m0 := copyState(s), copyMemory(m)
-	plan, next := Decide(noon, p, s, m)
+	plan, next := Decide(noon, p, s, b, m)
 	if !reflect.DeepEqual(s, s0) || !reflect.DeepEqual(m, m0) {
 		t.Fatalf("inputs changed")
 	}
-	Decide(noon.Add(time.Hour), p, s, m) // must not reach into earlier results
-	again, nextAgain := Decide(noon, p, s0, m0)
+	Decide(noon.Add(time.Hour), p, s, b, m) // must not reach into earlier results
+	again, nextAgain := Decide(noon, p, s0, b, m0)
 	if !reflect.DeepEqual(plan, again) || !reflect.DeepEqual(next, nextAgain) {
 		t.Fatalf("same input, two plans:\n%s\n%s", plan, again)
 	}
@@ -286,7 +286,7 @@ func checkArbitrary(t *testing.T, d dice) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	s := d.state()
+	s, b := d.state()
 	m := d.memory(s)
 	if d.percent(30) {
 		s.MaxPods = 1 + d(12)
@@ -297,8 +297,8 @@ func checkArbitrary(t *testing.T, d dice) {
 			s.Release[ReportAddress(s.Family, s.Pool)] = DoNotRelease
 		}
 	}
-	plan, next := checkPure(t, p, s, m)
-	for _, rule := range broken(noon, p, s, m, plan) {
+	plan, next := checkPure(t, p, s, b, m)
+	for _, rule := range broken(noon, p, s, b, m, plan) {
 		t.Errorf("%s\npolicy %+v\nstate %+v\nmemory %+v\nplan %s", rule, p, s, m, plan)
 	}
 	if !slices.IsSortedFunc(next.IdleSince, time.Time.Compare) {

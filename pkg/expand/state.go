@@ -80,7 +80,7 @@ type State struct {
 	// container, so that its answers and its report can be trusted.
 	AgentSettled bool
 	// Agent is the agent's container, "" if unknown, if the agent is assigned whole blocks.
-	// MayPark is set if a block may be parked now, because no other block of the node is.
+	// MayPark is set if a block may be parked, because no other block of the node is.
 	// Replaceable is set if a pool has a free block that could replace it.
 	// MayHaveClosed is set if the agent may have closed blocks that record nothing of it.
 	// MayCompact is set if a block may be parked only because the node can do without it.
@@ -91,9 +91,7 @@ type State struct {
 	// family and neither has nor can get a free address of it: pods that wait do so for that
 	// family.
 	OtherFamilyFull bool
-	// ReclaimBudget is the number of reclaims that may start now.
-	ReclaimBudget int
-	// ReclaimDelay delays reclaims, also within the budget.
+	// ReclaimDelay delays reclaims.
 	ReclaimDelay Delay
 	// PoolTaken is the percentage of blocks taken in the fullest of the pools that the node has
 	// blocks in service of.

@@ -136,7 +136,8 @@ func TestRetireKeepsRoom(t *testing.T) {
 	retired, kept := 0, 0
 	for seed := range rounds(t, 20_000) {
 		d := seeded(uint64(seed))
-		p, s := d.policy(), d.state()
+		p := d.policy()
+		s, b := d.state()
 		s.Gone, s.AgentSettled = false, !d.percent(10)
 		s.Pods = slices.DeleteFunc(s.Pods, func(pod Pod) bool { return len(pod.IPs) == 0 && d.percent(90) })
 		for i := range s.Blocks {
@@ -145,7 +146,7 @@ func TestRetireKeepsRoom(t *testing.T) {
 				b.Request = b.Reason
 			}
 		}
-		plan, _ := Decide(noon, p, s, d.memory(s))
+		plan, _ := Decide(noon, p, s, b, d.memory(s))
 		for _, a := range plan.Retire {
 			b, ok := ownerOf(s, a)
 			if !ok || b.Phase != ipalloc.Draining || b.Request == None || !s.AgentSettled || slices.ContainsFunc(s.Pods, func(p Pod) bool { return slices.Contains(p.IPs, a) }) {

@@ -21,6 +21,7 @@ type world struct {
 	now    time.Time
 
 	state  State
+	budget Budget
 	memory Memory
 	slots  int
 
@@ -36,7 +37,9 @@ type world struct {
 // newWorld returns a node in an arbitrary state with an agent that is settled and reports
 // correctly.
 func newWorld(t *testing.T, d dice) *world {
-	w := &world{t: t, d: d, policy: d.policy(), now: noon, state: d.state(), slots: 10, live: map[netip.Addr]string{}}
+	policy := d.policy()
+	s, b := d.state()
+	w := &world{t: t, d: d, policy: policy, now: noon, state: s, budget: b, slots: 10, live: map[netip.Addr]string{}}
 	w.stir = func() bool { return false }
 	w.memory = d.memory(w.state)
 	w.state.Gone, w.state.AgentSettled = false, true
@@ -59,8 +62,8 @@ func sortedAddrs[V any](m map[netip.Addr]V) []netip.Addr {
 
 // decide computes a plan and checks it against every rule.
 func (w *world) decide(s State) Plan {
-	plan, memory := Decide(w.now, w.policy, s, w.memory)
-	for _, rule := range broken(w.now, w.policy, s, w.memory, plan) {
+	plan, memory := Decide(w.now, w.policy, s, w.budget, w.memory)
+	for _, rule := range broken(w.now, w.policy, s, w.budget, w.memory, plan) {
 		w.t.Errorf("%s\npolicy %+v\nstate %+v\nplan %s", rule, w.policy, s, plan)
 	}
 	w.memory = memory

@@ -138,7 +138,7 @@ func TestLargeBlocks(t *testing.T) {
 	decide := func() {
 		s := c.Snapshot("n", fixtures.Node(), fixtures.Noon())
 		for _, share := range append(s.Shares, c.Snapshot("m", nil, fixtures.Noon()).Shares...) { // m has no CiliumNode
-			plan, _ := expand.Decide(fixtures.Noon(), share.Policy, share.State, expand.Memory{})
+			plan, _ := expand.Decide(fixtures.Noon(), share.Policy, share.State, expand.Budget{}, expand.Memory{})
 			if b := share.State.Blocks[0]; b.Size != 1<<16-2 || len(b.Usable)+len(plan.Publish) > 0 {
 				t.Errorf("%s has %d addresses, %d usable: %s", b.CIDR, b.Size, len(b.Usable), plan)
 			}

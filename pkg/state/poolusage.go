@@ -178,7 +178,7 @@ func BlocksFor(pool *crd.Pool, f ipalloc.Family, used int) int64 {
 	for i := range used {
 		s.Pods = append(s.Pods, expand.Pod{Name: fmt.Sprint(i)})
 	}
-	plan, _ := expand.Decide(time.Time{}, pool.Policy, s, expand.Memory{})
+	plan, _ := expand.Decide(time.Time{}, pool.Policy, s, expand.Budget{}, expand.Memory{})
 	blocks := math.Ceil(float64(plan.Claim.Addresses) / float64(perBlock))
 	return min(int64(blocks), int64(plan.Claim.Blocks))
 }

@@ -398,8 +398,8 @@ func (s *Snapshot) runsWithout(agents *Agents, now time.Time) bool {
 	return !stuck
 }
 
-// Runs reports whether a family concerns the node.
-func (s *Snapshot) Runs(f ipalloc.Family) bool {
+// HasShare reports whether a family concerns the node.
+func (s *Snapshot) HasShare(f ipalloc.Family) bool {
 	return slices.ContainsFunc(s.Shares, func(share Share) bool { return share.Family == f })
 }
 

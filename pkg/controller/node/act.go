@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -28,95 +27,113 @@ import (
 // Every write of the CiliumNode is conditional on the version that the plan is based
 // on, which is older than every claim it publishes.
 //
-// A write that fails keeps back its dependents and no more: see carryOn. It records in plans the
-// number of addresses that their claims fell short.
-func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
-	for i := range plans {
-		if err := r.actOnPhases(ctx, o, &plans[i], done); err != nil {
-			return err
+// A write that fails keeps back its dependents and no more: see result.record. The outcomes say, for each
+// decision, what its writes did not bring.
+func (r *Reconciler) act(ctx context.Context, o *observation, decisions []decision, result *result) ([]outcome, error) {
+	outcomes := make([]outcome, len(decisions))
+	if len(decisions) == 0 {
+		return outcomes, nil
+	}
+	decisions = slices.Clone(decisions)
+	for i := range decisions {
+		unwritten, err := r.actOnPhases(ctx, o, &decisions[i], &outcomes[i], result)
+		if err != nil {
+			return outcomes, err
 		}
+		decisions[i].plan = decisions[i].plan.Without(unwritten)
 	}
 	if o.CiliumNode == nil {
-		return r.actOnBlocks(ctx, o, plans, done)
+		return outcomes, r.actOnBlocks(ctx, o, decisions, result)
 	}
-	if err := done.carryOn(keepPodAddresses(ctx, r.Live, o, plans, done)); err != nil {
-		return err
+	decisions, err := keepPodAddresses(ctx, r.Live, o, decisions, result)
+	if err := result.record(err); err != nil {
+		return outcomes, err
 	}
-	view, err := r.actOnHandshake(ctx, o, plans)
-	if err := done.carryOn(err); err != nil {
-		return err
+	for i := range decisions {
+		outcomes[i].marks = len(decisions[i].plan.Mark) > 0
+	}
+	view, err := r.actOnHandshake(ctx, o, decisions)
+	if err := result.record(err); err != nil {
+		return outcomes, err
 	}
 	change := ciliumnode.Change{}
-	for i := range plans {
-		err := r.claim(ctx, o, &plans[i], &change, done)
-		done.failed = errors.Join(done.failed, err) // also if it lost a race: none of the claimed did
+	for i := range decisions {
+		err := r.claim(ctx, o, &decisions[i], &outcomes[i], &change, result)
+		result.failed = errors.Join(result.failed, err) // also if it lost a race: none of the claimed did
 	}
-	for i := range plans {
-		p := &plans[i]
-		if err := r.publishable(ctx, o, p, &change, done); err != nil {
-			return err
+	for i := range decisions {
+		if err := r.publishable(ctx, o, &decisions[i], &outcomes[i], &change, result); err != nil {
+			return outcomes, err
 		}
-		change.Remove = append(change.Remove, p.plan.Remove...)
-		change.Unpark = append(change.Unpark, p.plan.Unpark...)
-		if cidr := p.plan.Park; cidr.IsValid() {
-			change.Park = append(change.Park, cidr)
+		plan := &decisions[i].plan
+		change.Remove = append(change.Remove, plan.Remove...)
+		change.Unpark = append(change.Unpark, plan.Unpark...)
+		if plan.Park.IsValid() {
+			change.Park = append(change.Park, plan.Park)
 		}
 	}
 	change.Unpark = append(change.Unpark, r.parkedAlone(o)...)
-	if err := r.toList(ctx, o, plans, &change, done); err != nil {
-		return err
+	if err := r.toList(ctx, o, decisions, &change, result); err != nil {
+		return outcomes, err
 	}
-	err = r.apply(ctx, o, view, change, done)
-	for i := range plans {
-		if p := &plans[i]; err != nil {
-			p.keepBack(err, p.publishes(), p.plan.Claim.Addresses)
+	err = r.apply(ctx, o, view, change, result)
+	if err != nil {
+		for i := range decisions {
+			outcomes[i].fails(err, decisions[i].publishes(), decisions[i].plan.Claim.Addresses)
 		}
 	}
-	if err := done.carryOn(err); err != nil {
-		return err
+	if err := result.record(err); err != nil {
+		return outcomes, err
 	}
-	return r.actOnBlocks(ctx, o, plans, done)
+	return outcomes, r.actOnBlocks(ctx, o, decisions, result)
 }
 
-// keepBack records why addresses that the plan publishes or claims do not reach the node.
-func (p *familyPlan) keepBack(err error, published, claimed int) {
-	p.failed, p.kept = err, p.kept+published+claimed
-	p.plan.Capacity -= published
+// outcome is what the writes of a decision did not bring.
+type outcome struct {
+	expand.Shortfall
+	// err is why addresses were not written.
+	err error
+	// marks: addresses were to be marked for release.
+	marks bool
 }
 
-// publishes returns the number of addresses that the plan adds of the node's blocks.
-func (p *familyPlan) publishes() int {
-	n := len(p.plan.Publish)
-	for _, cidr := range p.plan.Assign {
-		n += p.sizeOf(cidr)
-	}
-	return n
+// fails records why addresses that the plan publishes or claims do not reach the node.
+func (out *outcome) fails(err error, published, claimed int) {
+	out.err = err
+	out.Unwritten += published + claimed
+	out.Unpublished += published
 }
 
-// sizeOf returns the number of addresses of a block that is assigned whole.
-func (p *familyPlan) sizeOf(cidr netip.Prefix) int {
-	i := slices.IndexFunc(p.State.Blocks, func(b expand.Block) bool { return b.CIDR == cidr })
-	if i < 0 {
-		return 0
+// fellShort reports whether addresses did not reach the node.
+func (out *outcome) fellShort() bool { return out.Exhausted+out.Unwritten > 0 }
+
+// lacksReplacement reports whether a drain cannot begin, as the claims that would replace its block fell
+// short.
+func lacksReplacement(decisions []decision, outcomes []outcome) bool {
+	for i := range decisions {
+		waits := slices.ContainsFunc(decisions[i].plan.Waits, func(w expand.Wait) bool { return w.For == expand.WaitReplacement })
+		if waits && outcomes[i].fellShort() {
+			return true
+		}
 	}
-	return p.State.Blocks[i].Size
+	return false
 }
 
 // toList returns the blocks that podCIDRs may name: all blocks of the node in the planned families,
 // except blocks that overlap one published earlier. Anything already published but not listed may
 // belong to another block, which is read live.
-func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change, done *outcome) error {
+func (r *Reconciler) toList(ctx context.Context, o *observation, decisions []decision, change *ciliumnode.Change, result *result) error {
 	for _, b := range r.Ledger.NodeBlocks(o.Name) {
 		ciliumPool := r.CiliumPoolOf(b, o.CiliumNode)
-		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.about(b, ciliumPool) }) {
+		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(decisions, func(d decision) bool { return d.covers(b, ciliumPool) }) {
 			continue
 		}
 		if of := o.CiliumNode.Of(ciliumPool); !of.Lists(b.CIDR) {
 			may := len(r.Ledger.Overlaps(b.CIDR)) == 0
 			if may && of.CountIn(b.CIDR) > 0 {
 				var err error
-				may, err = r.Blocks.unchanged(ctx, b)
-				if err := done.carryOn(err); err != nil {
+				may, err = r.Blocks.verifyUnchanged(ctx, b)
+				if err := result.record(err); err != nil {
 					return err
 				}
 			}
@@ -129,46 +146,43 @@ func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyP
 	return nil
 }
 
-// about reports whether a plan covers a block of a Cilium pool: same family, same Cilium pool.
-func (p *familyPlan) about(b crd.Block, ciliumPool string) bool {
-	return p.Family == ipalloc.FamilyOf(b.CIDR.Addr()) && p.CiliumPool == ciliumPool
-}
-
-func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, p *familyPlan, done *outcome) error {
-	for _, cidr := range p.plan.Undrain {
+// actOnPhases carries out the drains and undrains of a plan. It returns the blocks with a drain that was not
+// written: their addresses are marked only under the condition.
+func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, d *decision, out *outcome, result *result) (unwritten []netip.Prefix, err error) {
+	for _, cidr := range d.plan.Undrain {
 		err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None, nil)
 		if err != nil {
-			p.keepBack(err, o.CiliumNode.CountIn(cidr), 0)
+			out.fails(err, o.CiliumNode.CountIn(cidr), 0)
 		}
-		if err := done.carryOn(err); err != nil {
-			return err
-		}
-	}
-	for _, d := range p.plan.Drain {
-		if r.lostPlace(o, d) {
-			return fmt.Errorf("%w: another node has its place to move off the pool of block %s", errStale, d.CIDR)
-		}
-		err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason, p.plan.Waits)
-		if !unwritten(err) {
-			r.Pacing.Begun(o.Name, d.CIDR)
-		}
-		if err != nil { // its addresses are marked only under the condition
-			p.plan.Mark, p.plan.Retire, p.plan.Remove = outside(d.CIDR, p.plan.Mark), outside(d.CIDR, p.plan.Retire), outside(d.CIDR, p.plan.Remove)
-		}
-		if err := done.carryOn(err); err != nil {
-			return err
+		if err := result.record(err); err != nil {
+			return nil, err
 		}
 	}
-	for _, c := range p.plan.Close {
+	for _, drain := range d.plan.Drain {
+		if r.lostPlace(o, drain) {
+			return nil, fmt.Errorf("%w: another node has its place to move off the pool of block %s", errStale, drain.CIDR)
+		}
+		err := r.setPhase(ctx, o, drain.CIDR, ipalloc.Draining, drain.Reason, d.plan.Waits)
+		if !provesUnwritten(err) {
+			r.Pacing.Begun(o.Name, drain.CIDR)
+		}
+		if err != nil {
+			unwritten = append(unwritten, drain.CIDR)
+		}
+		if err := result.record(err); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range d.plan.Close {
 		b, err := o.block(c.CIDR)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := done.carryOn(r.Blocks.setClosed(ctx, b, c.Closed)); err != nil {
-			return err
+		if err := result.record(r.Blocks.setClosed(ctx, b, c.Closed)); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return unwritten, nil
 }
 
 // lostPlace reports whether a drain would begin to move the node off a pool, and another node has taken
@@ -178,20 +192,20 @@ func (r *Reconciler) lostPlace(o *observation, d expand.Drain) bool {
 	return err == nil && d.Reason == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown && !r.Pacing.MayMove(o.Name, b.Pool, r.Clock.Now())
 }
 
-// unwritten reports whether err proves that a write was not carried out, or was never
+// provesUnwritten reports whether err proves that a write was not carried out, or was never
 // sent.
-func unwritten(err error) bool {
+func provesUnwritten(err error) bool {
 	return errors.Is(err, errStale) || apierrors.IsConflict(err) || definite(err)
 }
 
-func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, plans []familyPlan) (*ciliumnode.View, error) {
+func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, decisions []decision) (*ciliumnode.View, error) {
 	var change ciliumnode.Entries
-	for _, p := range plans {
-		change.Mark = append(change.Mark, p.plan.Mark...)
-		change.Retire = append(change.Retire, p.plan.Retire...)
-		change.Clear = append(change.Clear, p.plan.Clear...)
-		if p.plan.Ask {
-			change.Mark = append(change.Mark, expand.ReportAddress(p.Family, p.State.Pool))
+	for _, d := range decisions {
+		change.Mark = append(change.Mark, d.plan.Mark...)
+		change.Retire = append(change.Retire, d.plan.Retire...)
+		change.Clear = append(change.Clear, d.plan.Clear...)
+		if d.plan.Ask {
+			change.Mark = append(change.Mark, expand.ReportAddress(d.Family, d.State.Pool))
 		}
 	}
 	if len(change.Mark)+len(change.Retire)+len(change.Clear) == 0 {
@@ -221,8 +235,8 @@ func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumno
 
 // apply writes a change to the CiliumNode, without the addresses that may no longer be
 // published.
-func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change, done *outcome) error {
-	r.dropTaken(o, &change, done)
+func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change, result *result) error {
+	r.dropTaken(o, &change, result)
 	if r.Routes != nil && len(change.Publish)+len(change.Assign) > 0 {
 		r.Routes.Announce(ctx, o.Name)
 	}
@@ -264,35 +278,38 @@ func (r *Reconciler) wroteNode(o *observation, write string, written *ciliumnode
 // belong to the node and are in the planned phase. The CiliumNode was read earlier, so if a block leaves service after
 // this, the patch conflicts. No address is added to a block that overlaps another, or that has no
 // known Cilium pool, or that could go at any moment, as it lacks the finalizer.
-func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyPlan, change *ciliumnode.Change, done *outcome) error {
-	if len(p.plan.Publish)+len(p.plan.Assign) == 0 {
+func (r *Reconciler) publishable(ctx context.Context, o *observation, d *decision, out *outcome, change *ciliumnode.Change, result *result) error {
+	missing := len(d.plan.Publish) + len(d.plan.Assign)
+	if missing == 0 {
 		return nil
 	}
-	left := len(p.plan.Publish) + len(p.plan.Assign)
 	for _, b := range o.Blocks {
-		addrs, whole := inBlock(b.CIDR, p.plan.Publish), slices.Contains(p.plan.Assign, b.CIDR)
+		addrs := inBlock(b.CIDR, d.plan.Publish)
+		whole := slices.Contains(d.plan.Assign, b.CIDR)
 		if len(addrs) == 0 && !whole || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.CiliumNode) {
 			continue
 		}
-		held, err := r.Blocks.protected(ctx, b)
+		finalized, err := r.Blocks.verifyFinalized(ctx, b)
 		o.memory.noteWrite(b.UID, b.ResourceVersion, err, r.Clock.Now())
 		if err != nil {
-			p.keepBack(err, len(addrs)+p.sizeOf(b.CIDR), 0)
-			if err := done.carryOn(err); err != nil {
+			out.fails(err, len(addrs)+d.sizeOf(b.CIDR), 0)
+			if err := result.record(err); err != nil {
 				return err
 			}
 			continue
 		}
-		if !held {
+		if !finalized {
 			return fmt.Errorf("%w: block %s", errStale, b.CIDR)
 		}
-		change.Publish, left = append(change.Publish, addrs...), left-len(addrs)
+		change.Publish = append(change.Publish, addrs...)
+		missing -= len(addrs)
 		if whole {
-			change.Assign, left = append(change.Assign, b.CIDR), left-1
+			change.Assign = append(change.Assign, b.CIDR)
+			missing--
 		}
 	}
-	if left > 0 {
-		done.pollFor = "addresses of a block that overlaps another are kept back"
+	if missing > 0 {
+		result.pollFor = "addresses of a block that overlaps another are kept back"
 	}
 	return nil
 }
@@ -302,15 +319,10 @@ func inBlock(block netip.Prefix, addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !block.Contains(addr) })
 }
 
-// outside returns the addresses of addrs that do not lie in a block.
-func outside(block netip.Prefix, addrs []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(addrs), block.Contains)
-}
-
 // dropTaken drops from a change the addresses and blocks that podCIDRs may not list, and the unused
 // ones that another node's CiliumNode names. One address in use keeps all of a block that is assigned
 // whole.
-func (r *Reconciler) dropTaken(o *observation, change *ciliumnode.Change, done *outcome) {
+func (r *Reconciler) dropTaken(o *observation, change *ciliumnode.Change, result *result) {
 	var publish []netip.Addr
 	var assign []netip.Prefix
 	for _, block := range change.Blocks {
@@ -329,7 +341,7 @@ func (r *Reconciler) dropTaken(o *observation, change *ciliumnode.Change, done *
 		}
 	}
 	if len(publish)+len(assign) < len(change.Publish)+len(change.Assign) {
-		done.pollFor = "another CiliumNode names addresses"
+		result.pollFor = "another CiliumNode names addresses"
 	}
 	change.Publish, change.Assign = publish, assign
 }
@@ -341,23 +353,23 @@ func (o *observation) uses(cidr netip.Prefix) bool {
 
 // actOnBlocks starts the cooldown of blocks and releases cooled ones. What each deletion depends on is read
 // live, so one that lost a race, even for good, stops no other.
-func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
-	for _, p := range plans {
-		if len(p.plan.Free) > 0 {
-			if err := done.carryOn(r.coolDown(ctx, o, p.plan.Free, done)); err != nil {
+func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, decisions []decision, result *result) error {
+	for _, d := range decisions {
+		if len(d.plan.Free) > 0 {
+			if err := result.record(r.coolDown(ctx, o, d.plan.Free, result)); err != nil {
 				return err
 			}
 		}
-		for _, cidr := range p.plan.Delete {
+		for _, cidr := range d.plan.Delete {
 			runs, err := r.runsWith(ctx, o)
 			if err != nil {
 				return err
 			}
 			if slices.ContainsFunc(runs, cidr.Overlaps) {
-				done.pollFor = "the agent runs with a block"
+				result.pollFor = "the agent runs with a block"
 				continue
 			}
-			done.failed = errors.Join(done.failed, r.deleteBlock(ctx, o, cidr))
+			result.failed = errors.Join(result.failed, r.deleteBlock(ctx, o, cidr))
 		}
 	}
 	return nil
@@ -366,7 +378,7 @@ func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []fa
 // coolDown starts the cooldown of blocks that their agent no longer has. An agent may still use a
 // block assigned to its Node before the Node was deleted and created again, until that agent
 // restarts. Its CiliumNode names the block; changes to it do not trigger a reconcile here.
-func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expand.Free, done *outcome) error {
+func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expand.Free, result *result) error {
 	if o.CiliumNode != nil {
 		if err := verifyReturned(ctx, r.CiliumNodes, o, blocks); err != nil {
 			return err
@@ -378,10 +390,10 @@ func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expa
 	}
 	for _, f := range blocks {
 		if slices.ContainsFunc(runs, f.CIDR.Overlaps) {
-			done.pollFor = "the agent runs with a block"
+			result.pollFor = "the agent runs with a block"
 			continue
 		}
-		if err := done.carryOn(r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason, nil)); err != nil {
+		if err := result.record(r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason, nil)); err != nil {
 			return err
 		}
 	}

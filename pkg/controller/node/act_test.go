@@ -21,14 +21,15 @@ import (
 )
 
 // carriesOut runs one step of act for a plan of the node's default pool.
-func (b *bed) carriesOut(plan expand.Plan, step func(*observation, *familyPlan, *outcome) error) (*familyPlan, *outcome) {
+func (b *bed) carriesOut(plan expand.Plan, step func(*observation, *decision, *outcome, *result) error) (*outcome, *result) {
 	b.T.Helper()
 	b.Watch()
-	o, done := b.observe(), &outcome{}
-	p := &familyPlan{Share: &o.Shares[0], plan: plan}
-	b.must(step(o, p, done))
-	b.must(done.failed)
-	return p, done
+	o := b.observe()
+	out := &outcome{}
+	result := &result{}
+	b.must(step(o, &decision{Share: &o.Shares[0], plan: plan}, out, result))
+	b.must(result.failed)
+	return out, result
 }
 
 // One step changes all blocks that the plan names, and what succeeds keeps no address back.
@@ -36,19 +37,23 @@ func TestActsOnEveryBlock(t *testing.T) {
 	cidrs := fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30")
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(bare(), "10.0.0.9"), inService("10.0.0.0/30"), inService("10.0.0.4/30"),
 		fixtures.BlockObject("10.0.0.8/30", ipalloc.Draining), fixtures.BlockObject("10.0.0.12/30", ipalloc.Draining))
-	phases := func(o *observation, p *familyPlan, done *outcome) error {
-		return b.r.actOnPhases(t.Context(), o, p, done)
+	phases := func(o *observation, d *decision, out *outcome, result *result) error {
+		unwritten, err := b.r.actOnPhases(t.Context(), o, d, out, result)
+		if len(unwritten) > 0 {
+			t.Errorf("not written are %v", unwritten)
+		}
+		return err
 	}
-	blocks := func(o *observation, p *familyPlan, done *outcome) error {
-		return b.r.actOnBlocks(t.Context(), o, []familyPlan{*p}, done)
+	blocks := func(o *observation, d *decision, _ *outcome, result *result) error {
+		return b.r.actOnBlocks(t.Context(), o, []decision{*d}, result)
 	}
 	because := expand.CIDRDraining
-	p, _ := b.carriesOut(expand.Plan{
-		Drain: []expand.Drain{{CIDR: cidrs[0], Reason: because}, {CIDR: cidrs[1], Reason: because}}, Undrain: cidrs[2:], Mark: fixtures.Addrs("10.0.0.1"),
+	out, _ := b.carriesOut(expand.Plan{
+		Drain: []expand.Drain{{CIDR: cidrs[0], Reason: because}, {CIDR: cidrs[1], Reason: because}}, Undrain: cidrs[2:],
 	}, phases)
 	b.hasPhases("drained and put back", "10.0.0.0/30 Draining", "10.0.0.12/30 InService", "10.0.0.4/30 Draining", "10.0.0.8/30 InService")
-	if len(p.plan.Mark) != 1 || p.failed != nil || p.kept != 0 {
-		t.Errorf("marks %v, failed %v, %d addresses kept back; want the mark alone", p.plan.Mark, p.failed, p.kept)
+	if *out != (outcome{}) {
+		t.Errorf("the outcome is %+v", out)
 	}
 	b.carriesOut(expand.Plan{Free: []expand.Free{{CIDR: cidrs[0], Reason: because}, {CIDR: cidrs[1], Reason: because}}}, blocks)
 	b.hasPhases("returned", "10.0.0.0/30 CoolingDown", "10.0.0.12/30 InService", "10.0.0.4/30 CoolingDown", "10.0.0.8/30 InService")
@@ -70,8 +75,8 @@ func TestHandshakeIsCounted(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), inService("10.0.0.0/30"))
 	b.agentWrites(`{"status":{"ipam":{"release-ips":{"10.0.0.2":"marked-for-release"}}}}`)
 	for _, write := range []string{"first", "again"} {
-		b.carriesOut(expand.Plan{Mark: fixtures.Addrs("10.0.0.1"), Clear: fixtures.Addrs("10.0.0.2")}, func(o *observation, p *familyPlan, _ *outcome) error {
-			_, err := b.r.actOnHandshake(t.Context(), o, []familyPlan{*p})
+		b.carriesOut(expand.Plan{Mark: fixtures.Addrs("10.0.0.1"), Clear: fixtures.Addrs("10.0.0.2")}, func(o *observation, d *decision, _ *outcome, _ *result) error {
+			_, err := b.r.actOnHandshake(t.Context(), o, []decision{*d})
 			return err
 		})
 		want := map[string]float64{"cilium_pool_address_steps_total mark": 1, "cilium_pool_address_steps_total clear": 1}
@@ -97,12 +102,12 @@ func TestClaimsWhatIsWanted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare())
-			p, _ := b.carriesOut(expand.Plan{Claim: expand.Claim{Addresses: test.addresses, Blocks: 9, Room: 99}}, func(o *observation, p *familyPlan, done *outcome) error {
-				return b.r.claim(t.Context(), o, p, &ciliumnode.Change{}, done)
+			out, _ := b.carriesOut(expand.Plan{Claim: expand.Claim{Addresses: test.addresses, Blocks: 9, Room: 99}}, func(o *observation, d *decision, out *outcome, result *result) error {
+				return b.r.claim(t.Context(), o, d, out, &ciliumnode.Change{}, result)
 			})
 			b.hasPhases("claimed", test.want...)
-			if p.short != test.short {
-				t.Errorf("it fell short of %d addresses, want %d", p.short, test.short)
+			if out.Exhausted != test.short {
+				t.Errorf("it fell short of %d addresses, want %d", out.Exhausted, test.short)
 			}
 		})
 	}
@@ -111,24 +116,25 @@ func TestClaimsWhatIsWanted(t *testing.T) {
 // Addresses that all may be published leave nothing to wait for.
 func TestPublishesAll(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare(), inService("10.0.0.0/30"))
-	_, done := b.carriesOut(expand.Plan{Publish: fixtures.Addrs("10.0.0.1", "10.0.0.2")}, func(o *observation, p *familyPlan, done *outcome) error {
+	_, result := b.carriesOut(expand.Plan{Publish: fixtures.Addrs("10.0.0.1", "10.0.0.2")}, func(o *observation, d *decision, out *outcome, result *result) error {
 		change := &ciliumnode.Change{}
-		err := b.r.publishable(t.Context(), o, p, change, done)
+		err := b.r.publishable(t.Context(), o, d, out, change, result)
 		if len(change.Publish) != 2 {
 			t.Errorf("ready are %v", change.Publish)
 		}
 		return err
 	})
-	if done.pollFor != "" {
-		t.Errorf("it polls, as %s", done.pollFor)
+	if result.pollFor != "" {
+		t.Errorf("it polls, as %s", result.pollFor)
 	}
 }
 
-func TestKeepBack(t *testing.T) {
-	p, err := familyPlan{kept: 1, plan: expand.Plan{Capacity: 8}}, errors.New("refused")
-	p.keepBack(err, 2, 4)
-	if p.kept != 7 || p.plan.Capacity != 6 || !errors.Is(p.failed, err) {
-		t.Errorf("%d addresses kept back, capacity %d, failed %v", p.kept, p.plan.Capacity, p.failed)
+func TestFails(t *testing.T) {
+	out := outcome{Shortfall: expand.Shortfall{Unwritten: 1}}
+	err := errors.New("refused")
+	out.fails(err, 2, 4)
+	if want := (outcome{Shortfall: expand.Shortfall{Unwritten: 7, Unpublished: 2}, err: err}); out != want {
+		t.Errorf("the outcome is %+v, want %+v", out, want)
 	}
 }
 
@@ -148,11 +154,16 @@ func TestKeepsAddressesOfPods(t *testing.T) {
 		"a pod is not shown yet": {used: "10.0.0.9", unseen: true, any: true, remove: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := familyPlan{Share: &state.Share{State: expand.State{Release: map[netip.Addr]expand.ReleaseStatus{addrs[2]: expand.Marked}}}}
-			p.plan.Mark, p.plan.Remove = fixtures.Addrs("10.0.0.1"), fixtures.Addrs("10.0.0.2")
-			got := p.keep(map[netip.Addr]bool{fixtures.Addrs(test.used)[0]: true}, test.unseen)
-			if got != test.any || len(p.plan.Mark) != test.mark || len(p.plan.Remove) != test.remove || len(p.plan.Clear) != test.clear {
-				t.Errorf("any: %t, marks %v, removes %v, clears %v", got, p.plan.Mark, p.plan.Remove, p.plan.Clear)
+			d := decision{
+				Share: &state.Share{State: expand.State{Release: map[netip.Addr]expand.ReleaseStatus{addrs[2]: expand.Marked}}},
+				plan:  expand.Plan{Mark: addrs[:1], Remove: addrs[1:2]},
+			}
+			plan, differs := keepUsed(d, map[netip.Addr]bool{fixtures.Addrs(test.used)[0]: true}, test.unseen)
+			if differs != test.any || len(plan.Mark) != test.mark || len(plan.Remove) != test.remove || len(plan.Clear) != test.clear {
+				t.Errorf("any: %t, marks %v, removes %v, clears %v", differs, plan.Mark, plan.Remove, plan.Clear)
+			}
+			if d.plan.Mark[0] != addrs[0] || d.plan.Remove[0] != addrs[1] || len(d.plan.Clear) > 0 {
+				t.Errorf("the plan of the decision is changed: %s", d.plan)
 			}
 		})
 	}
@@ -241,7 +252,7 @@ func TestFailureLasts(t *testing.T) {
 // That of a Node which is gone is about its name.
 func TestEventsOfBlocks(t *testing.T) {
 	p, q := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28")), fixtures.Block("10.9.0.0/30", "q", "n", 1)
-	plan := &familyPlan{Share: &state.Share{Pools: []*crd.Pool{p}}, plan: expand.Plan{Claim: expand.Claim{Addresses: 3}}}
+	plan := &decision{Share: &state.Share{Pools: []*crd.Pool{p}}, plan: expand.Plan{Claim: expand.Claim{Addresses: 3}}}
 	here, gone := &observation{Snapshot: &state.Snapshot{Name: "n", Node: fixtures.Node()}}, &observation{Snapshot: &state.Snapshot{Name: "n"}}
 	of := fixtures.Block("10.0.0.0/30", "p", "n", 1)
 	for name, test := range map[string]struct {
@@ -278,10 +289,13 @@ func TestObservationSays(t *testing.T) {
 	foreign := view(ciliumnode.View{Pool: map[netip.Addr]string{fixtures.Addrs("10.0.0.1")[0]: ""}, NonCanonical: fixtures.Addrs("::ffff:10.0.0.1")})
 	unserved := view(ciliumnode.View{})
 	unserved.Shares = []state.Share{{}, {Family: ipalloc.IPv6}}
+	supplied := func(exhausted int, s expand.State) supply {
+		return newSupply(&state.Share{State: s}, expand.Plan{}, outcome{Shortfall: expand.Shortfall{Exhausted: exhausted}})
+	}
 	for name, is := range map[string]bool{
-		"a node with a block does not lack its first":      !familyPlan{short: 1, Share: &state.Share{State: expand.State{Blocks: []expand.Block{listed}}}}.lacksFirstBlock(),
-		"a node that has all it wants lacks none":          !familyPlan{Share: &state.Share{}}.lacksFirstBlock(),
-		"a node without one lacks its first":               familyPlan{short: 1, Share: &state.Share{}}.lacksFirstBlock(),
+		"a node with a block does not lack its first":      !supplied(1, expand.State{Blocks: []expand.Block{listed}}).lacksFirstBlock(),
+		"a node that has all it wants lacks none":          !supplied(0, expand.State{}).lacksFirstBlock(),
+		"a node without one lacks its first":               supplied(1, expand.State{}).lacksFirstBlock(),
 		"blocks whole: listed ones are usable, others not": whole.Blocks[0].Size == 1 && whole.Blocks[1].Size == 0,
 		"a report is asked for in the family of the node":  sixth.reportAddress(&ciliumnode.View{}).Is6(),
 		"no pool, and no address: pods wait":               view(ciliumnode.View{}).unselected(nil).unmet,

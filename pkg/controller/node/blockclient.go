@@ -89,18 +89,18 @@ func (c *BlockClient) readOverlapping(ctx context.Context, cidrs []netip.Prefix)
 	}
 }
 
-// protected is unchanged for a block that must have its finalizer: without it the block could
+// verifyFinalized is unchanged for a block that must have its finalizer: without it the block could
 // go at any moment.
-func (c *BlockClient) protected(ctx context.Context, b crd.Block) (bool, error) {
+func (c *BlockClient) verifyFinalized(ctx context.Context, b crd.Block) (bool, error) {
 	if !b.Finalized {
 		return false, fmt.Errorf("%w: block %s lacks the operator's finalizer", errUnprotected, b.CIDR)
 	}
-	return c.unchanged(ctx, b)
+	return c.verifyUnchanged(ctx, b)
 }
 
-// unchanged reads a block live and reports whether it is as observed and the watch has
+// verifyUnchanged reads a block live and reports whether it is as observed and the watch has
 // delivered it, along with every older block that could overlap it.
-func (c *BlockClient) unchanged(ctx context.Context, b crd.Block) (bool, error) {
+func (c *BlockClient) verifyUnchanged(ctx context.Context, b crd.Block) (bool, error) {
 	live, err := c.read(ctx, b.Name)
 	if err != nil {
 		return false, err

@@ -21,14 +21,14 @@ import (
 )
 
 // claim creates the blocks of a plan. It adds to a change what may be published or assigned of them,
-// also if it returns an error, and records in the plan the number of addresses that it fell short.
+// also if it returns an error, and records in the outcome the number of addresses that it fell short.
 //
 // A block is created before its first address is published, and published only after
 // the watch has delivered everything up to its creation and no overlapping block: of
 // two overlapping blocks, the later one always sees the earlier.
-func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, change *ciliumnode.Change, done *outcome) error {
-	want := p.plan.Claim
-	inDoubt := func(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == p.Family }
+func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out *outcome, change *ciliumnode.Change, result *result) error {
+	want := d.plan.Claim
+	inDoubt := func(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == d.Family }
 	if more, _ := want.Next(0, 0); !more || slices.ContainsFunc(r.Ledger.UnknownClaims(o.Name), inDoubt) {
 		return nil
 	}
@@ -36,8 +36,8 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, c
 	var addrs []netip.Addr
 	got, whole := 0, o.CiliumNode.BlockAssignment != nil
 	var failed error
-	pools := p.Pools
-	if p.Replaces() { // a block of a lower pool would need a replacement as well
+	pools := d.Pools
+	if d.Replaces() { // a block of a lower pool would need a replacement as well
 		pools = pools[:1]
 	}
 	for tries := 0; tries < want.Blocks+want.Pins+claimTries; tries++ {
@@ -45,7 +45,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, c
 		if !more {
 			break
 		}
-		b, pool, err := r.Blocks.claimAny(ctx, o.Node, p.Family, r.Agents.Container(o.Name), pools, pinned)
+		b, pool, err := r.Blocks.claimAny(ctx, o.Node, d.Family, r.Agents.Container(o.Name), pools, pinned)
 		if failed = err; err != nil {
 			break
 		}
@@ -53,11 +53,11 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, c
 			continue
 		}
 		created = append(created, b)
-		r.Metrics.decisions.WithLabelValues(p.Family.String(), "claim").Inc()
+		r.Metrics.decisions.WithLabelValues(d.Family.String(), "claim").Inc()
 		logHolder(ctx, "claimed", b, r.whyClaimed(b))
-		r.Reporter.sendClaimed(o, p, b)
+		r.Reporter.sendClaimed(o, d, b)
 		o.memory.first.note(o.CiliumNode, b.UID)
-		view := o.CiliumNode.Of(p.CiliumPool)
+		view := o.CiliumNode.Of(d.CiliumPool)
 		if whole {
 			got += view.BlockAssignment.Count(b.CIDR)
 			continue
@@ -68,16 +68,20 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, c
 		})...)
 		got = len(addrs)
 	}
-	missing, exhausted := max(0, want.Addresses-got), errors.Is(failed, ipalloc.ErrExhausted)
+	missing := max(0, want.Addresses-got)
+	exhausted := errors.Is(failed, ipalloc.ErrExhausted)
 	switch {
-	case exhausted && len(pools) < len(p.Pools):
+	case exhausted && len(pools) < len(d.Pools):
 		failed = nil // until it has a block, those being replaced stay in service
-		done.pollFor = "its pool has no block to replace others"
+		result.pollFor = "its pool has no block to replace others"
 	case exhausted:
-		failed, p.short = nil, missing
-		p.failed = o.whyStuck(p)
+		failed = nil
+		out.Exhausted = missing
+		if out.err == nil {
+			out.err = o.whyStuck(d.Share)
+		}
 	case failed != nil:
-		p.keepBack(failed, 0, missing)
+		out.fails(failed, 0, missing)
 	}
 	if err := r.Blocks.cachedAlone(ctx, created); err != nil {
 		return errors.Join(failed, err)
@@ -192,7 +196,7 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 // restoreOrphanedBlocks creates blocks that the CiliumNode lists and that lie on a pool's grid: their
 // objects were removed by force, or cilium-operator assigned them. Anything else is foreign. It uses the
 // current CiliumNode, or the last one seen, and reports whether it has recreated one.
-func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View, done *outcome) (bool, error) {
+func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View, result *result) (bool, error) {
 	if len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // another IPAM's
 		return false, nil
 	}
@@ -219,7 +223,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 			r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
 				fmt.Sprintf("node %s lists %s of pool %s, which had no PodIPBlock; created it", o.Name, cidr, pool.Name))
 		}
-		if err := done.carryOn(err); err != nil {
+		if err := result.record(err); err != nil {
 			return false, err
 		}
 	}
@@ -247,7 +251,7 @@ func poolOfOrphan(r *Reconciler, o *observation, view *ciliumnode.View, cidr net
 // in part because another process wrote it. Without that block, the addresses look like pool
 // entries that a person added, and the agent may be asked to release them. Blocks on the grid were
 // handled earlier.
-func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
+func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *result) (*observation, error) {
 	if o.CiliumNode.BlockAssignment != nil {
 		return o, nil
 	}
@@ -282,14 +286,14 @@ func waitOf(b crd.Block, pool *crd.Pool, waits []expand.Wait) crd.Wait {
 
 // actOnWaits reports what blocks wait for that leave, or must, where that has changed. The names
 // of the pods in a block change constantly, and are not reported again.
-func (r *Reconciler) actOnWaits(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
-	for i := range plans {
-		p := &plans[i]
+func (r *Reconciler) actOnWaits(ctx context.Context, o *observation, decisions []decision, result *result) error {
+	for i := range decisions {
+		d := &decisions[i]
 		for _, b := range o.Blocks {
-			if b.Wait.For == "" && len(p.plan.Waits) == 0 || !p.about(b, r.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(p.plan, b.CIDR) {
+			if b.Wait.For == "" && len(d.plan.Waits) == 0 || !d.covers(b, r.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(d.plan, b.CIDR) {
 				continue
 			}
-			wait := waitOf(b, r.Pools.Get(b.Pool), p.plan.Waits)
+			wait := waitOf(b, r.Pools.Get(b.Pool), d.plan.Waits)
 			if wait.For == b.Wait.For && wait.Cause == b.Wait.Cause && (wait.Note == b.Wait.Note || !wait.For.IsDelay()) {
 				continue
 			}
@@ -297,7 +301,7 @@ func (r *Reconciler) actOnWaits(ctx context.Context, o *observation, plans []fam
 			if err == nil {
 				r.Reporter.sendDrainWaits(o.Node, b, wait)
 			}
-			if err := done.carryOn(err); err != nil {
+			if err := result.record(err); err != nil {
 				return err
 			}
 		}

@@ -34,7 +34,7 @@ func (o *observation) reportAddress(live *ciliumnode.View) netip.Addr {
 // ensureCiliumNode creates the CiliumNode of a Node that a pool serves, before its
 // agent does, or restores one that was deleted under a running agent, which would not
 // recreate it.
-func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, done *outcome) (*observation, error) {
+func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, result *result) (*observation, error) {
 	if r.OptedOut(o.Node) { // then Cilium no longer runs there
 		live, err := r.CiliumNodes.Live(ctx, o.Name)
 		if err != nil || live != nil {
@@ -43,7 +43,7 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, done 
 		return o.withGone(), nil
 	}
 	if last := r.Ledger.LastCiliumNode(o.Name); last != nil && last.OwnedBy(o.Node) {
-		return r.recreate(ctx, o, last, done)
+		return r.recreate(ctx, o, last, result)
 	}
 	written, err := r.CiliumNodes.Create(ctx, o.Node)
 	if _, err := r.wroteNode(o, "create", written, err); err != nil || len(o.Blocks) == 0 {
@@ -60,12 +60,12 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, done 
 
 // recreate restores a deleted CiliumNode with the addresses of the blocks that the node
 // still holds, and requests a report from its agent.
-func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.View, done *outcome) (*observation, error) {
+func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.View, result *result) (*observation, error) {
 	if err := checkNode(ctx, r.Live, o.Node); err != nil {
 		return nil, err
 	}
 	// Their claims come before their addresses.
-	if restored, err := r.restoreOrphanedBlocks(ctx, o, last, done); err != nil || restored {
+	if restored, err := r.restoreOrphanedBlocks(ctx, o, last, result); err != nil || restored {
 		return nil, err
 	}
 	// Do not restore as foreign content CIDRs that another node holds by now, nor a block of this
@@ -96,7 +96,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 			continue // addresses published earlier stay, and no others of this block are added
 		}
 		change.Add(b.CIDR, ciliumPool)
-		held, err := r.Blocks.unchanged(ctx, b)
+		held, err := r.Blocks.verifyUnchanged(ctx, b)
 		if err != nil {
 			return nil, err
 		}
@@ -104,7 +104,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 			change.Restore(share, b.CIDR)
 		}
 	}
-	if err := r.apply(ctx, o, written, change, done); err != nil {
+	if err := r.apply(ctx, o, written, change, result); err != nil {
 		return nil, err
 	}
 	return nil, r.requestReport(ctx, o)
@@ -128,9 +128,9 @@ func checkNode(ctx context.Context, reader client.Reader, node *corev1.Node) err
 // addresses it uses: its CiliumNode was recreated while it ran, by the agent or by a
 // process that did not request the report. It asks once per CiliumNode, as an agent
 // that does not answer is broken. An agent in another mode would not answer.
-func (r *Reconciler) ensureReport(ctx context.Context, o *observation, done *outcome) (*observation, error) {
+func (r *Reconciler) ensureReport(ctx context.Context, o *observation, result *result) (*observation, error) {
 	if err := r.requestReport(ctx, o); err != nil {
-		return o, done.carryOn(err)
+		return o, result.record(err)
 	}
 	o.memory.requested = o.CiliumNode.UID
 	return nil, nil
@@ -139,7 +139,7 @@ func (r *Reconciler) ensureReport(ctx context.Context, o *observation, done *out
 // readRuns reads the CIDRs that the agent runs with if the Node names no podCIDR of a family:
 // people may have deleted the Node under the agent, and made it again. A Node without blocks is
 // new.
-func (r *Reconciler) readRuns(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
+func (r *Reconciler) readRuns(ctx context.Context, o *observation, _ *result) (*observation, error) {
 	runs, err := r.CiliumNodes.RunsWith(ctx, o.Name)
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 
 // nodeGone handles a Node that a live read shows to be gone: it deletes the CiliumNode
 // and cools down the blocks, as the machine may still be running.
-func (r *Reconciler) nodeGone(ctx context.Context, o *observation, done *outcome) (*observation, error) {
+func (r *Reconciler) nodeGone(ctx context.Context, o *observation, result *result) (*observation, error) {
 	if r.Paused || r.Recovery.Active() || len(o.Blocks) == 0 {
 		if o.CiliumNode == nil && len(o.Blocks) == 0 {
 			r.forget(o.Name)
@@ -188,7 +188,7 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, done *outcome
 		return nil, fmt.Errorf("reading Node %s: %w", o.Name, err)
 	}
 	if live != nil && len(live.Keepers) > 0 {
-		done.failed = fmt.Errorf("%w: its blocks return once its CiliumNode, which was deleted, is gone: see to its finalizers (%s)", errStale, suggest.Few(live.Keepers))
+		result.failed = fmt.Errorf("%w: its blocks return once its CiliumNode, which was deleted, is gone: see to its finalizers (%s)", errStale, suggest.Few(live.Keepers))
 		return o.with(func(s *state.Snapshot) { s.Shares = nil }), nil
 	}
 	if live != nil {
@@ -210,43 +210,49 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, done *outcome
 // daemon/cmd/endpoint_restore.go, allocateIPsLocked). So the statuses of pods are read live, and
 // the mark of an address that one names is withdrawn. No address is marked while there is a pod
 // that the watch has not shown, and that has no address in its status yet.
-func keepPodAddresses(ctx context.Context, live client.Reader, o *observation, plans []familyPlan, done *outcome) error {
-	leaves := func(p familyPlan) bool {
-		return p.State.FamilyDisabled && (p.plan.Ask || len(p.plan.Mark)+len(p.plan.Remove) > 0)
+func keepPodAddresses(ctx context.Context, live client.Reader, o *observation, decisions []decision, result *result) ([]decision, error) {
+	leaves := func(d decision) bool {
+		return d.State.FamilyDisabled && (d.plan.Ask || len(d.plan.Mark)+len(d.plan.Remove) > 0)
 	}
-	if !slices.ContainsFunc(plans, leaves) {
-		return nil
+	if !slices.ContainsFunc(decisions, leaves) {
+		return decisions, nil
 	}
 	pods, err := podsOf(ctx, live, o.Name)
-	if err != nil {
-		for i := range plans {
-			if p := &plans[i]; leaves(*p) {
-				p.plan.Ask, p.plan.Mark, p.plan.Remove = false, nil, nil
-			}
-		}
-		return err
-	}
 	used, unseen := state.UsedByPods(pods, o.Pods)
-	for i := range plans {
-		if leaves(plans[i]) && plans[i].keep(used, unseen) {
-			done.pollFor = "the watch of pods lags"
-			log.FromContext(ctx).V(1).Info("waiting for the watch of pods, which lags", "family", plans[i].Family)
+	kept := slices.Clone(decisions)
+	for i, d := range decisions {
+		if !leaves(d) {
+			continue
+		}
+		if err != nil {
+			kept[i].plan.Ask = false
+			kept[i].plan.Mark = nil
+			kept[i].plan.Remove = nil
+			continue
+		}
+		plan, differs := keepUsed(d, used, unseen)
+		kept[i].plan = plan
+		if differs {
+			result.pollFor = "the watch of pods lags"
+			log.FromContext(ctx).V(1).Info("waiting for the watch of pods, which lags", "family", d.Family)
 		}
 	}
-	return nil
+	return kept, err
 }
 
-// keep takes addresses in use out of the marks and removals, with unseen all addresses out of the
-// marks, and withdraws marks of addresses in use. It reports whether there were any.
-func (p *familyPlan) keep(used map[netip.Addr]bool, unseen bool) bool {
+// keepUsed returns the plan of a decision with addresses in use out of the marks and removals, with unseen all
+// addresses out of the marks, and with marks of addresses in use withdrawn. It reports whether there were any.
+func keepUsed(d decision, used map[netip.Addr]bool, unseen bool) (plan expand.Plan, differs bool) {
 	inUse := func(addr netip.Addr) bool { return used[addr] }
-	left, cleared := len(p.plan.Mark)+len(p.plan.Remove), len(p.plan.Clear)
-	for addr := range p.State.Release {
-		if inUse(addr) && !slices.Contains(p.plan.Clear, addr) {
-			p.plan.Clear = append(p.plan.Clear, addr)
+	plan = d.plan
+	plan.Clear = slices.Clone(plan.Clear)
+	for addr := range d.State.Release {
+		if inUse(addr) && !slices.Contains(plan.Clear, addr) {
+			plan.Clear = append(plan.Clear, addr)
 		}
 	}
-	p.plan.Mark = slices.DeleteFunc(p.plan.Mark, func(addr netip.Addr) bool { return unseen || inUse(addr) })
-	p.plan.Remove = slices.DeleteFunc(p.plan.Remove, inUse)
-	return len(p.plan.Mark)+len(p.plan.Remove) < left || len(p.plan.Clear) > cleared
+	plan.Mark = slices.DeleteFunc(slices.Clone(plan.Mark), func(addr netip.Addr) bool { return unseen || inUse(addr) })
+	plan.Remove = slices.DeleteFunc(slices.Clone(plan.Remove), inUse)
+	differs = len(plan.Mark)+len(plan.Remove) < len(d.plan.Mark)+len(d.plan.Remove) || len(plan.Clear) > len(d.plan.Clear)
+	return plan, differs
 }

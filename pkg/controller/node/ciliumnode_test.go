@@ -206,7 +206,7 @@ func TestCiliumNodeOfGoneNodeIsNotRestored(t *testing.T) {
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
 	o := b.observe()
 	o.Node = fixtures.Node() // as a cache has it that lags
-	if _, err := b.r.recreate(t.Context(), o, b.r.Ledger.LastCiliumNode("n"), &outcome{}); !errors.Is(err, errCacheBehind) || b.CiliumNode() != nil {
+	if _, err := b.r.recreate(t.Context(), o, b.r.Ledger.LastCiliumNode("n"), &result{}); !errors.Is(err, errCacheBehind) || b.CiliumNode() != nil {
 		t.Errorf("%v, CiliumNode %v", err, b.CiliumNode())
 	}
 }

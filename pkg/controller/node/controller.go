@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -23,8 +22,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -72,16 +69,6 @@ type Routes interface {
 	Announces(node string, cidr netip.Prefix) bool
 }
 
-// familyPlan is the decision for one family of a node.
-type familyPlan struct {
-	*state.Share
-	plan expand.Plan
-	// short is the number of addresses that the claims fell short as no pool has a free block, kept
-	// the number that claims and publishing fell short as a write failed with an error.
-	short, kept int
-	failed      error
-}
-
 // Reconcile reconciles one node, named by the request, with its pools and pods:
 // observe, prepare, decide, offer, act, report.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -101,50 +88,52 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	// 2. Make sure there is something to decide on.
 	memory := o.memory
-	o, done, err := r.prepare(ctx, o)
+	o, result, err := r.prepare(ctx, o)
 	if err != nil {
 		return r.resultOf(ctx, req.Name, memory, err)
 	}
 	// 3. Decide.
-	plans := r.decide(ctx, o)
+	decisions := r.decide(ctx, o)
 	// 4. Offer the remaining addresses to pods, then act. A node grows even if its offer fails.
-	offerErr := r.offer(ctx, o, plans, done)
-	if len(plans) > 0 {
-		if err = r.act(ctx, o, plans, done); err == nil {
-			err = r.actOnWaits(ctx, o, plans, done)
-		}
+	offerErr := r.offer(ctx, o, decisions, result)
+	if offerErr != nil {
+		decisions = withoutMarks(decisions)
 	}
-	if slices.ContainsFunc(plans, familyPlan.lacksReplacement) {
+	outcomes, err := r.act(ctx, o, decisions, result)
+	if err == nil {
+		err = r.actOnWaits(ctx, o, decisions, result)
+	}
+	if lacksReplacement(decisions, outcomes) {
 		r.Pacing.Release(o.Name, r.Clock.Now())
 	}
-	err = errors.Join(done.failed, err)
+	err = errors.Join(result.failed, err)
 	// 5. Report, also lasting failures.
 	if err == nil || o.Node == nil || memory.lasts(err, r.Clock.Now()) {
-		err = errors.Join(err, r.report(ctx, o, plans))
+		err = errors.Join(err, r.report(ctx, o, decisions, outcomes))
 	}
 	if err = errors.Join(doubt, err, offerErr); err != nil {
 		return r.resultOf(ctx, o.Name, memory, err)
 	}
-	memory.conflicts, memory.failing = 0, time.Time{}
+	memory.succeeded()
 	r.Reporter.reportWrites(ctx, o.Name, nil)
-	return r.requeue(ctx, o, plans, done), nil
+	return r.requeue(ctx, o, decisions, result), nil
 }
 
-// outcome is the result of a reconcile's writes.
-type outcome struct {
+// result is the result of a reconcile's writes.
+type result struct {
 	failed error // writes that failed and did not stop the rest
 	again  requeue
 	// pollFor is a change without an event that the node waits for; "": none.
 	pollFor string
 }
 
-// carryOn records a failed write that does not stop the rest. It returns err if the plan is out of
+// record records a failed write that does not stop the rest. It returns err if the plan is out of
 // date: then no more of it may be carried out.
-func (done *outcome) carryOn(err error) error {
+func (result *result) record(err error) error {
 	if lostRace(err) {
 		return err
 	}
-	done.failed = errors.Join(done.failed, err)
+	result.failed = errors.Join(result.failed, err)
 	return nil
 }
 
@@ -167,7 +156,7 @@ var repairs = []struct {
 	when func(*observation) bool
 	// do returns the observation to go on with, or nil if it has written something and the node
 	// must be observed again.
-	do func(*Reconciler, context.Context, *observation, *outcome) (*observation, error)
+	do func(*Reconciler, context.Context, *observation, *result) (*observation, error)
 }{
 	{"recover what its pods use", func(o *observation) bool { return o.Node != nil }, (*Reconciler).recover},
 	{"delete the CiliumNode of a Node that is gone", func(o *observation) bool { return o.Node == nil }, (*Reconciler).nodeGone},
@@ -176,8 +165,8 @@ var repairs = []struct {
 	}, (*Reconciler).ensureCiliumNode},
 	{"create blocks that the CiliumNode lists", func(o *observation) bool {
 		return o.lives() && len(o.CiliumNode.Listed()) > 0
-	}, func(r *Reconciler, ctx context.Context, o *observation, done *outcome) (*observation, error) {
-		restored, err := r.restoreOrphanedBlocks(ctx, o, o.CiliumNode, done)
+	}, func(r *Reconciler, ctx context.Context, o *observation, result *result) (*observation, error) {
+		restored, err := r.restoreOrphanedBlocks(ctx, o, o.CiliumNode, result)
 		if restored {
 			return nil, err
 		}
@@ -207,15 +196,16 @@ func lacksAssigned(share state.Share) bool {
 
 // prepare repairs a node until no repair is left. It returns the node as observed after its last
 // write, and the result of its last repairs.
-func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation, *outcome, error) {
+func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation, *result, error) {
 	for range maxRepairs {
-		next, done := o, &outcome{}
+		next := o
+		result := &result{}
 		for _, repair := range repairs {
 			if !repair.when(next) {
 				continue
 			}
 			var err error
-			if next, err = repair.do(r, ctx, next, done); err != nil {
+			if next, err = repair.do(r, ctx, next, result); err != nil {
 				return nil, nil, err
 			}
 			if next == nil {
@@ -224,7 +214,7 @@ func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation,
 			}
 		}
 		if next != nil {
-			return next, done, nil
+			return next, result, nil
 		}
 		var err error
 		if o, err = r.observe(ctx, o.Name); err != nil {
@@ -266,109 +256,11 @@ func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeStat
 	return reconcile.Result{}, err
 }
 
-// decide computes a plan for each family of the node.
-func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
-	now := r.Clock.Now()
-	if o.Node != nil && o.CiliumNode == nil && !o.gone() {
-		return nil
-	}
-	r.forgetShares(o)
-	shares := slices.Clone(o.Shares) // with the rates and holds of this moment
-	for i := range shares {
-		shares[i].State.Blocks = slices.Clone(shares[i].State.Blocks)
-		o.setStuck(&shares[i], now)
-	}
-	if o.CiliumNode != nil {
-		r.Pacing.Pace(o.Name, shares, r.Ledger, r.PoolOf, now)
-	} else { // no drain begins
-		r.Pacing.Release(o.Name, now)
-	}
-	var plans []familyPlan
-	var idle [2][]string
-	drains := slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.Phase == ipalloc.Draining })
-	for i := range shares {
-		fo, memory := &shares[i], o.memory.of(o, &shares[i])
-		if fo.Paused != "" {
-			*memory = expand.Memory{} // changes meanwhile go unobserved
-			continue
-		}
-		oneAtATime(&fo.State, plans, drains)
-		plan, next := expand.Decide(now, fo.Policy, fo.State, *memory)
-		// If no pool serves the node any more, its drains are no longer paced.
-		if blocks := reclaims(plan); len(blocks) > 0 && len(fo.Pools) > 0 && !r.Pacing.Reclaim(o.Name, blocks, fo.Pools[0], now) {
-			fo.State.ReclaimBudget = 0 // another node took the budget first
-			plan, next = expand.Decide(now, fo.Policy, fo.State, *memory)
-		}
-		*memory = next
-		if len(next.IdleSince) > 0 {
-			idle[fo.Family] = o.PoolsInService(fo.Family)
-		}
-		r.Metrics.decided(fo.Family, plan)
-		r.Reporter.logPlan(ctx, fo, plan)
-		drains = drains || len(plan.Drain) > 0
-		plans = append(plans, familyPlan{Share: fo, plan: plan})
-	}
-	r.Pressure.SetIdle(o.Name, idle)
-	r.Metrics.sized(o.Name, plans)
-	return plans
-}
-
-// lacksReplacement reports whether a drain cannot begin, as the claims that would replace its block fell
-// short.
-func (p familyPlan) lacksReplacement() bool {
-	return p.short+p.kept > 0 && slices.ContainsFunc(p.plan.Waits, func(w expand.Wait) bool { return w.For == expand.WaitReplacement })
-}
-
-// oneAtATime lets one block of a node be compacted, and one be parked, at a time. drains: the node has a
-// draining block.
-func oneAtATime(s *expand.State, plans []familyPlan, drains bool) {
-	own := slices.ContainsFunc(s.Blocks, func(b expand.Block) bool { return b.Phase == ipalloc.Draining })
-	s.MayCompact = s.MayCompact && (own || !drains)
-	s.MayPark = s.MayPark && !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.plan.Park.IsValid() })
-}
-
-// forgetShares drops the memory of families and Cilium pools that no longer concern the node: a block
-// that comes later must not be taken for an earlier one.
-func (r *Reconciler) forgetShares(o *observation) {
-	for _, f := range ipalloc.Families() {
-		runs := o.Runs(f)
-		if o.memory.runs[f] && !runs {
-			r.Metrics.Forget(o.Name, f)
-		}
-		o.memory.runs[f] = runs
-	}
-	if o.CiliumNode != nil && !o.CiliumNode.NeverReadByAgent() {
-		o.memory.first = firstBlocks{}
-	}
-	maps.DeleteFunc(o.memory.stuck, func(uid types.UID, _ stuckWrite) bool {
-		return uid != o.uid() && !slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.UID == uid })
-	})
-	o.memory.shares = slices.DeleteFunc(o.memory.shares, func(s shareState) bool {
-		if slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.CiliumPool == s.ciliumPool }) {
-			return false
-		}
-		r.Metrics.drains.forget(o.Name, func(share state.ShareKey) bool { return share.CiliumPool == s.ciliumPool })
-		for _, f := range ipalloc.Families() {
-			r.Events.Last.Changed(o.Name, planTopics[f]+s.ciliumPool, "")
-		}
-		return true
-	})
-}
-
-func reclaims(plan expand.Plan) (blocks []netip.Prefix) {
-	for _, d := range plan.Drain {
-		if d.Reason.IsReclaim() {
-			blocks = append(blocks, d.CIDR)
-		}
-	}
-	return blocks
-}
-
 // requeue returns when to reconcile the node again without an event.
-func (r *Reconciler) requeue(ctx context.Context, o *observation, plans []familyPlan, done *outcome) reconcile.Result {
-	again := done.again
-	for _, p := range plans {
-		again.by(p.plan.RequeueAt, "the plan goes on")
+func (r *Reconciler) requeue(ctx context.Context, o *observation, decisions []decision, result *result) reconcile.Result {
+	again := result.again
+	for _, d := range decisions {
+		again.by(d.plan.RequeueAt, "the plan goes on")
 	}
 	if !o.Settled { // or the agent waits for a family that it did not run before
 		again.by(o.Settles, "the agent settles")
@@ -381,8 +273,8 @@ func (r *Reconciler) requeue(ctx context.Context, o *observation, plans []family
 	if r.Awaiting.Has(o.Name) {
 		again.by(now.Add(common.LongestWait), "it waits for a free block")
 	}
-	if done.pollFor != "" {
-		again.by(now.Add(common.LongestWait), done.pollFor)
+	if result.pollFor != "" {
+		again.by(now.Add(common.LongestWait), result.pollFor)
 	}
 	if again.at.IsZero() {
 		return reconcile.Result{}

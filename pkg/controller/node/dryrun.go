@@ -71,11 +71,12 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 		}
 		s := fo.State
 		s.Adopting = false // the plan once its agent runs in crd mode
+		var budget expand.Budget
 		if len(fo.Pools) > 0 {
-			s.ReclaimBudget, _ = r.Pacing.Budget(fo.Pools[0], now)
+			budget.Reclaims, _ = r.Pacing.Budget(fo.Pools[0], now)
 		}
 		memory := o.memory.of(o, fo)
-		plan, next := expand.Decide(now, fo.Policy, s, *memory)
+		plan, next := expand.Decide(now, fo.Policy, s, budget, *memory)
 		*memory = next
 		if plan.Claim.Addresses > 0 {
 			d.claim++

@@ -53,8 +53,8 @@ type nodeState struct {
 	failing   time.Time
 	// shares are in no order. A node has one, or a few in multi-pool mode.
 	shares []shareState
-	// runs are the families that concerned it.
-	runs [2]bool
+	// hadShare are the families that concerned it.
+	hadShare [2]bool
 	// requested is the CiliumNode of the agent that was last asked for a report.
 	requested types.UID
 	// first are its blocks while its agent has not started yet.
@@ -102,18 +102,15 @@ func (n *nodeState) isStuck(object types.UID, version string, now time.Time) boo
 	return noted && stuck.version == version && now.Sub(stuck.since) >= common.MaxBackoff
 }
 
-// whyStuck returns why a write of a plan has failed, or of a stuck object of it; nil: none is stuck.
-func (o *observation) whyStuck(p *familyPlan) error {
-	if p.failed != nil {
-		return p.failed
-	}
-	for i := range p.State.Blocks {
-		if stuck := &p.State.Blocks[i]; stuck.Stuck {
+// whyStuck returns why a write of a stuck object of a share has failed; nil: none is stuck.
+func (o *observation) whyStuck(share *state.Share) error {
+	for i := range share.State.Blocks {
+		if stuck := &share.State.Blocks[i]; stuck.Stuck {
 			b, _ := o.block(stuck.CIDR)
 			return o.memory.stuck[b.UID].err
 		}
 	}
-	if p.State.EntriesStuck {
+	if share.State.EntriesStuck {
 		return o.memory.stuck[o.uid()].err
 	}
 	return nil
@@ -171,6 +168,12 @@ func (o *observation) noteParked(cidr netip.Prefix, parking expand.Parking) {
 		}
 		memory.Parked[cidr] = parking
 	}
+}
+
+// succeeded ends the failures of the node's writes.
+func (n *nodeState) succeeded() {
+	n.conflicts = 0
+	n.failing = time.Time{}
 }
 
 // nextBackoff is the wait after a lost race: twice as long with each consecutive one.

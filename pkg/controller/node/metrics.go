@@ -54,14 +54,14 @@ func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
 }
 
 // sized records the needs and holdings of a node, over all Cilium pools.
-func (m *Metrics) sized(node string, plans []familyPlan) {
+func (m *Metrics) sized(node string, decisions []decision) {
 	var demand, capacity [2]int
-	for _, p := range plans {
-		demand[p.Family] += p.plan.Demand
-		capacity[p.Family] += p.plan.Capacity
+	for _, d := range decisions {
+		demand[d.Family] += d.plan.Demand
+		capacity[d.Family] += d.plan.Capacity
 	}
-	for _, p := range plans {
-		m.Show(node, p.Family, demand[p.Family], capacity[p.Family])
+	for _, d := range decisions {
+		m.Show(node, d.Family, demand[d.Family], capacity[d.Family])
 	}
 }
 
@@ -174,11 +174,13 @@ func (w *drainMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// set records the waits of a plan for one family of a node. poolOf returns the pool of the blocks
-// it names.
-func (w *drainMetrics) set(p *familyPlan, node string, poolOf func(expand.Wait) string, now time.Time) {
-	key, n := p.Key(node), nodeDrains{pool: p.Ruling()}
-	asked, answered := marks(p.State, p.plan)
+// set records the waits of a plan for a share of a node, and whether it marks addresses. poolOf returns the
+// pool of the blocks that waits name.
+func (w *drainMetrics) set(share *state.Share, waits []expand.Wait, marks bool, node string, poolOf func(expand.Wait) string, now time.Time) {
+	key := share.Key(node)
+	n := nodeDrains{pool: share.Ruling()}
+	marked, answered := marksOf(&share.State)
+	asked := marks || marked
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if asked {
@@ -187,12 +189,12 @@ func (w *drainMetrics) set(p *familyPlan, node string, poolOf func(expand.Wait) 
 			n.unanswered = now
 		}
 	}
-	if len(p.plan.Waits) == 0 && !asked {
+	if len(waits) == 0 && !asked {
 		w.drop(node, key)
 		return
 	}
 	n.blocks = map[waitKey]int{}
-	for _, wait := range p.plan.Waits {
+	for _, wait := range waits {
 		n.blocks[waitKey{poolOf(wait), wait.For}]++
 	}
 	if w.nodes[node] == nil {
@@ -211,19 +213,17 @@ func (w *drainMetrics) pause(node string, share state.ShareKey) {
 	}
 }
 
-// marks reports whether addresses are, or are about to be, marked for release, and
-// whether the agent has answered a mark. An unanswered mark is withdrawn and set again,
-// so the age of a single mark is meaningless.
-func marks(s expand.State, p expand.Plan) (asked, answered bool) {
-	asked = len(p.Mark) > 0
+// marksOf reports whether addresses are marked for release, and whether the agent has answered a
+// mark. An unanswered mark is withdrawn and set again, so the age of a single mark is meaningless.
+func marksOf(s *expand.State) (marked, answered bool) {
 	for addr, status := range s.Release {
 		if ipalloc.FamilyOf(addr) != s.Family {
 			continue
 		}
-		asked = asked || status == expand.Marked
+		marked = marked || status == expand.Marked
 		answered = answered || status.IsAnswer()
 	}
-	return asked, answered
+	return marked, answered
 }
 
 // forget drops the waits of some shares of a node.

@@ -24,18 +24,18 @@ func TestDrainWaits(t *testing.T) {
 	poolOf := func(wait expand.Wait) string {
 		return map[string]string{"10.0.0.0/30": "p", "10.9.0.0/30": "q"}[wait.CIDR.String()]
 	}
-	waits := func(list ...expand.Wait) *familyPlan {
-		return &familyPlan{Share: &state.Share{}, plan: expand.Plan{Waits: list}}
+	set := func(node string, waits ...expand.Wait) {
+		w.set(&state.Share{}, waits, false, node, poolOf, fixtures.Noon())
 	}
 	pods, agent := expand.Wait{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}, expand.Wait{CIDR: fixtures.Prefix("10.9.0.0/30"), For: expand.WaitAgent}
 	steps := []struct {
 		do   func()
 		want map[string]float64
 	}{
-		{func() { w.set(waits(pods, pods, agent), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 2, "q AgentAddress": 1}},
-		{func() { w.set(waits(pods), "b", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 3, "q AgentAddress": 1}},
-		{func() { w.set(waits(pods), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 2}},
-		{func() { w.set(waits(), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 1}},
+		{func() { set("a", pods, pods, agent) }, map[string]float64{"p Pods": 2, "q AgentAddress": 1}},
+		{func() { set("b", pods) }, map[string]float64{"p Pods": 3, "q AgentAddress": 1}},
+		{func() { set("a", pods) }, map[string]float64{"p Pods": 2}},
+		{func() { set("a") }, map[string]float64{"p Pods": 1}},
 		{func() { w.forget("b", func(state.ShareKey) bool { return true }) }, map[string]float64{}},
 	}
 	for i, step := range steps {
@@ -76,17 +76,14 @@ func TestUnansweredMarks(t *testing.T) {
 	}
 	w := newDrainMetrics()
 	for i, step := range steps {
-		p := &familyPlan{Share: &state.Share{
+		share := &state.Share{
 			Pools: []*crd.Pool{{Name: "p"}},
 			State: expand.State{Release: map[netip.Addr]expand.ReleaseStatus{}},
-		}}
+		}
 		for key, status := range step.entries {
-			p.State.Release[fixtures.Addrs(key)[0]] = status
+			share.State.Release[fixtures.Addrs(key)[0]] = status
 		}
-		if step.mark {
-			p.plan.Mark = fixtures.Addrs("10.0.0.1")
-		}
-		w.set(p, "n", func(expand.Wait) string { return "" }, fixtures.Noon().Add(time.Duration(i)*time.Second))
+		w.set(share, nil, step.mark, "n", func(expand.Wait) string { return "" }, fixtures.Noon().Add(time.Duration(i)*time.Second))
 		want := map[string]float64{}
 		if step.want >= 0 {
 			want["cilium_pool_mark_unanswered_timestamp_seconds ipv4 p"] = float64(fixtures.Noon().Unix()) + float64(step.want)
@@ -95,9 +92,9 @@ func TestUnansweredMarks(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
-	p := &familyPlan{Share: &state.Share{Pools: []*crd.Pool{{Name: "p"}}}, plan: expand.Plan{Mark: fixtures.Addrs("10.0.0.1")}}
-	w.set(p, "n", nil, fixtures.Noon())
-	if w.pause("n", p.Key("n")); len(fakeapi.Series(t, w)) > 0 {
+	share := &state.Share{Pools: []*crd.Pool{{Name: "p"}}}
+	w.set(share, nil, true, "n", nil, fixtures.Noon())
+	if w.pause("n", share.Key("n")); len(fakeapi.Series(t, w)) > 0 {
 		t.Error("paused, it waits for an answer")
 	}
 }
@@ -164,8 +161,8 @@ func BenchmarkHolds(b *testing.B) {
 	w, cidr := newDrainMetrics(), fixtures.Prefix("10.0.0.0/28")
 	set := func(i int) {
 		pool := fmt.Sprintf("pool-%d", i%pools)
-		plan := &familyPlan{Share: &state.Share{Pools: []*crd.Pool{{Name: pool}}}, plan: expand.Plan{Waits: []expand.Wait{{CIDR: cidr, For: expand.WaitPods}}}}
-		w.set(plan, fmt.Sprintf("n%05d", i), func(expand.Wait) string { return pool }, fixtures.Noon())
+		share := &state.Share{Pools: []*crd.Pool{{Name: pool}}}
+		w.set(share, []expand.Wait{{CIDR: cidr, For: expand.WaitPods}}, false, fmt.Sprintf("n%05d", i), func(expand.Wait) string { return pool }, fixtures.Noon())
 	}
 	for i := range nodes {
 		set(i)

@@ -89,6 +89,7 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 		}
 	}
 	for i := range o.Shares {
+		o.setStuck(&o.Shares[i], r.Clock.Now())
 		if o.mayReplace(&o.Shares[i]) {
 			o.replaceFirst(&r.Cluster, &o.Shares[i])
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -35,27 +34,23 @@ type offered struct {
 
 // offer writes the number of addresses that the Node offers to pods that request one. The offer
 // excludes the plans' marks for release, and comes before the marks: a pod is bound only where an
-// address is left for it. If the write fails, no address is marked, and no block closed or deleted.
-func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
+// address is left for it. If it fails, no address must be marked, and no block closed or deleted.
+func (r *Reconciler) offer(ctx context.Context, o *observation, decisions []decision, result *result) error {
 	if o.Node == nil || r.Paused {
 		return nil
 	}
-	is := o.memory.lastOffer(o.Node)
-	change := r.changeOffers(o, plans, is)
+	last := o.memory.lastOffer(o.Node)
+	change := r.changeOffers(o, decisions, last)
 	if len(change) == 0 {
 		return nil
 	}
-	marks := slices.ContainsFunc(plans, func(p familyPlan) bool { return len(p.plan.Mark)+len(p.plan.Retire) > 0 })
-	if next := is.at.Add(offerInterval); !marks && r.Clock.Now().Before(next) {
-		done.again.by(next, "the next offer may be written")
+	marks := slices.ContainsFunc(decisions, func(d decision) bool { return len(d.plan.Mark)+len(d.plan.Retire) > 0 })
+	if next := last.at.Add(offerInterval); !marks && r.Clock.Now().Before(next) {
+		result.again.by(next, "the next offer may be written")
 		return nil
 	}
-	written, err := r.Reporter.writeOffer(ctx, o.Name, is.version, change)
+	written, err := r.Reporter.writeOffer(ctx, o.Name, last.version, change)
 	if err != nil {
-		for i := range plans {
-			p := &plans[i].plan
-			p.Mark, p.Retire, p.Park, p.Delete = nil, nil, netip.Prefix{}, nil
-		}
 		return err
 	}
 	o.memory.offered = offeredBy(written)
@@ -65,9 +60,9 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 
 // changeOffers returns the resources of the Node's offer that must change, with their new values; nil:
 // no offer.
-func (r *Reconciler) changeOffers(o *observation, plans []familyPlan, is offered) map[string]any {
+func (r *Reconciler) changeOffers(o *observation, decisions []decision, last offered) map[string]any {
 	pools := map[string]bool{"": true}
-	for _, offers := range []scheduling.Offers{is.capacity, is.allocatable} {
+	for _, offers := range []scheduling.Offers{last.capacity, last.allocatable} {
 		for pool := range offers {
 			pools[pool] = true
 		}
@@ -79,14 +74,14 @@ func (r *Reconciler) changeOffers(o *observation, plans []familyPlan, is offered
 	for _, f := range ipalloc.Families() {
 		all := scheduling.NoOffer
 		for pool := range pools {
-			n, known := o.offerOf(r.OfferFamilies, plans, f, pool)
+			n, known := o.offerOf(r.OfferFamilies, decisions, f, pool)
 			if !known {
 				return nil
 			}
 			if n != scheduling.NoOffer {
 				all = max(all, 0) + n
 			}
-			if is.capacity.Of(pool)[f] == n && is.allocatable.Of(pool)[f] == n {
+			if last.capacity.Of(pool)[f] == n && last.allocatable.Of(pool)[f] == n {
 				continue
 			}
 			name := string(state.OfferResource(f, pool))
@@ -103,7 +98,7 @@ func (r *Reconciler) changeOffers(o *observation, plans []familyPlan, is offered
 
 // offerOf returns the number of addresses of a family and Cilium pool that a Node should offer. If
 // known is false, it keeps its offers: its CiliumNode is about to be restored.
-func (o *observation) offerOf(families []ipalloc.Family, plans []familyPlan, f ipalloc.Family, ciliumPool string) (n int, known bool) {
+func (o *observation) offerOf(families []ipalloc.Family, decisions []decision, f ipalloc.Family, ciliumPool string) (n int, known bool) {
 	i := slices.IndexFunc(o.Shares, func(s state.Share) bool { return s.Family == f && s.CiliumPool == ciliumPool })
 	switch {
 	case !slices.Contains(families, f):
@@ -113,14 +108,13 @@ func (o *observation) offerOf(families []ipalloc.Family, plans []familyPlan, f i
 	case i < 0, o.OtherIPAM, o.Adopting, !o.Shares[i].State.RunsFamily(), !state.MayOffer(ciliumPool):
 		return scheduling.NoOffer, true
 	}
-	var plan expand.Plan
-	is := o.Shares[i].State
-	for _, p := range plans {
-		if p.Family == f && p.CiliumPool == ciliumPool {
-			is, plan = p.State, p.plan
+	decided := decision{Share: &o.Shares[i]}
+	for _, d := range decisions {
+		if d.Share == decided.Share {
+			decided = d
 		}
 	}
-	n = expand.Offer(is, plan)
+	n = expand.Offer(decided.State, decided.budget, decided.plan)
 	if n == 0 && ciliumPool != "" {
 		return scheduling.NoOffer, true
 	}

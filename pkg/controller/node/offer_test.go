@@ -119,10 +119,8 @@ func TestOffersAreCoalesced(t *testing.T) {
 	b.offersOf(7)
 	b.callsNothing("offered")
 	o := b.observe()
-	plans := []familyPlan{{Share: &o.Shares[0], plan: expand.Plan{Mark: fixtures.Addrs("10.0.0.9", "10.0.0.10")}}}
-	if err := b.r.offer(t.Context(), o, plans, &outcome{}); err != nil || len(plans[0].plan.Mark) != 2 {
-		t.Errorf("%v, marks %v; want both marks", err, plans[0].plan.Mark)
-	}
+	decisions := []decision{{Share: &o.Shares[0], plan: expand.Plan{Mark: fixtures.Addrs("10.0.0.9", "10.0.0.10")}}}
+	b.must(b.r.offer(t.Context(), o, decisions, &result{}))
 	b.offersOf(5)
 }
 
@@ -319,7 +317,7 @@ func foreignBlock(cidr string) *v1alpha1.PodIPBlock {
 func TestUntoleratedTaintIsRemoved(t *testing.T) {
 	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))
 	b.r.SetsNoTaint = true
-	b.must(b.r.setShortage(t.Context(), &observation{Snapshot: &state.Snapshot{Node: b.node()}}, nil, &shortage{unmet: true}))
+	b.must(b.r.setShortage(t.Context(), &observation{Snapshot: &state.Snapshot{Node: b.node()}}, nil, nil, &shortage{unmet: true}))
 	if taints := b.node().Spec.Taints; len(taints) > 0 {
 		t.Errorf("taints are %v", taints)
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -247,8 +248,8 @@ func (b *bed) otherMoved() {
 
 func (b *bed) mayMove(node string) bool {
 	shares := []state.Share{{State: expand.State{Blocks: []expand.Block{{Request: expand.NodeUnselected}}}}}
-	b.r.Pacing.Pace(node, shares, b.r.Ledger, func(netip.Prefix) *crd.Pool { return b.r.Pools.Get("p") }, b.Clock.Now())
-	return shares[0].State.Blocks[0].Delay.For == ""
+	budgets := b.r.Pacing.Budgets(pacing.Node{Name: node, Shares: shares}, b.r.Ledger, func(netip.Prefix) *crd.Pool { return b.r.Pools.Get("p") }, b.Clock.Now())
+	return len(budgets[0].Delays) == 0
 }
 
 func TestNodesMoveOneByOne(t *testing.T) {
@@ -348,10 +349,10 @@ func TestNodesThatDoNotMove(t *testing.T) {
 		b := newMovingBed(t, moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.MaxConcurrent = new(int32(2)) }), asIs))
 		b.step() // it claims a replacement
 		o := b.observe()
-		plans := b.r.decide(t.Context(), o)
+		decisions := b.r.decide(t.Context(), o)
 		b.at(time.Hour)
 		another := b.mayMove("k")
-		if err := b.r.act(t.Context(), o, plans, &outcome{}); !another || !errors.Is(err, errStale) {
+		if _, err := b.r.act(t.Context(), o, decisions, &result{}); !another || !errors.Is(err, errStale) {
 			t.Errorf("k has no place, or the move begins: %v", err)
 		}
 	})

@@ -20,17 +20,17 @@ import (
 
 // recover gives a node back the blocks that its agent and its pods use, after a restore of etcd, once its agent
 // has reported. Pauses of the node do not matter: other nodes must not claim these blocks.
-func (r *Reconciler) recover(ctx context.Context, o *observation, done *outcome) (*observation, error) {
+func (r *Reconciler) recover(ctx context.Context, o *observation, result *result) (*observation, error) {
 	if !r.Recovery.Active() || r.Paused || o.OtherIPAM || r.Recovery.HasRecovered(o.Name) {
 		return o, nil
 	}
 	if o.CiliumNode == nil && o.AgentSeen { // it joined since the snapshot, and its agent makes none while it runs
-		return r.ensureCiliumNode(ctx, o, done)
+		return r.ensureCiliumNode(ctx, o, result)
 	}
 	if o.CiliumNode == nil || !o.Settled {
 		return o, nil
 	}
-	report, err := r.askAgain(ctx, o, done)
+	report, err := r.askAgain(ctx, o, result)
 	if err != nil || report == reportAsked {
 		return nil, err
 	}
@@ -73,13 +73,13 @@ const (
 
 // askAgain makes the agent report all addresses it uses, since this process leads. An agent that is assigned whole blocks reports by
 // itself: in multi-pool mode it lists the CIDRs that it uses again, and in kubernetes mode it keeps one block.
-func (r *Reconciler) askAgain(ctx context.Context, o *observation, done *outcome) (report, error) {
+func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *result) (report, error) {
 	if demand := o.CiliumNode.BlockAssignment; demand != nil {
 		rewritten := r.Recovery.Rewritten()
 		if demand.SingleBlock || !r.Clock.Now().Before(rewritten) {
 			return reportGiven, nil
 		}
-		done.again.by(rewritten, "agents correct their CiliumNodes")
+		result.again.by(rewritten, "agents correct their CiliumNodes")
 		return reportAwaited, nil
 	}
 	family := ipalloc.IPv4

@@ -48,10 +48,39 @@ type shortage struct {
 	of []string
 }
 
+// supply is a share of a node, with the balance of its addresses after the writes of its plan.
+type supply struct {
+	*state.Share
+	plan expand.Plan
+	outcome
+	balance expand.Balance
+}
+
+func newSupply(share *state.Share, plan expand.Plan, out outcome) supply {
+	return supply{share, plan, out, expand.BalanceOf(&share.State, plan, out.Shortfall, share.Paused == "")}
+}
+
+// supplies returns the supplies of the node's shares: of decisions with their outcomes, and of the shares that are
+// paused.
+func (o *observation) supplies(decisions []decision, outcomes []outcome, now time.Time) []supply {
+	var supplies []supply
+	for i := range decisions {
+		supplies = append(supplies, newSupply(decisions[i].Share, decisions[i].plan, outcomes[i]))
+	}
+	for i := range o.Shares {
+		if share := &o.Shares[i]; share.Paused != "" {
+			plan, _ := expand.Decide(now, share.Policy, asPublished(share.State), expand.Budget{}, expand.Memory{})
+			supplies = append(supplies, newSupply(share, plan, outcome{Shortfall: expand.Shortfall{Exhausted: plan.Claim.Addresses}}))
+		}
+	}
+	return supplies
+}
+
 // report reports, to users and schedulers, the shortage of a node and the obstacles to its drains.
-func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyPlan) error {
+func (r *Reconciler) report(ctx context.Context, o *observation, decisions []decision, outcomes []outcome) error {
+	supplies := o.supplies(decisions, outcomes, r.Clock.Now())
 	if r.Unscheduled != nil { // other nodes return an idle block for it
-		r.Unscheduled.SetWithoutBlock(o.Name, slices.ContainsFunc(plans, familyPlan.lacksFirstBlock))
+		r.Unscheduled.SetWithoutBlock(o.Name, slices.ContainsFunc(supplies[:len(decisions)], supply.lacksFirstBlock))
 	}
 	if o.Node == nil {
 		r.Metrics.drains.forget(o.Name, func(state.ShareKey) bool { return true })
@@ -71,59 +100,47 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 		// The other IPAM answers for the shortage now.
 		r.Metrics.shortages.DeletePartialMatch(prometheus.Labels{"node": o.Name})
 		r.Reporter.sendShortage(o.Node, nil, nil)
-		return r.setShortage(ctx, o, nil, nil)
+		return r.setShortage(ctx, o, decisions, nil, nil)
 	}
-	plans = append(plans, o.pausedPlans(r.Clock.Now())...)
-	lack := lacking(plans)
-	r.reportPlans(o, plans, lack)
+	lack := shortageOf(supplies)
+	r.reportSupplies(o, supplies, lack)
 	r.Reporter.sendOnce(o.Node, topicFamily, event.ReasonFamilyNotRun, o.familyDisabled())
 	r.Reporter.sendOnce(o.Node, topicBad, event.ReasonCiliumNodeUnreadable, o.unreadable())
 	if unselected {
 		lack = o.unselected(lack)
 	}
 	lack = withUnserved(lack, o.Unserved)
-	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Ledger, plans) })
+	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Ledger, supplies) })
 	r.Reporter.sendUnservedPods(o)
-	return r.setShortage(ctx, o, plans, lack)
+	return r.setShortage(ctx, o, decisions, supplies, lack)
 }
 
-// reportPlans reports the shortages and waits of the plans, and has the node woken once a pool has
+// reportSupplies reports the shortages and waits of the node's shares, and has the node woken once a pool has
 // a block for it.
-func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *shortage) {
+func (r *Reconciler) reportSupplies(o *observation, supplies []supply, lack *shortage) {
 	now := r.Clock.Now()
 	poolOf := func(w expand.Wait) string { // "" if the block is not known
 		b, _ := o.block(w.CIDR)
 		return b.Pool
 	}
-	var short [2]int
+	var missing [2]int
 	missed := o.replacing // the pools with free blocks that would help
-	for _, p := range plans {
-		short[p.Family] += p.unmet()
-		if p.short > 0 && p.Paused == "" {
-			missed[p.Family] = append(missed[p.Family], p.Pools...)
+	starves := lack != nil && lack.unmet
+	for i := range supplies {
+		s := &supplies[i]
+		missing[s.Family] += s.balance.Missing
+		setUnless(0, r.Metrics.shortages, missing[s.Family], o.Name, s.Family.String())
+		starves = starves || s.lacksFirstBlock()
+		if s.Paused != "" {
+			r.Metrics.drains.pause(o.Name, s.Key(o.Name))
+			continue
 		}
-		setUnless(0, r.Metrics.shortages, short[p.Family], o.Name, p.Family.String())
-		if p.Paused == "" {
-			r.Metrics.drains.set(&p, o.Name, poolOf, now)
-		} else {
-			r.Metrics.drains.pause(o.Name, p.Key(o.Name))
+		if s.Exhausted > 0 {
+			missed[s.Family] = append(missed[s.Family], s.Pools...)
 		}
+		r.Metrics.drains.set(s.Share, s.plan.Waits, s.marks, o.Name, poolOf, now)
 	}
-	starves := lack != nil && lack.unmet || slices.ContainsFunc(plans, familyPlan.lacksFirstBlock)
 	r.Awaiting.Set(o.Name, lack != nil || len(missed[0])+len(missed[1]) > 0, starves, missed)
-}
-
-// pausedPlans are plans that are not carried out: the holdings and needs of the paused families of
-// a node.
-func (o *observation) pausedPlans(now time.Time) []familyPlan {
-	var plans []familyPlan
-	for i := range o.Shares {
-		if fo := &o.Shares[i]; fo.Paused != "" {
-			plan, _ := expand.Decide(now, fo.Policy, asPublished(fo.State), expand.Memory{})
-			plans = append(plans, familyPlan{Share: fo, plan: plan, short: plan.Claim.Addresses})
-		}
-	}
-	return plans
 }
 
 // asPublished is a state that leaves no more addresses to publish.
@@ -142,106 +159,86 @@ func asPublished(s expand.State) expand.State {
 	return s
 }
 
-// waiting is the number of pods that wait for an address on the node.
-func (p *familyPlan) waiting() int {
-	return p.plan.Demand - p.plan.Capacity - p.plan.ServedElsewhere
-}
-
-// lacks is the number of addresses the node needs and cannot get. If it is paused, the reserve does
-// not count.
-func (p *familyPlan) lacks() int {
-	switch {
-	case p.Paused != "":
-		return max(0, p.waiting())
-	case p.State.RunsWithAnother(): // its agent does not start again without a block
-		return max(1, p.plan.Shortage)
-	}
-	return max(p.plan.Shortage, p.short+p.kept)
-}
-
-// unmet is the number of addresses pods wait for and cannot get; the reserve does not count.
-func (p *familyPlan) unmet() int {
-	if p.lacks() == 0 {
-		return 0
-	}
-	return max(0, p.plan.Shortage, p.waiting()-max(0, p.plan.Claim.Addresses-p.short-p.kept))
-}
-
 // lacksFirstBlock reports whether the node waits for the first block of a family.
-func (p familyPlan) lacksFirstBlock() bool {
-	return p.short > 0 && len(p.State.Blocks) == 0 && !p.OfPods
+func (s supply) lacksFirstBlock() bool {
+	return s.Exhausted > 0 && len(s.State.Blocks) == 0 && !s.OfPods
 }
 
-// isOfPod reports whether the plan is for the address of one pod's name.
-func (p *familyPlan) isOfPod() bool { return crd.PodOfPool(p.CiliumPool) != "" }
+// isOfPod reports whether the supply is for the address of one pod's name.
+func (s *supply) isOfPod() bool { return crd.PodOfPool(s.CiliumPool) != "" }
 
-func lacking(plans []familyPlan) *shortage {
+// shortageOf returns the shortage of a node with these supplies; nil: it has none.
+func shortageOf(supplies []supply) *shortage {
 	var parts []string
-	s := &shortage{someOnly: true}
-	for _, p := range plans {
-		if p.lacks() == 0 {
+	lack := &shortage{someOnly: true}
+	for i := range supplies {
+		s := &supplies[i]
+		if s.balance.Wanted == 0 {
 			continue
 		}
-		reason, message := p.lack()
+		reason, message := s.cause()
 		parts = append(parts, message)
-		s.of = append(s.of, p.what())
-		if s.reason == "" || s.reason == reasonMoves || reason == v1alpha1.NodePoolsExhausted || reason == reasonWriteFails {
-			s.reason = reason
+		lack.of = append(lack.of, s.what())
+		if lack.reason == "" || lack.reason == reasonMoves || reason == v1alpha1.NodePoolsExhausted || reason == reasonWriteFails {
+			lack.reason = reason
 		}
-		s.unmet, s.someOnly = s.unmet || p.unmet() > 0, s.someOnly && (p.unmet() == 0 || p.OfPods)
+		lack.unmet = lack.unmet || s.balance.Missing > 0
+		lack.someOnly = lack.someOnly && (s.balance.Missing == 0 || s.OfPods)
 	}
 	if len(parts) == 0 {
 		return nil
 	}
-	s.message = suggest.Sentences(parts)
-	return s
+	lack.message = suggest.Sentences(parts)
+	return lack
 }
 
-// what names the family and the Cilium pool of a plan.
-func (p *familyPlan) what() string {
-	if p.CiliumPool != "" {
-		return p.Family.String() + " of Cilium's pool " + p.CiliumPool
+// what names the family and the Cilium pool of a supply.
+func (s *supply) what() string {
+	if s.CiliumPool != "" {
+		return s.Family.String() + " of Cilium's pool " + s.CiliumPool
 	}
-	return p.Family.String()
+	return s.Family.String()
 }
 
-// lack describes why one family of a node lacks addresses, and their number.
-func (p *familyPlan) lack() (reason, message string) {
-	what := p.what()
+// cause describes why one family of a node lacks addresses, and their number.
+func (s *supply) cause() (reason, message string) {
+	what := s.what()
+	wanted := s.balance.Wanted
 	switch {
-	case p.Paused != "":
-		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.Paused)
-	case p.failed != nil:
-		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, p.lacks(), termsafe.Line(p.failed.Error()))
-	case p.short > 0 && len(p.Pools) > 0 && p.isOfPod():
-		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to pod %s cannot come here yet: kubectl get podippins", what, p.Pools[0].Pod)
-	case p.short > 0:
+	case s.Paused != "":
+		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, wanted, s.Paused)
+	case s.err != nil:
+		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, wanted, termsafe.Line(s.err.Error()))
+	case s.Exhausted > 0 && len(s.Pools) > 0 && s.isOfPod():
+		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to pod %s cannot come here yet: kubectl get podippins", what, s.Pools[0].Pod)
+	case s.Exhausted > 0:
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
-			what, p.short, poolNames(p))
-	case p.State.RunsWithAnother():
-		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", what, p.State.BlockAssignment.Runs[0])
-	case p.State.BlockAssignment != nil && p.State.BlockAssignment.SingleBlock:
+			what, s.Exhausted, poolNames(s.Share))
+	case s.State.RunsWithAnother():
+		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", what, s.State.BlockAssignment.Runs[0])
+	case s.State.BlockAssignment != nil && s.State.BlockAssignment.SingleBlock:
 		return reasonBlockFull, fmt.Sprintf("%s: %d more addresses needed than the block of this node has, and a Node gets no second one in kubernetes mode",
-			what, p.plan.Shortage)
+			what, s.plan.Shortage)
 	}
 	return reasonLimitReached, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
-		what, p.plan.Shortage)
+		what, s.plan.Shortage)
 }
 
 // poolNames lists the pools of a node, each with the reason if it assigns no block.
-func poolNames(p *familyPlan) string {
-	if len(p.Pools) == 0 {
+func poolNames(share *state.Share) string {
+	if len(share.Pools) == 0 {
 		return "none"
 	}
 	var names []string
-	for _, pool := range p.Pools {
+	for _, pool := range share.Pools {
 		name := pool.Name
-		switch _, gives := pool.Cut(p.Family); {
+		_, assigns := pool.Cut(share.Family)
+		switch {
 		case pool.Frozen():
 			name += ": invalid"
 		case pool.Paused:
 			name += ": paused"
-		case !gives:
+		case !assigns:
 			name += ": no open CIDR"
 		}
 		names = append(names, name)
@@ -315,12 +312,14 @@ const cooldownPools = 3
 // cooldowns describes the full pools that could serve the node's shortage: the number of cooling
 // blocks, and the end of their cooldown. The condition of the Node does not say so: each block that
 // comes or goes would be a write about every node that starves.
-func cooldowns(ledger *state.Ledger, plans []familyPlan) string {
+func cooldowns(ledger *state.Ledger, supplies []supply) string {
 	var text string
-	for _, p := range plans {
-		for i := 0; i < min(len(p.Pools), cooldownPools) && p.short > 0; i++ {
-			pool := p.Pools[i]
-			text += fmt.Sprintf(". Pool %s (%s): %s", pool.Name, p.Family, ledger.Cooldowns(pool, p.Family))
+	for _, s := range supplies {
+		if s.Exhausted == 0 {
+			continue
+		}
+		for _, pool := range s.Pools[:min(len(s.Pools), cooldownPools)] {
+			text += fmt.Sprintf(". Pool %s (%s): %s", pool.Name, s.Family, ledger.Cooldowns(pool, s.Family))
 		}
 	}
 	return text

@@ -20,60 +20,59 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-func TestLacking(t *testing.T) {
-	v4 := func(plan expand.Plan, pools ...*crd.Pool) familyPlan {
-		return familyPlan{Share: &state.Share{Family: ipalloc.IPv4, Pools: pools}, plan: plan}
+func TestShortageOf(t *testing.T) {
+	v4 := func(plan expand.Plan, pools ...*crd.Pool) supply {
+		return supply{Share: &state.Share{Family: ipalloc.IPv4, Pools: pools}, plan: plan}
 	}
-	v6 := func(plan expand.Plan) familyPlan {
-		return familyPlan{Share: &state.Share{Family: ipalloc.IPv6}, plan: plan}
+	v6 := func(plan expand.Plan) supply {
+		return supply{Share: &state.Share{Family: ipalloc.IPv6}, plan: plan}
 	}
 	east, west := fixtures.PoolOf(t, fixtures.PodIPPool("east", 1, "10.0.0.0/28")), fixtures.PoolOf(t, fixtures.PodIPPool("west", 1, "10.0.1.0/28"))
 	claim := func(n int) expand.Claim { return expand.Claim{Addresses: n, Blocks: 9} }
 	limited := expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}
-	fixed := familyPlan{Share: &state.Share{State: expand.State{BlockAssignment: &expand.BlockAssignment{SingleBlock: true}}}, plan: limited}
-	blue := func(ofPods bool) familyPlan {
-		return familyPlan{Share: &state.Share{CiliumPool: "blue", OfPods: ofPods}, plan: expand.Plan{Demand: 8, Claim: claim(8)}}
+	fixed := supply{Share: &state.Share{State: expand.State{BlockAssignment: &expand.BlockAssignment{SingleBlock: true}}}, plan: limited}
+	blue := func(ofPods bool) supply {
+		return supply{Share: &state.Share{CiliumPool: "blue", OfPods: ofPods}, plan: expand.Plan{Demand: 8, Claim: claim(8)}}
 	}
 	const pod = "shop/web-0"
-	web := familyPlan{Share: &state.Share{CiliumPool: crd.PodPool(pod), OfPods: true, Pools: []*crd.Pool{west.ForPod(crd.PodPool(pod))}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
+	web := supply{Share: &state.Share{CiliumPool: crd.PodPool(pod), OfPods: true, Pools: []*crd.Pool{west.ForPod(crd.PodPool(pod))}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
 	const exhausted = v1alpha1.NodePoolsExhausted
 	tests := map[string]struct {
-		plans   []familyPlan
-		short   [2]int
-		unmet   bool
-		reason  string // "": no shortage
-		message string // text that it must contain
-		some    bool   // others can start
+		supplies []supply
+		short    [2]int
+		unmet    bool
+		reason   string // "": no shortage
+		message  string // text that it must contain
+		some     bool   // others can start
 	}{
 		"nothing decided":                        {},
-		"enough":                                 {plans: []familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6})}},
-		"a claim that was met":                   {plans: []familyPlan{v4(expand.Plan{Demand: 5, Capacity: 2, Claim: claim(7)})}},
-		"only the reserve is lacking":            {[]familyPlan{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: claim(3)}, east, west)}, [2]int{3, 0}, false, exhausted, "no pool that serves this node (east, west)", false},
-		"pods wait":                              {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{6, 0}, true, exhausted, "ipv4: 6 more addresses wanted", false},
-		"what was claimed suffices for the pods": {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{4, 0}, false, exhausted, "ipv4: 4 more addresses wanted", false},
-		"pods run on in blocks that must leave":  {[]familyPlan{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted", false},
-		"a limit":                                {[]familyPlan{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than", false},
-		"the one block of a Node":                {[]familyPlan{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has", false},
-		"no pool at all":                         {[]familyPlan{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)", false},
-		"a pool of Cilium's":                     {[]familyPlan{blue(true)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", true},
-		"and the default one":                    {[]familyPlan{blue(true), v4(limited)}, [2]int{8, 0}, true, exhausted, "; ipv4: 8 more addresses wanted", false},
-		"one that the agent needs to start":      {[]familyPlan{blue(false)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", false},
-		"an address that moves":                  {[]familyPlan{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 cannot come here yet", true},
-		"and other pods wait":                    {[]familyPlan{web, v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(1)}, east)}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", false},
-		"and a reserve is lacking":               {[]familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}, east), web}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", true},
-		"full pools before a limit":              {[]familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: 2 more addresses needed", false},
-		"each family for itself":                 {[]familyPlan{v4(limited), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow; ipv6: 1 more addresses wanted", false},
+		"enough":                                 {supplies: []supply{v4(expand.Plan{Demand: 3, Capacity: 6})}},
+		"a claim that was met":                   {supplies: []supply{v4(expand.Plan{Demand: 5, Capacity: 2, Claim: claim(7)})}},
+		"only the reserve is lacking":            {[]supply{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: claim(3)}, east, west)}, [2]int{3, 0}, false, exhausted, "no pool that serves this node (east, west)", false},
+		"pods wait":                              {[]supply{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{6, 0}, true, exhausted, "ipv4: 6 more addresses wanted", false},
+		"what was claimed suffices for the pods": {[]supply{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{4, 0}, false, exhausted, "ipv4: 4 more addresses wanted", false},
+		"pods run on in blocks that must leave":  {[]supply{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted", false},
+		"a limit":                                {[]supply{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than", false},
+		"the one block of a Node":                {[]supply{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has", false},
+		"no pool at all":                         {[]supply{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)", false},
+		"a pool of Cilium's":                     {[]supply{blue(true)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", true},
+		"and the default one":                    {[]supply{blue(true), v4(limited)}, [2]int{8, 0}, true, exhausted, "; ipv4: 8 more addresses wanted", false},
+		"one that the agent needs to start":      {[]supply{blue(false)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", false},
+		"an address that moves":                  {[]supply{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 cannot come here yet", true},
+		"and other pods wait":                    {[]supply{web, v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(1)}, east)}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", false},
+		"and a reserve is lacking":               {[]supply{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}, east), web}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", true},
+		"full pools before a limit":              {[]supply{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: 2 more addresses needed", false},
+		"each family for itself":                 {[]supply{v4(limited), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow; ipv6: 1 more addresses wanted", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			for i := range test.plans {
-				test.plans[i].short = test.short[test.plans[i].Family]
-			}
-			got := lacking(test.plans)
 			waiting := 0 // the metric is of pods that wait, as the condition
-			for i := range test.plans {
-				waiting += test.plans[i].unmet()
+			for i, s := range test.supplies {
+				s = newSupply(s.Share, s.plan, outcome{Shortfall: expand.Shortfall{Exhausted: test.short[s.Family]}})
+				test.supplies[i] = s
+				waiting += s.balance.Missing
 			}
+			got := shortageOf(test.supplies)
 			if test.unmet != (waiting > 0) || (got != nil) != (test.reason != "") {
 				t.Errorf("%d addresses are lacking, shortage %v", waiting, got)
 			}

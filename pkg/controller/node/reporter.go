@@ -150,11 +150,11 @@ func (r *Reporter) sendPhase(o *observation, b crd.Block, phase ipalloc.Phase, r
 }
 
 // sendClaimed reports that a block was claimed for a node, and why.
-func (r *Reporter) sendClaimed(o *observation, p *familyPlan, b crd.Block) {
-	what := fmt.Sprintf("claimed, as the node wants %d more addresses", p.plan.Claim.Addresses)
+func (r *Reporter) sendClaimed(o *observation, d *decision, b crd.Block) {
+	what := fmt.Sprintf("claimed, as the node wants %d more addresses", d.plan.Claim.Addresses)
 	if r.Ledger.IsPinned(b) {
 		what = "claimed, as it is pinned to the node"
-	} else if first := p.Ruling(); first != b.Pool {
+	} else if first := d.Ruling(); first != b.Pool {
 		what += "; pool " + first + ", which comes first, has no block for it"
 	}
 	r.sendBlock(o, b, event.ReasonBlockClaimed, what)
@@ -312,7 +312,7 @@ func (r *Reporter) concerned(ctx context.Context, node string, refused *common.R
 // setShortage writes the condition of the Node, puts the shortage taint on it while its pods cannot
 // get an address, and takes it off afterwards. A Node that registered with the taint keeps it until
 // it is served: autoscalers take a node without its startup taint for a complete one.
-func (r *Reconciler) setShortage(ctx context.Context, o *observation, plans []familyPlan, lack *shortage) (err error) {
+func (r *Reconciler) setShortage(ctx context.Context, o *observation, decisions []decision, supplies []supply, lack *shortage) (err error) {
 	if r.Paused { // a pause promises no write about nodes
 		return nil
 	}
@@ -320,7 +320,7 @@ func (r *Reconciler) setShortage(ctx context.Context, o *observation, plans []fa
 		err = r.Reporter.setNodeCondition(ctx, o.Node, lack)
 	}
 	short := lack != nil && lack.unmet && !lack.someOnly
-	if r.ShortageTaint == "" || !short && !r.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, plans) {
+	if r.ShortageTaint == "" || !short && !r.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, decisions, supplies) {
 		return err
 	}
 	return errors.Join(err, r.Reporter.setNodeTaint(ctx, o.Node, r.ShortageTaint, short && !r.SetsNoTaint))
@@ -329,17 +329,17 @@ func (r *Reconciler) setShortage(ctx context.Context, o *observation, plans []fa
 // servesPods reports whether the node has all addresses that it gets for now: of its first block,
 // and for unscheduled pods. Where Nodes offer addresses, they count once they are offered. Another
 // IPAM serves its nodes by itself.
-func (o *observation) servesPods(families []ipalloc.Family, plans []familyPlan) bool {
+func (o *observation) servesPods(families []ipalloc.Family, decisions []decision, supplies []supply) bool {
 	if o.OtherIPAM {
 		return true
 	}
 	if o.CiliumNode == nil || len(o.Shares) == 0 {
 		return false
 	}
-	for i := range plans {
-		p := &plans[i]
-		grows := len(p.plan.Publish)+len(p.plan.Assign) > 0 || p.plan.Claim.Blocks > 0 && p.short == 0 // by this plan
-		if !p.State.FamilyDisabled && (grows || p.CiliumPool == "" && !o.provides(families, plans, p.Family)) {
+	for i := range supplies {
+		s := &supplies[i]
+		grows := len(s.plan.Publish)+len(s.plan.Assign) > 0 || s.plan.Claim.Blocks > 0 && s.Exhausted == 0 // by this plan
+		if !s.State.FamilyDisabled && (grows || s.CiliumPool == "" && !o.provides(families, decisions, s.Family)) {
 			return false
 		}
 	}
@@ -347,9 +347,9 @@ func (o *observation) servesPods(families []ipalloc.Family, plans []familyPlan) 
 }
 
 // provides reports whether the node has addresses of a family for pods.
-func (o *observation) provides(families []ipalloc.Family, plans []familyPlan, f ipalloc.Family) bool {
+func (o *observation) provides(families []ipalloc.Family, decisions []decision, f ipalloc.Family) bool {
 	if slices.Contains(families, f) {
-		n, known := o.offerOf(families, plans, f, "")
+		n, known := o.offerOf(families, decisions, f, "")
 		is := o.memory.lastOffer(o.Node)
 		// An offer that was written in this reconcile has changed the Node.
 		return known && n > 0 && n == is.allocatable.Of("")[f] && is.version == o.Node.ResourceVersion

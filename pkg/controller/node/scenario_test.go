@@ -21,7 +21,7 @@ import (
 func (b *bed) ensureCiliumNode() {
 	b.T.Helper()
 	o := b.observe()
-	if next, err := b.r.ensureCiliumNode(b.T.Context(), o, &outcome{}); err != nil || next != nil {
+	if next, err := b.r.ensureCiliumNode(b.T.Context(), o, &result{}); err != nil || next != nil {
 		b.T.Fatalf("%v, and nothing written: %t", err, next != nil)
 	}
 }

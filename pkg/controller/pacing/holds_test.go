@@ -53,19 +53,18 @@ func holding(pools, nodes int) map[string]holds.Call {
 	name := func(i int) string { return fmt.Sprintf("n%05d", i) }
 	shares := []state.Share{{Pools: all[:1], State: expand.State{Blocks: []expand.Block{{CIDR: block, Request: expand.NodeUnselected}}}}}
 	ask := func(i int) {
-		shares[0].State.Blocks[0].Delay = expand.Delay{}
-		p.Pace(name(i), shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return pool(i) }, now)
+		p.Budgets(Node{name(i), shares, []int{0}}, begunMoves{}, func(netip.Prefix) *crd.Pool { return pool(i) }, now)
 	}
-	reclaim := func(i int) { p.Reclaim(name(i), []netip.Prefix{block}, pool(i), now) }
+	reclaim := func(i int) { p.Spend(name(i), 1, []netip.Prefix{block}, pool(i), now) }
 	for i := range nodes {
 		reclaim(i)
 		ask(i)
 	}
 	each := func(do, undo func(i int)) holds.Call { return holds.Call{N: min(nodes, 500), Do: do, Undo: undo} }
 	return map[string]holds.Call{
-		"Pace":    each(ask, nil),
+		"Budgets": each(ask, nil),
 		"Budget":  each(func(i int) { p.Budget(pool(i), now) }, nil),
-		"Reclaim": each(reclaim, nil),
+		"Spend":   each(reclaim, nil),
 		"Begun":   each(func(i int) { p.Begun(name(i), block) }, reclaim),
 		"Release": each(func(i int) { p.Release(name(i), now) }, func(i int) { reclaim(i); ask(i) }),
 		"MayMove": each(func(i int) { p.MayMove(name(i), pool(i).Name, now) }, nil),

@@ -77,41 +77,71 @@ func perMinute(n int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(n)/60), max(1, n/10))
 }
 
-// Pace holds back the drains of a node that have no ticket, and adds the number of reclaims with a
-// ticket. Tickets of drains that did not begin, and are no longer requested, go back first. poolOf
-// returns the pool of a block, or nil.
-func (p *Pacing) Pace(node string, shares []state.Share, begun Moves, poolOf func(netip.Prefix) *crd.Pool, now time.Time) {
+// Node is a node that asks what it may begin.
+type Node struct {
+	Name   string
+	Shares []state.Share
+	// MostReclaims bounds the reclaims of each share.
+	MostReclaims []int
+}
+
+// Budgets returns what each share of a node may begin now: it takes tickets for drains, and for as many
+// reclaims as the share may start. Spend returns those that it does not use. Tickets of drains that did
+// not begin, and are no longer requested, go back first. poolOf returns the pool of a block, or nil.
+func (p *Pacing) Budgets(node Node, begun Moves, poolOf func(netip.Prefix) *crd.Pool, now time.Time) []expand.Budget {
 	p.mu.Lock()
-	p.settle(node, shares, now)
+	p.settle(node.Name, node.Shares, now)
+	budgets := make([]expand.Budget, len(node.Shares))
 	moves := map[string]bool{} // by pool, whether the node may move off it
-	for i := range shares {
-		s := &shares[i].State
-		for j := 0; j < len(s.Blocks) && shares[i].Paused == ""; j++ {
-			b := &s.Blocks[j]
-			if b.Request == expand.None || b.Delay.For != "" { // a held drain takes no other's place
+	for i := range node.Shares {
+		share := &node.Shares[i]
+		budget := &budgets[i]
+		for j := range share.State.Blocks {
+			b := &share.State.Blocks[j]
+			if share.Paused != "" || b.Request == expand.None || b.Delay.For != "" { // a held drain takes no other's place
 				continue
 			}
-			pool := poolOf(b.CIDR)
-			if pool == nil {
-				continue
-			}
-			if b.Request == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown {
-				p.move(node, b, pool, moves, begun, now)
-			}
-			if state.MayWait(b) && b.Delay.For == "" {
-				p.turn(node, b, pool, now)
+			if pool := poolOf(b.CIDR); pool != nil {
+				p.pace(node.Name, b, pool, budget, moves, begun, now)
 			}
 		}
-		if pools := shares[i].Pools; len(s.Blocks) > 0 && len(pools) > 0 && s.ReclaimDelay.For == "" {
-			var wait time.Duration
-			if s.ReclaimBudget, wait = p.budget(pools[0], now); wait > 0 {
-				s.ReclaimDelay = expand.Delay{For: expand.WaitTurn, Until: now.Add(wait)}
+		if len(share.State.Blocks) > 0 && len(share.Pools) > 0 && share.State.ReclaimDelay.For == "" {
+			reclaims, wait := p.reserve(share.Pools[0], node.MostReclaims[i], now)
+			budget.Reclaims = reclaims
+			if wait > 0 {
+				budget.ReclaimDelay = expand.Delay{For: expand.WaitTurn, Until: now.Add(wait)}
 			}
 		}
 	}
-	next := p.endMoves(node, moves)
+	next := p.endMoves(node.Name, moves)
 	p.mu.Unlock()
 	p.wake(next)
+	return budgets
+}
+
+// pace holds a requested drain back until its node has a place to move, and until its turn.
+func (p *Pacing) pace(node string, b *expand.Block, pool *crd.Pool, budget *expand.Budget, moves map[string]bool, begun Moves, now time.Time) {
+	if b.Request == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown && !p.move(node, pool, moves, begun, now) {
+		if b.Phase == ipalloc.Draining { // as it is idle, until its turn comes
+			setIn(&budget.Unrequested, b.CIDR, true)
+		} else {
+			setIn(&budget.Delays, b.CIDR, expand.Delay{For: expand.WaitNodes, Until: now.Add(moveWait)})
+		}
+		return
+	}
+	if !state.MayWait(b) {
+		return
+	}
+	if delay := p.turn(node, b.CIDR, pool, now); delay.For != "" {
+		setIn(&budget.Delays, b.CIDR, delay)
+	}
+}
+
+func setIn[V any](m *map[netip.Prefix]V, block netip.Prefix, value V) {
+	if *m == nil {
+		*m = map[netip.Prefix]V{}
+	}
+	(*m)[block] = value
 }
 
 // settle ends the tickets of a node for drains that have begun, and returns those for drains that
@@ -137,6 +167,9 @@ func (p *Pacing) settle(node string, shares []state.Share, now time.Time) {
 }
 
 func allow(limiters []*rate.Limiter, n int, now time.Time) {
+	if n == 0 { // it would round the limiters' times
+		return
+	}
 	for _, l := range limiters {
 		l.AllowN(now, n)
 	}
@@ -155,16 +188,17 @@ func (p *Pacing) add(node string, block netip.Prefix, from []*rate.Limiter) {
 	p.tickets[node][block] = from
 }
 
-// turn hands a ticket to a requested drain that has none, or holds it back until there is one.
-func (p *Pacing) turn(node string, b *expand.Block, pool *crd.Pool, now time.Time) {
+// turn hands a ticket to a requested drain that has none, or returns its delay until there is one.
+func (p *Pacing) turn(node string, block netip.Prefix, pool *crd.Pool, now time.Time) expand.Delay {
 	hour := p.pool(pool, now).hour
-	switch {
-	case hour == nil || p.tickets[node][b.CIDR] != nil:
-	case hour.AllowN(now, 1):
-		p.add(node, b.CIDR, []*rate.Limiter{hour})
-	default:
-		b.Delay = expand.Delay{For: expand.WaitTurn, Until: now.Add(untilNext(hour, now))}
+	if hour == nil || p.tickets[node][block] != nil {
+		return expand.Delay{}
 	}
+	if !hour.AllowN(now, 1) {
+		return expand.Delay{For: expand.WaitTurn, Until: now.Add(untilNext(hour, now))}
+	}
+	p.add(node, block, []*rate.Limiter{hour})
+	return expand.Delay{}
 }
 
 // Budget returns the number of reclaims that a node may start now under its ruling pool. If the
@@ -176,33 +210,44 @@ func (p *Pacing) Budget(pool *crd.Pool, now time.Time) (n int, wait time.Duratio
 }
 
 func (p *Pacing) budget(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
-	of := p.pool(pool, now)
-	n = min(tokens(p.cluster, now), tokens(of.minute, now))
-	if of.hour != nil {
-		if n = min(n, tokens(of.hour, now)); tokens(of.hour, now) == 0 {
-			wait = untilNext(of.hour, now)
-		}
+	n = unlimited
+	for _, limiter := range p.reclaimLimiters(pool, now) {
+		n = min(n, tokens(limiter, now))
+	}
+	if hour := p.pool(pool, now).hour; hour != nil && tokens(hour, now) == 0 {
+		wait = untilNext(hour, now)
 	}
 	return n, wait
 }
 
-// Reclaim hands tickets to the reclaims of blocks of a node under its ruling pool, and reports
-// whether there were enough for all.
-func (p *Pacing) Reclaim(node string, blocks []netip.Prefix, pool *crd.Pool, now time.Time) bool {
+// reserve is Budget, and takes as many tickets, but no more than most.
+func (p *Pacing) reserve(pool *crd.Pool, most int, now time.Time) (n int, wait time.Duration) {
+	n, wait = p.budget(pool, now)
+	n = min(n, most)
+	allow(p.reclaimLimiters(pool, now), n, now)
+	return n, wait
+}
+
+// Spend hands the tickets that a node's Budget reserved to the reclaims of blocks under its ruling pool, and
+// returns the others.
+func (p *Pacing) Spend(node string, reserved int, blocks []netip.Prefix, pool *crd.Pool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n, _ := p.budget(pool, now); n < len(blocks) {
-		return false
-	}
-	from, of := []*rate.Limiter{p.cluster}, p.pool(pool, now)
-	if from = append(from, of.minute); of.hour != nil {
-		from = append(from, of.hour)
-	}
-	allow(from, len(blocks), now)
+	from := p.reclaimLimiters(pool, now)
+	allow(from, len(blocks)-reserved, now)
 	for _, block := range blocks {
 		p.add(node, block, from)
 	}
-	return true
+}
+
+// reclaimLimiters are the limiters of reclaims under a ruling pool.
+func (p *Pacing) reclaimLimiters(pool *crd.Pool, now time.Time) []*rate.Limiter {
+	tickets := p.pool(pool, now)
+	limiters := []*rate.Limiter{p.cluster, tickets.minute}
+	if tickets.hour != nil {
+		limiters = append(limiters, tickets.hour)
+	}
+	return limiters
 }
 
 // MayMove reports whether a node still has its place to move off a pool. If so, it keeps the place for
@@ -224,22 +269,15 @@ func (p *Pacing) Begun(node string, block netip.Prefix) {
 	p.drop(node, block)
 }
 
-// move lets the node of a block move off the block's pool, or holds the block back. A node keeps
-// its place from before its first block drains until its last one has left, unless Release returns
-// it, or the move does not begin within placeWait.
-func (p *Pacing) move(node string, b *expand.Block, pool *crd.Pool, moves map[string]bool, begun Moves, now time.Time) {
+// move reports whether a node may move off a pool. A node keeps its place from before its first block
+// drains until its last one has left, unless Release returns it, or the move does not begin within placeWait.
+func (p *Pacing) move(node string, pool *crd.Pool, moves map[string]bool, begun Moves, now time.Time) bool {
 	may, known := moves[pool.Name]
 	if !known {
 		may = p.mayMove(node, pool, begun, now)
 		moves[pool.Name] = may
 	}
-	switch {
-	case may:
-	case b.Phase == ipalloc.Draining: // as it is idle, until its turn comes
-		b.Request = expand.None
-	default:
-		b.Delay = expand.Delay{For: expand.WaitNodes, Until: now.Add(moveWait)}
-	}
+	return may
 }
 
 // mayMove reports whether a node has a place among the nodes that move off a pool, or assigns it one

@@ -40,9 +40,15 @@ func TestPacing(t *testing.T) {
 				if budget, _ := pacing.Budget(pool, now); (budget >= take.n) != take.want {
 					t.Errorf("step %d: budget is %d for %d", i, budget, take.n)
 				}
-				if got := pacing.Reclaim("n", make([]netip.Prefix, take.n), pool, now); got != take.want {
-					t.Errorf("step %d: took %d: %t", i, take.n, got)
+				reserved, _ := pacing.reserve(pool, take.n, now)
+				if (reserved == take.n) != take.want {
+					t.Errorf("step %d: reserved %d of %d", i, reserved, take.n)
 				}
+				var blocks []netip.Prefix
+				if reserved == take.n {
+					blocks = make([]netip.Prefix, take.n)
+				}
+				pacing.Spend("n", reserved, blocks, pool, now)
 			}
 		})
 	}
@@ -57,25 +63,41 @@ type paced struct {
 
 var block = fixtures.Prefix("10.0.0.0/30")
 
-// look paces the block of a node, and returns it with the budget and the delay of reclaims.
-func (p *paced) look(node string, b expand.Block) (expand.Block, int, expand.Delay) {
+// budget returns the budget of a node with a block, and with no more reclaims than most.
+func (p *paced) budget(node string, b expand.Block, most int) expand.Budget {
 	b.CIDR = block
 	shares := []state.Share{{Pools: []*crd.Pool{p.pool}, State: expand.State{Blocks: []expand.Block{b}}}}
-	p.Pace(node, shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return p.pool }, p.now)
-	return shares[0].State.Blocks[0], shares[0].State.ReclaimBudget, shares[0].State.ReclaimDelay
+	return p.Budgets(Node{node, shares, []int{most}}, begunMoves{}, func(netip.Prefix) *crd.Pool { return p.pool }, p.now)[0]
 }
 
 // asks returns the wait of a node's requested drain.
 func (p *paced) asks(node string) time.Duration {
-	b, _, _ := p.look(node, expand.Block{Request: expand.CIDRDraining})
-	if b.Delay.For == "" {
+	delay, delayed := p.budget(node, expand.Block{Request: expand.CIDRDraining}, 0).Delays[block]
+	if !delayed {
 		return 0
 	}
-	return b.Delay.Until.Sub(p.now)
+	return delay.Until.Sub(p.now)
 }
 
+// moves returns the delay of a node's move off the pool.
+func (p *paced) moves(node string) expand.Delay {
+	return p.budget(node, expand.Block{Request: expand.NodeUnselected}, 0).Delays[block]
+}
+
+// reclaims reports whether a node gets a ticket to reclaim its block.
 func (p *paced) reclaims(node string) bool {
-	return p.Reclaim(node, []netip.Prefix{block}, p.pool, p.now)
+	if p.budget(node, expand.Block{}, 1).Reclaims == 0 {
+		return false
+	}
+	p.Spend(node, 1, []netip.Prefix{block}, p.pool, p.now)
+	return true
+}
+
+// left returns the number of reclaims that may start, and their delay.
+func (p *paced) left(node string) (int, expand.Delay) {
+	budget := p.budget(node, expand.Block{}, 9)
+	p.Spend(node, budget.Reclaims, nil, p.pool, p.now)
+	return budget.Reclaims, budget.ReclaimDelay
 }
 
 func newPaced(cluster, perPool, perHour int) *paced {
@@ -98,15 +120,15 @@ func TestHour(t *testing.T) {
 		t.Errorf("the third waits %s", wait)
 	}
 	p.now = p.now.Add(25 * time.Second)
-	if _, n, delay := p.look("c", expand.Block{}); n != 0 || delay != (expand.Delay{For: expand.WaitTurn, Until: p.now.Add(turnWait)}) {
+	if n, delay := p.left("c"); n != 0 || delay != (expand.Delay{For: expand.WaitTurn, Until: p.now.Add(turnWait)}) {
 		t.Errorf("budget %d, delay %v", n, delay)
 	}
-	p.look("a", expand.Block{Phase: ipalloc.Draining, Request: expand.CIDRDraining})
+	p.budget("a", expand.Block{Phase: ipalloc.Draining, Request: expand.CIDRDraining}, 0)
 	if wait := p.asks("a"); wait == 0 {
 		t.Error("the ticket of a drain that has begun is there again")
 	}
 	p.pool.Maintenance.BlocksPerHour = 0
-	if _, n, delay := p.look("c", expand.Block{}); n != unlimited || delay.For != "" {
+	if n, delay := p.left("c"); n != 9 || delay.For != "" {
 		t.Errorf("without a rate: budget %d, delay %v", n, delay)
 	}
 }
@@ -122,7 +144,7 @@ func TestReturn(t *testing.T) {
 		if p.reclaims("m") {
 			t.Errorf("step %d: there was a second ticket", step)
 		}
-		if _, n, _ := p.look("n", expand.Block{}); n != 1 || len(p.tickets) > 0 {
+		if n, _ := p.left("n"); n != 1 || len(p.tickets) > 0 {
 			t.Errorf("step %d: budget %d, want one; kept %v", step, n, p.tickets)
 		}
 	}
@@ -130,7 +152,7 @@ func TestReturn(t *testing.T) {
 		t.Errorf("tickets are %v", p.tickets)
 	}
 	p.Begun("n", block)
-	if _, n, _ := p.look("n", expand.Block{}); n != 0 || len(p.tickets) > 0 {
+	if n, _ := p.left("n"); n != 0 || len(p.tickets) > 0 {
 		t.Errorf("budget %d after it has begun; kept %v", n, p.tickets)
 	}
 }

@@ -234,7 +234,7 @@ func (c *Cluster) Decide(name string) []Decision {
 			w.Runs = c.RunsWith(name, share.Family)
 		}
 		d := Decision{Share: share, At: c.Now, OtherIPAM: snapshot.OtherIPAM}
-		d.Plan, d.Memory = expand.Decide(c.Now, d.Policy, d.State, expand.Memory{})
+		d.Plan, d.Memory = expand.Decide(c.Now, d.Policy, d.State, expand.Budget{}, expand.Memory{})
 		out = append(out, d)
 	}
 	return out

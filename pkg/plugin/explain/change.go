@@ -148,7 +148,7 @@ func planWith(d *cluster.Decision, n int) expand.Plan {
 		}
 		s.Pods = append(s.Pods, pod)
 	}
-	plan, _ := expand.Decide(d.At, d.Policy, s, expand.Memory{})
+	plan, _ := expand.Decide(d.At, d.Policy, s, expand.Budget{}, expand.Memory{})
 	return plan
 }
 
@@ -181,6 +181,6 @@ func spareWithout(d *cluster.Decision, names []string) int {
 		return slices.Contains(names, strings.TrimSuffix(o, " [restored]"))
 	})
 	s.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p expand.Pod) bool { return slices.Contains(names, p.Name) })
-	_, memory := expand.Decide(d.At, d.Policy, s, expand.Memory{})
+	_, memory := expand.Decide(d.At, d.Policy, s, expand.Budget{}, expand.Memory{})
 	return len(memory.IdleSince)
 }

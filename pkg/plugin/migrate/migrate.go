@@ -267,7 +267,7 @@ func (m *move) differs(name string, s *adopt.Standing) string {
 		claims, drains, frees := 0, 0, 0
 		for _, d := range m.Decide(name) {
 			d.State.Adopting = false // the steps once its agent runs in crd mode
-			plan, _ := expand.Decide(d.At, d.Policy, d.State, expand.Memory{})
+			plan, _ := expand.Decide(d.At, d.Policy, d.State, expand.Budget{}, expand.Memory{})
 			claims += min(plan.Claim.Addresses, 1)
 			drains += len(plan.Drain)
 			frees += len(plan.Free)

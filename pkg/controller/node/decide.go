@@ -1,0 +1,168 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// decision is the plan for one share of a node. It is not changed once it is made.
+type decision struct {
+	*state.Share
+	budget expand.Budget
+	plan   expand.Plan
+	// memory is for the next decision.
+	memory expand.Memory
+}
+
+// decide reserves what the node may begin, decides on each of its shares that may change, and records
+// the decisions.
+func (r *Reconciler) decide(ctx context.Context, o *observation) []decision {
+	if o.Node != nil && o.CiliumNode == nil && !o.gone() {
+		return nil
+	}
+	now := r.Clock.Now()
+	r.forgetShares(o)
+	decisions := decide(now, o, r.reserve(o, now))
+	r.record(ctx, o, decisions, now)
+	return decisions
+}
+
+// reserve takes what each share of the node may begin now, others of the cluster considered.
+func (r *Reconciler) reserve(o *observation, now time.Time) []expand.Budget {
+	if o.CiliumNode == nil { // no drain begins
+		r.Pacing.Release(o.Name, now)
+		return make([]expand.Budget, len(o.Shares))
+	}
+	node := pacing.Node{Name: o.Name, Shares: o.Shares, MostReclaims: make([]int, len(o.Shares))}
+	for i := range o.Shares {
+		if share := &o.Shares[i]; share.Paused == "" {
+			node.MostReclaims[i] = expand.MostReclaims(now, share.Policy, &share.State, *o.memory.of(o, share))
+		}
+	}
+	return r.Pacing.Budgets(node, r.Ledger, r.PoolOf, now)
+}
+
+// decide decides on each share of a node that may change. One block of a node is compacted, and one is
+// parked, at a time.
+func decide(now time.Time, o *observation, budgets []expand.Budget) []decision {
+	var decisions []decision
+	drains := slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.Phase == ipalloc.Draining })
+	for i := range o.Shares {
+		d := decision{Share: &o.Shares[i], budget: budgets[i]}
+		if d.Paused != "" {
+			continue
+		}
+		d.budget.OtherDrains = drains
+		d.budget.OtherParks = slices.ContainsFunc(decisions, func(earlier decision) bool { return earlier.plan.Park.IsValid() })
+		d.plan, d.memory = expand.Decide(now, d.Policy, d.State, d.budget, *o.memory.of(o, d.Share))
+		drains = drains || len(d.plan.Drain) > 0
+		decisions = append(decisions, d)
+	}
+	return decisions
+}
+
+// record keeps the memory for the next decisions, hands reserved tickets to the reclaims that begin, and
+// reports the decisions by metrics and in the log.
+func (r *Reconciler) record(ctx context.Context, o *observation, decisions []decision, now time.Time) {
+	for i := range o.Shares {
+		if share := &o.Shares[i]; share.Paused != "" {
+			*o.memory.of(o, share) = expand.Memory{} // changes meanwhile go unobserved
+		}
+	}
+	var idle [2][]string
+	for i := range decisions {
+		d := &decisions[i]
+		*o.memory.of(o, d.Share) = d.memory
+		if len(d.memory.IdleSince) > 0 {
+			idle[d.Family] = o.PoolsInService(d.Family)
+		}
+		if d.budget.Reclaims > 0 {
+			r.Pacing.Spend(o.Name, d.budget.Reclaims, reclaims(d.plan), d.Pools[0], now)
+		}
+		r.Metrics.decided(d.Family, d.plan)
+		r.Reporter.logPlan(ctx, d.Share, d.plan)
+	}
+	r.Pressure.SetIdle(o.Name, idle)
+	r.Metrics.sized(o.Name, decisions)
+}
+
+// reclaims returns the blocks that a plan reclaims.
+func reclaims(plan expand.Plan) (blocks []netip.Prefix) {
+	for _, d := range plan.Drain {
+		if d.Reason.IsReclaim() {
+			blocks = append(blocks, d.CIDR)
+		}
+	}
+	return blocks
+}
+
+// withoutMarks returns decisions that mark no address, and neither close nor delete a block.
+func withoutMarks(decisions []decision) []decision {
+	decisions = slices.Clone(decisions)
+	for i := range decisions {
+		decisions[i].plan = decisions[i].plan.WithoutMarks()
+	}
+	return decisions
+}
+
+// covers reports whether a decision is about a block of a Cilium pool: same family, same Cilium pool.
+func (d *decision) covers(b crd.Block, ciliumPool string) bool {
+	return d.Family == ipalloc.FamilyOf(b.CIDR.Addr()) && d.CiliumPool == ciliumPool
+}
+
+// sizeOf returns the number of addresses of a block that is assigned whole.
+func (d *decision) sizeOf(cidr netip.Prefix) int {
+	i := slices.IndexFunc(d.State.Blocks, func(b expand.Block) bool { return b.CIDR == cidr })
+	if i < 0 {
+		return 0
+	}
+	return d.State.Blocks[i].Size
+}
+
+// publishes returns the number of addresses that the plan adds of the node's blocks.
+func (d *decision) publishes() int {
+	n := len(d.plan.Publish)
+	for _, cidr := range d.plan.Assign {
+		n += d.sizeOf(cidr)
+	}
+	return n
+}
+
+// forgetShares drops the memory of families and Cilium pools that no longer concern the node: a block
+// that comes later must not be taken for an earlier one.
+func (r *Reconciler) forgetShares(o *observation) {
+	for _, f := range ipalloc.Families() {
+		hasShare := o.HasShare(f)
+		if o.memory.hadShare[f] && !hasShare {
+			r.Metrics.Forget(o.Name, f)
+		}
+		o.memory.hadShare[f] = hasShare
+	}
+	if o.CiliumNode != nil && !o.CiliumNode.NeverReadByAgent() {
+		o.memory.first = firstBlocks{}
+	}
+	maps.DeleteFunc(o.memory.stuck, func(uid types.UID, _ stuckWrite) bool {
+		return uid != o.uid() && !slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.UID == uid })
+	})
+	o.memory.shares = slices.DeleteFunc(o.memory.shares, func(s shareState) bool {
+		if slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.CiliumPool == s.ciliumPool }) {
+			return false
+		}
+		r.Metrics.drains.forget(o.Name, func(share state.ShareKey) bool { return share.CiliumPool == s.ciliumPool })
+		for _, f := range ipalloc.Families() {
+			r.Events.Last.Changed(o.Name, planTopics[f]+s.ciliumPool, "")
+		}
+		return true
+	})
+}

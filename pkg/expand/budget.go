@@ -1,0 +1,53 @@
+package expand
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Budget is what a node may begin at this moment, beside the windows in its State. Nodes share it, and so do
+// the families and Cilium pools of a node. The zero Budget allows no reclaim, and holds back nothing else.
+type Budget struct {
+	// Reclaims is the number of reclaims that may start.
+	Reclaims int
+	// ReclaimDelay delays reclaims, also within that number.
+	ReclaimDelay Delay
+	// Delays postpone the requests of blocks in service.
+	Delays map[netip.Prefix]Delay
+	// Unrequested are the draining blocks with a request that does not count: they drain as idle ones do.
+	Unrequested map[netip.Prefix]bool
+	// OtherDrains: a block of another family or Cilium pool of the node drains. OtherParks: this
+	// decision is one of several for the node, and an earlier one parks a block.
+	OtherDrains, OtherParks bool
+}
+
+// limit returns a block as the budget allows it to leave.
+func (b *Budget) limit(block *Block) *Block {
+	delay, delayed := b.Delays[block.CIDR]
+	if !delayed && !b.Unrequested[block.CIDR] {
+		return block
+	}
+	limited := *block
+	if delayed {
+		limited.Delay = delay
+	}
+	if b.Unrequested[block.CIDR] {
+		limited.Request = None
+	}
+	return &limited
+}
+
+// MostReclaims bounds the number of reclaims that Decide starts with any Budget.
+func MostReclaims(now time.Time, p Policy, s *State, m Memory) int {
+	idleFor := p.IdleUnder(s.PoolTaken, s.Cordoned)
+	if p.ReclaimDisabled || idleFor <= 0 {
+		return len(s.Blocks)
+	}
+	due := len(s.Recall)
+	for _, since := range m.IdleSince {
+		if now.Sub(since) >= idleFor {
+			due++
+		}
+	}
+	return min(due, len(s.Blocks))
+}
