@@ -217,9 +217,12 @@ func (x *index) observe(n *node) {
 			n.unserved = append(n.unserved, u.Says)
 		}
 	}
-	n.moving, n.awaits = is.OtherIPAM || is.Adopting, is.Awaits
+	n.moving = is.Standing.IsMoving()
+	if is.Standing.Kind == state.AwaitsLabels {
+		n.awaits = is.Standing.Cause
+	}
 	for i := range is.Shares {
-		if share := &is.Shares[i]; share.Paused != "" {
+		if share := &is.Shares[i]; !share.Standing.MayChange() {
 			n.pausedShares = append(n.pausedShares, share.Key(n.name))
 		}
 	}

@@ -82,7 +82,7 @@ func (c *ciliumConfigCheck) look(ctx context.Context) error {
 }
 
 // report sends an event when the modes of the nodes' next start change.
-func (c *ciliumConfigCheck) report(others []state.OtherMode) {
+func (c *ciliumConfigCheck) report(others []state.NodesInMode) {
 	modes := make([]string, 0, len(others))
 	for _, o := range others {
 		modes = append(modes, o.Mode)

@@ -129,7 +129,7 @@ func (c *Cluster) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.N
 // by family, the requests of its bound pods, and whether it offers any. It adds to free the pools that the Node claims from.
 func (c *Cluster) candidate(node *corev1.Node, ciliumPools [2]string, free FreeBlocks, now time.Time) (is Candidate, requested [2]int, offers bool) {
 	s := c.Snapshot(node.Name, node, now)
-	if s.CiliumNode == nil || s.OtherIPAM || s.Adopting {
+	if s.CiliumNode == nil || s.Standing.IsMoving() {
 		return is, requested, false
 	}
 	is.Node, is.CiliumPools, is.Pods = s.Name, ciliumPools, math.MaxInt
@@ -163,7 +163,7 @@ func addClaims(room *expand.Room, perBlock, claims int) {
 func (c *Cluster) addRoom(is *Candidate, share *state.Share, free FreeBlocks, now time.Time) {
 	f := share.Family
 	is.Room[f] = expand.RoomOf(now, share.Policy, share.State)
-	if share.Paused != "" || len(share.Pools) == 0 {
+	if !share.Standing.MayChange() || len(share.Pools) == 0 {
 		is.Room[f] = expand.Room{Free: is.Room[f].Free}
 	}
 	for _, pool := range share.Pools {

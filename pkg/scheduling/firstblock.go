@@ -65,7 +65,7 @@ func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time
 // lacksFirstBlock reports whether the node has neither a block nor a published address of
 // the family, and may get one.
 func lacksFirstBlock(s *state.Share) bool {
-	if s.CiliumPool != "" || s.Paused != "" || s.State.FamilyDisabled || s.State.Adopting || len(s.State.Blocks) > 0 {
+	if s.CiliumPool != "" || !s.Standing.MayClaim() || s.State.FamilyDisabled || len(s.State.Blocks) > 0 {
 		return false
 	}
 	for addr := range s.State.Pool {

@@ -183,7 +183,7 @@ func (c *Cluster) helps(pools []string, cidr netip.Prefix) bool {
 func (c *Cluster) releasable(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
 	s, needs := c.Snapshot(node.Name, node, now), a.Needs[PoolOn{Node: node.Name}]
 	i := slices.IndexFunc(s.Shares, func(share state.Share) bool { return share.Family == f })
-	if i < 0 || s.Shares[i].Paused != "" || s.CiliumNode == nil {
+	if i < 0 || !s.Shares[i].Standing.MayChange() || s.CiliumNode == nil {
 		return nil
 	}
 	for _, later := range []time.Time{s.Settles, s.Shares[i].State.ReclaimDelay.Until} {

@@ -198,14 +198,14 @@ func (c *Cluster) otherMode(node *corev1.Node, blocks []crd.Block, view *ciliumn
 	return next
 }
 
-// OtherMode are the nodes with agents that start next in a mode without their blocks.
-type OtherMode struct {
+// NodesInMode are the nodes with agents that start next in a mode without their blocks.
+type NodesInMode struct {
 	Mode  string
 	Nodes []string // sorted
 }
 
 // OtherModes groups nodes by the other mode that their agents start in next, sorted, and counts them.
-func (c *Cluster) OtherModes(nodes []corev1.Node) (others []OtherMode, n int) {
+func (c *Cluster) OtherModes(nodes []corev1.Node) (others []NodesInMode, n int) {
 	byMode := map[string][]string{}
 	for i := range nodes {
 		name := nodes[i].Name
@@ -216,13 +216,13 @@ func (c *Cluster) OtherModes(nodes []corev1.Node) (others []OtherMode, n int) {
 	}
 	for _, mode := range slices.Sorted(maps.Keys(byMode)) {
 		slices.Sort(byMode[mode])
-		others = append(others, OtherMode{mode, byMode[mode]})
+		others = append(others, NodesInMode{mode, byMode[mode]})
 	}
 	return others, n
 }
 
 // Says describes the consequences for the nodes, for users.
-func (o OtherMode) Says(operator ciliumnode.Mode) string {
+func (o NodesInMode) Says(operator ciliumnode.Mode) string {
 	return fmt.Sprintf("agents of %s start next in ipam mode %s, and the operator assigns blocks in mode %s: their pods would lose their network", suggest.First(5, o.Nodes), o.Mode, operator)
 }
 

@@ -172,7 +172,7 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 	out.Conflict = !out.Listed && slices.Contains(s.overlapped, b.CIDR)
 	out.Request = c.request(s, share, b, pool, out.Conflict)
 	switch {
-	case s.OtherMode != "" && b.Phase == ipalloc.InService:
+	case s.otherMode != "" && b.Phase == ipalloc.InService:
 		out.Delay = modeDelay(now)
 	case pool != nil && MayWait(&out):
 		out.Delay = pool.Maintenance.Delay(now)

@@ -230,7 +230,7 @@ func TestOtherMode(t *testing.T) {
 			if test.mode != ciliumnode.Kubernetes {
 				c.Ledger.UpsertCiliumNode(test.mode.View(cn))
 			}
-			if got := c.Snapshot("n", node, fixtures.Noon()).OtherMode; got != test.want {
+			if got := c.Snapshot("n", node, fixtures.Noon()).otherMode; got != test.want {
 				t.Errorf("the agent starts in %q, want %q", got, test.want)
 			}
 			others, n := c.OtherModes([]corev1.Node{*node})

@@ -2,15 +2,11 @@ package state
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -18,9 +14,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
-
-// OtherIPAM is why the operator leaves a node unchanged that another IPAM serves.
-const OtherIPAM = "another IPAM gives addresses to its pods: kubectl cilium-pool migrate plan"
 
 // Snapshot is the state of one node at one moment: the input of its decisions.
 type Snapshot struct {
@@ -43,19 +36,8 @@ type Snapshot struct {
 	Settles time.Time
 	// AgentSeen: an agent runs on the node, or has written its CiliumNode.
 	AgentSeen bool
-	// OtherIPAM: another IPAM serves the node's pods. Adopting: another IPAM did, its
-	// blocks are ours now, and the agent has not reported yet that it runs in the new mode.
-	OtherIPAM, Adopting bool
-	// OtherMode is the IPAM mode that the agent starts in next, if it would not find the node's
-	// blocks there; "": it would.
-	OtherMode string
-	// Awaits is why the node does not get its first block yet; "": it may get one.
-	// AwaitsUntil is when it gets one all the same; zero: unknown.
-	Awaits      string
-	AwaitsUntil time.Time
-	// Overdue is why the node gets its first block although its labels are not final; "": they
-	// are, or it has one.
-	Overdue string
+	// Standing is whether the operator serves it.
+	Standing Standing
 	// Unserved is the needs of its agent and pods that no PodIPPool serves.
 	Unserved []Unserved
 	// Shares are the units of decision: one per family and Cilium pool that concerns the
@@ -66,6 +48,11 @@ type Snapshot struct {
 	// seenNode.
 	deleted             *ciliumnode.View
 	restored, recreated bool
+	// adopting: its blocks are adopted, and its agent has not reported yet that it runs in the new mode.
+	adopting bool
+	// otherMode is the IPAM mode that its agent starts in next, if it would not find the node's
+	// blocks there; "": it would.
+	otherMode string
 	// overlapped are the blocks that share addresses with others.
 	overlapped []netip.Prefix
 	// pins are the blocks that are pinned to the node, and missingPins those of them that it can claim.
@@ -78,11 +65,11 @@ type Share struct {
 	// CiliumPool is the Cilium pool; "": the default one.
 	CiliumPool string
 	// OfPods: only pods that ask for the Cilium pool need it. The agent, and other pods, do not.
-	OfPods bool
-	Pools  []*crd.Pool // to claim from, best first; the first rules the node
-	Policy expand.Policy
-	Paused string // the reason against any change; "": none
-	State  expand.State
+	OfPods   bool
+	Pools    []*crd.Pool // to claim from, best first; the first rules the node
+	Policy   expand.Policy
+	Standing Standing
+	State    expand.State
 }
 
 // Snapshot collects the known state of a node at now. node is nil if the Node does not exist. It
@@ -91,23 +78,31 @@ type Share struct {
 // A running operator adds its own knowledge: turns to drain, and blocks of a node with labels that
 // came late.
 func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snapshot {
+	return c.snapshot(name, node, false, now)
+}
+
+// SnapshotWithFinalLabels is Snapshot of a node that does not wait for its labels: see EndsWait.
+func (c *Cluster) SnapshotWithFinalLabels(name string, node *corev1.Node, now time.Time) *Snapshot {
+	return c.snapshot(name, node, true, now)
+}
+
+func (c *Cluster) snapshot(name string, node *corev1.Node, labelsFinal bool, now time.Time) *Snapshot {
 	s := c.Ledger.Facts(name)
-	s.Node, s.Pods, s.OtherMode = node, c.Pods.On(name), c.otherMode(node, s.Blocks, s.CiliumNode)
+	s.Node = node
+	s.Pods = c.Pods.On(name)
+	s.otherMode = c.otherMode(node, s.Blocks, s.CiliumNode)
 	s.CiliumNode = s.CiliumNode.WithConfigured(func(a netip.Addr) bool { return len(c.Pools.Touching(single(a))) > 0 })
 	s.Ended, s.EndedUntil = c.Pods.Ended(name, now)
-	if s.CiliumNode != nil && s.CiliumNode.Unreported() && !s.restored {
-		s.OtherIPAM = len(s.CiliumNode.Unadopted(crd.CIDRs(s.Blocks))) > 0
-		s.Adopting = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
-			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
-		})
-	}
+	s.adopting = s.isUnreported() && slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
+		return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
+	})
 	if c.Defaults.CiliumPools {
 		s.PoolRequests = c.Pods.PoolRequests(name, c.CiliumPools.Picking())
 	}
-	c.awaitLabels(s, now)
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
 	s.AgentSeen = c.Agents.Runs(name) || s.CiliumNode.HasAgent()
 	served := c.poolsFor(node)
+	s.Standing = c.standing(s, served, labelsFinal, now)
 	for _, f := range ipalloc.Families() {
 		for _, ciliumPool := range c.ciliumPoolsOf(s, f, served) {
 			share := c.share(s, f, ciliumPool, c.servedFor(served, ciliumPool), now)
@@ -119,6 +114,16 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	c.setOtherFamilyFull(s)
 	s.Unserved = c.unserved(s, served, now)
 	return s
+}
+
+// isUnreported reports whether the agent has not reported yet that it runs in the operator's mode.
+func (s *Snapshot) isUnreported() bool {
+	return s.CiliumNode != nil && s.CiliumNode.Unreported() && !s.restored
+}
+
+// isOfOtherIPAM reports whether another IPAM serves the node's pods.
+func (s *Snapshot) isOfOtherIPAM() bool {
+	return s.isUnreported() && len(s.CiliumNode.Unadopted(crd.CIDRs(s.Blocks))) > 0
 }
 
 func single(a netip.Addr) []netip.Prefix { return []netip.Prefix{netip.PrefixFrom(a, a.BitLen())} }
@@ -151,79 +156,21 @@ func hasEntry(s *expand.State) bool {
 	return false
 }
 
-// labelsWait bounds the time that a node waits for its labels: the component that sets them may be
-// one of the pods that wait for an address.
-const labelsWait = 5 * time.Minute
-
-// awaitLabels sets why a node does not get its first block yet. Labels choose the pool, and
-// the agent's own addresses keep the first block for as long as the node lives, so the
-// operator waits while a taint indicates that labels are not final and can change the ruling
-// pool. It does not wait if the node holds a block of its own, or if its CiliumNode, or the last
-// state of a deleted one, already names addresses: its pods must keep running.
-func (c *Cluster) awaitLabels(s *Snapshot, now time.Time) {
-	own := func(b crd.Block) bool { return !s.isOfEarlierNode(b) }
-	if s.Node == nil || slices.ContainsFunc(s.Blocks, own) || c.OptedOut(s.Node) || c.EndsWait(s.Node, c.Waiting[s.Name]) {
-		return
-	}
-	view := s.CiliumNode
-	if last := s.deleted; last != nil && last.OwnedBy(s.Node) {
-		view = last
-	}
-	taint := crd.StartupTaint(s.Node, c.StartupTaints)
-	if taint == "" || view != nil && len(view.Named())+len(view.NonCanonical) > 0 || c.Pools.RulingIsFinal(s.Node.Labels) {
-		return
-	}
-	if created := s.Node.CreationTimestamp.Time; !created.IsZero() {
-		s.AwaitsUntil = c.Ledger.Past(s.Node.UID, created).Add(labelsWait)
-	}
-	if !s.AwaitsUntil.IsZero() && !now.Before(s.AwaitsUntil) {
-		s.Overdue = fmt.Sprintf("the taint %s is still there %s after the Node was created: the labels that the Node has now choose the pool of its first block", taint, labelsWait)
-		return
-	}
-	s.Awaits = "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come"
-}
-
-// EndsWait reports whether a pod that tolerates the startup taints of its node waits for an
-// address: it may set the labels, so the node does not wait for them. A pod of a DaemonSet is on
-// every node, and would end every wait.
-func (c *Cluster) EndsWait(node *corev1.Node, pods []corev1.Pod) bool {
-	isStartup := func(t *corev1.Taint) bool { return c.StartupTaints[t.Key] }
-	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
-		bound, owner := ReadPod(&pod), metav1.GetControllerOf(&pod)
-		_, tainted := schedulingv1.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, pod.Spec.Tolerations, isStartup, true)
-		return !tainted && bound.waits() && (owner == nil || owner.Kind != "DaemonSet")
-	})
-}
-
-// EndWait lets the node get its first block before its labels are final: see EndsWait.
-func (s *Snapshot) EndWait() {
-	for i := range s.Shares {
-		if share := &s.Shares[i]; share.Paused == s.Awaits {
-			share.Paused = ""
-		}
-	}
-	s.Awaits = ""
-}
-
 func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served []*crd.Pool, now time.Time) Share {
-	share := Share{Family: f, CiliumPool: ciliumPool}
-	share.Pools, share.Policy, share.Paused = c.policy(s.Node, f, ciliumPool, served)
-	if s.OtherIPAM && share.Paused == "" {
-		share.Paused = OtherIPAM
-	}
-	share.Paused = cmp.Or(share.Paused, s.Awaits)
-	if len(share.Pools) > 0 && c.mayAnnounce(s.Node) {
-		share.Paused = cmp.Or(share.Paused, c.CiliumPools.lacksFamily(ciliumPool, f))
+	share := Share{Family: f, CiliumPool: ciliumPool, Standing: s.Standing}
+	share.Pools, share.Policy, share.Standing.Hold = c.policy(s.Node, f, ciliumPool, served)
+	if len(share.Pools) > 0 && share.Standing.MayChange() && c.mayAnnounce(s.Node) {
+		share.Standing.Hold = c.CiliumPools.lacksFamily(ciliumPool, f)
 	}
 	share.State = expand.State{
-		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
+		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.adopting,
 		Cordoned: s.Node != nil && s.Node.Spec.Unschedulable,
 		Ended:    s.Ended,
 	}
 	state := &share.State
 	state.Pods, state.OtherRequests = c.podsOf(s, f, ciliumPool)
 	switch {
-	case s.OtherMode != "":
+	case s.otherMode != "":
 		state.ReclaimDelay = modeDelay(now)
 	case len(share.Pools) > 0:
 		state.ReclaimDelay = share.Pools[0].Maintenance.Delay(now)

@@ -110,15 +110,15 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 				test.spoil(c, node)
 			}
 			s := c.Snapshot("n", node, fixtures.Noon())
-			if got := strings.Contains(s.Awaits, "labels-come"); got != test.waits {
-				t.Errorf("awaits %q, want: %t", s.Awaits, test.waits)
+			if got := s.Standing.Kind == AwaitsLabels && strings.Contains(s.Standing.Cause, "labels-come"); got != test.waits {
+				t.Errorf("its standing is %+v, waits: %t", s.Standing, test.waits)
 			}
-			if got := strings.Contains(s.Overdue, "labels-come"); got != test.overdue {
-				t.Errorf("overdue %q, want: %t", s.Overdue, test.overdue)
+			if got := strings.Contains(s.Standing.Overdue, "labels-come"); got != test.overdue {
+				t.Errorf("overdue %q, want: %t", s.Standing.Overdue, test.overdue)
 			}
 			for i := range s.Shares {
-				if s.Shares[i].Paused != s.Awaits {
-					t.Errorf("paused as %q, awaits %q", s.Shares[i].Paused, s.Awaits)
+				if s.Shares[i].Standing.Because() != s.Standing.Cause {
+					t.Errorf("held as %q, awaits %q", s.Shares[i].Standing.Because(), s.Standing.Cause)
 				}
 			}
 		})
@@ -167,7 +167,7 @@ func TestSnapshotWithoutForeignPods(t *testing.T) {
 }
 
 // A pod that may set the labels needs an address first.
-func TestEndWait(t *testing.T) {
+func TestEndsWait(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(*corev1.Pod)
 		ends  bool
@@ -190,12 +190,14 @@ func TestEndWait(t *testing.T) {
 			if test.spoil != nil {
 				test.spoil(&pod)
 			}
-			s := c.Snapshot("n", node, fixtures.Noon())
-			if c.EndsWait(node, []corev1.Pod{pod}) {
-				s.EndWait()
+			if ends := c.EndsWait(node, []corev1.Pod{pod}); ends != test.ends {
+				t.Errorf("it ends the wait: %t", ends)
 			}
-			if ends := s.Awaits == ""; ends != test.ends || ends != (s.Shares[0].Paused == "") {
-				t.Errorf("awaits %q, paused as %q", s.Awaits, s.Shares[0].Paused)
+			if s := c.Snapshot("n", node, fixtures.Noon()); s.Standing.Kind != AwaitsLabels || s.Shares[0].Standing.MayClaim() {
+				t.Errorf("its standing is %+v", s.Standing)
+			}
+			if s := c.SnapshotWithFinalLabels("n", node, fixtures.Noon()); s.Standing.Kind != Served || !s.Shares[0].Standing.MayClaim() {
+				t.Errorf("with final labels its standing is %+v", s.Standing)
 			}
 		})
 	}
@@ -227,8 +229,8 @@ func TestSnapshotAdopting(t *testing.T) {
 	}{"crd": {ciliumnode.CRD, true}, "multi-pool": {ciliumnode.MultiPool, true}, "observed": {ciliumnode.ClusterPool, false}} {
 		c := clusterOf(adopted)
 		c.Ledger.UpsertCiliumNode(test.mode.View(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
-		if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()); got.Adopting != test.want || got.OtherIPAM {
-			t.Errorf("%s: adopting %t, of another IPAM %t", name, got.Adopting, got.OtherIPAM)
+		if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()); got.Shares[0].State.Adopting != test.want || (got.Standing.Kind == Adopting) != test.want {
+			t.Errorf("%s: its standing is %+v", name, got.Standing)
 		}
 	}
 }

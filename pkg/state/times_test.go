@@ -34,7 +34,7 @@ func TestTimesFromTheFuture(t *testing.T) {
 		if latest := fixtures.Noon().Add(c.Defaults.Policy.AckTimeout + c.Cooldown(cooling)); got.After(latest) {
 			t.Errorf("at %s: the block cools down until %s", now, got)
 		}
-		if got, want := c.Snapshot("joins", joining, now).AwaitsUntil, fixtures.Noon().Add(labelsWait); !got.Equal(want) && now.Before(want) {
+		if got, want := c.Snapshot("joins", joining, now).Standing.Until, fixtures.Noon().Add(labelsWait); !got.Equal(want) && now.Before(want) {
 			t.Errorf("at %s: the node waits for labels until %s, want %s", now, got, want)
 		}
 		now = now.Add(ClockSkew)

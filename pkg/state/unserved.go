@@ -41,7 +41,7 @@ type Unserved struct {
 // unserved returns the needs of the agent and the pods of a node that no PodIPPool serves. It
 // returns none for a node without any PodIPPool, and where the operator does not change it.
 func (c *Cluster) unserved(s *Snapshot, served map[string][]*crd.Pool, now time.Time) []Unserved {
-	if s.Node == nil || len(served) == 0 || c.OptedOut(s.Node) || !s.AgentSeen || s.OtherIPAM || s.Adopting || s.OtherMode+s.Awaits+c.PausedBecause(s.Node, nil) != "" {
+	if s.Standing.Kind != Served || !s.Standing.MayChange() || !s.AgentSeen {
 		return nil
 	}
 	var out []Unserved

@@ -24,7 +24,7 @@ import (
 // reportAddress is marked for release to request a fresh report from the agent. It is of a
 // family that the node has and that is not paused, so that the entry is cleared again.
 func (o *observation) reportAddress(live *ciliumnode.View) netip.Addr {
-	i := slices.IndexFunc(o.Shares, func(f state.Share) bool { return f.Paused == "" })
+	i := slices.IndexFunc(o.Shares, func(share state.Share) bool { return share.Standing.MayChange() })
 	if i >= 0 {
 		return expand.ReportAddress(o.Shares[i].Family, live.Pool)
 	}
@@ -35,7 +35,7 @@ func (o *observation) reportAddress(live *ciliumnode.View) netip.Addr {
 // agent does, or restores one that was deleted under a running agent, which would not
 // recreate it.
 func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, result *result) (*observation, error) {
-	if r.OptedOut(o.Node) { // then Cilium no longer runs there
+	if o.Standing.Kind == state.OptedOut { // then Cilium no longer runs there
 		live, err := r.CiliumNodes.Live(ctx, o.Name)
 		if err != nil || live != nil {
 			return o, err
@@ -197,7 +197,7 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, result *resul
 	return o.withGone().with(func(s *state.Snapshot) {
 		s.CiliumNode = nil
 		for i := range s.Shares {
-			s.Shares[i].Paused = ""
+			s.Shares[i].Standing.Hold = ""
 		}
 	}), nil
 }

@@ -174,7 +174,7 @@ var repairs = []struct {
 	}},
 	{"wait for adopted blocks", (*observation).isUnreported, (*Reconciler).awaitAdopted},
 	{"ask the agent for a report", func(o *observation) bool {
-		return o.isUnreported() && !o.Adopting && o.Settled && o.memory.requested != o.CiliumNode.UID
+		return o.isUnreported() && o.Standing.Kind != state.Adopting && o.Settled && o.memory.requested != o.CiliumNode.UID
 	}, (*Reconciler).ensureReport},
 	{"read what the agent runs with", func(o *observation) bool {
 		return o.lives() && len(o.Blocks) > 0 && slices.ContainsFunc(o.Shares, lacksAssigned)
@@ -266,8 +266,8 @@ func (r *Reconciler) requeue(ctx context.Context, o *observation, decisions []de
 		again.by(o.Settles, "the agent settles")
 	}
 	again.by(o.EndedUntil, "the addresses of ended pods are free")
-	if o.Awaits != "" {
-		again.by(o.AwaitsUntil, "the wait for labels is over")
+	if o.Standing.Kind == state.AwaitsLabels {
+		again.by(o.Standing.Until, "the wait for labels is over")
 	}
 	now := r.Clock.Now()
 	if r.Awaiting.Has(o.Name) {

@@ -28,7 +28,7 @@ type decision struct {
 // decide reserves what the node may begin, decides on each of its shares that may change, and records
 // the decisions.
 func (r *Reconciler) decide(ctx context.Context, o *observation) []decision {
-	if o.Node != nil && o.CiliumNode == nil && !o.gone() {
+	if o.CiliumNode == nil && o.Standing.Kind != state.Gone {
 		return nil
 	}
 	now := r.Clock.Now()
@@ -46,7 +46,7 @@ func (r *Reconciler) reserve(o *observation, now time.Time) []expand.Budget {
 	}
 	node := pacing.Node{Name: o.Name, Shares: o.Shares, MostReclaims: make([]int, len(o.Shares))}
 	for i := range o.Shares {
-		if share := &o.Shares[i]; share.Paused == "" {
+		if share := &o.Shares[i]; share.Standing.MayChange() {
 			node.MostReclaims[i] = expand.MostReclaims(now, share.Policy, &share.State, *o.memory.of(o, share))
 		}
 	}
@@ -60,7 +60,7 @@ func decide(now time.Time, o *observation, budgets []expand.Budget) []decision {
 	drains := slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.Phase == ipalloc.Draining })
 	for i := range o.Shares {
 		d := decision{Share: &o.Shares[i], budget: budgets[i]}
-		if d.Paused != "" {
+		if !d.Standing.MayChange() {
 			continue
 		}
 		d.budget.OtherDrains = drains
@@ -76,7 +76,7 @@ func decide(now time.Time, o *observation, budgets []expand.Budget) []decision {
 // reports the decisions by metrics and in the log.
 func (r *Reconciler) record(ctx context.Context, o *observation, decisions []decision, now time.Time) {
 	for i := range o.Shares {
-		if share := &o.Shares[i]; share.Paused != "" {
+		if share := &o.Shares[i]; !share.Standing.MayChange() {
 			*o.memory.of(o, share) = expand.Memory{} // changes meanwhile go unobserved
 		}
 	}

@@ -66,7 +66,7 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 	}
 	for i := range o.Shares {
 		fo := &o.Shares[i]
-		if fo.Paused != "" || d.adopt > 0 {
+		if !fo.Standing.MayChange() || d.adopt > 0 {
 			continue
 		}
 		s := fo.State

@@ -39,7 +39,9 @@ func (o *observation) with(change func(*state.Snapshot)) *observation {
 // withGone returns the observation of a node with only blocks left, to cool down.
 func (o *observation) withGone() *observation {
 	return o.with(func(s *state.Snapshot) {
+		s.Standing.Kind = state.Gone
 		for i := range s.Shares {
+			s.Shares[i].Standing.Kind = state.Gone
 			s.Shares[i].State.Gone = true
 		}
 	})
@@ -48,20 +50,15 @@ func (o *observation) withGone() *observation {
 // paused reports whether the node must not change. A pause of one family, or of the pools that
 // serve one Cilium pool, affects only that share.
 func (o *observation) paused() bool {
-	return len(o.Shares) > 0 && !slices.ContainsFunc(o.Shares, func(f state.Share) bool { return f.Paused == "" })
+	return len(o.Shares) > 0 && !slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.Standing.MayChange() })
 }
 
 // pausedFor reports whether the share a CIDR belongs to must not change: its family, for a Cilium
 // pool.
 func (o *observation) pausedFor(cidr netip.Prefix, ciliumPool string) bool {
-	return slices.ContainsFunc(o.Shares, func(f state.Share) bool {
-		return f.Paused != "" && f.Family == ipalloc.FamilyOf(cidr.Addr()) && f.CiliumPool == ciliumPool
+	return slices.ContainsFunc(o.Shares, func(share state.Share) bool {
+		return !share.Standing.MayChange() && share.Family == ipalloc.FamilyOf(cidr.Addr()) && share.CiliumPool == ciliumPool
 	})
-}
-
-// gone reports whether the node's blocks only need to cool down.
-func (o *observation) gone() bool {
-	return slices.ContainsFunc(o.Shares, func(f state.Share) bool { return f.State.Gone })
 }
 
 // block returns a block of the node, as observed.
@@ -83,9 +80,13 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 		return nil, fmt.Errorf("reading Node %s: %w", name, err)
 	}
 	o := &observation{Snapshot: r.Snapshot(name, node, r.Clock.Now()), memory: r.memory.of(name)}
-	if o.Awaits != "" {
-		if err := r.endWait(ctx, o); err != nil {
+	if o.Standing.Kind == state.AwaitsLabels {
+		ends, err := r.endsWait(ctx, o)
+		if err != nil {
 			return nil, err
+		}
+		if ends {
+			o.Snapshot = r.SnapshotWithFinalLabels(name, node, r.Clock.Now())
 		}
 	}
 	for i := range o.Shares {
@@ -97,11 +98,12 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 	return o, nil
 }
 
-// endWait ends the node's wait for its labels if one of its pods ends it. It reads the pods once for
+// endsWait reports whether one of the node's pods ends its wait for its labels. It reads the pods once for
 // each change of the taints and of the pods without an address: the watch leaves out pods'
 // tolerations.
-func (r *Reconciler) endWait(ctx context.Context, o *observation) error {
-	question, waiting := fnv.New64a(), false
+func (r *Reconciler) endsWait(ctx context.Context, o *observation) (bool, error) {
+	question := fnv.New64a()
+	waiting := false
 	for i := range o.Node.Spec.Taints {
 		fmt.Fprintln(question, o.Node.Spec.Taints[i].ToString())
 	}
@@ -112,19 +114,18 @@ func (r *Reconciler) endWait(ctx context.Context, o *observation) error {
 		}
 	}
 	if !waiting {
-		return nil
+		return false, nil
 	}
-	if answer := &o.memory.wait; answer.question != question.Sum64() {
+	answer := &o.memory.wait
+	if answer.question != question.Sum64() {
 		pods, err := podsOf(ctx, r.Live, o.Name)
 		if err != nil {
-			return err
+			return false, err
 		}
-		answer.question, answer.ends = question.Sum64(), r.EndsWait(o.Node, pods)
+		answer.question = question.Sum64()
+		answer.ends = r.EndsWait(o.Node, pods)
 	}
-	if o.memory.wait.ends {
-		o.EndWait()
-	}
-	return nil
+	return answer.ends, nil
 }
 
 // podsOf reads the pods of a node live.
@@ -138,7 +139,7 @@ func podsOf(ctx context.Context, live client.Reader, node string) ([]corev1.Pod,
 
 // mayReplace reports whether blocks of a family of the node are replaceable at all.
 func (o *observation) mayReplace(fo *state.Share) bool {
-	return o.CiliumNode != nil && fo.State.BlockAssignment == nil && fo.Paused == "" && len(fo.Pools) > 0 && o.Node != nil
+	return o.CiliumNode != nil && fo.State.BlockAssignment == nil && fo.Standing.MayChange() && len(fo.Pools) > 0 && o.Node != nil
 }
 
 // replaceFirst requests the replacement of the first blocks of a node that late labels

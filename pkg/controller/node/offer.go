@@ -105,7 +105,7 @@ func (o *observation) offerOf(families []ipalloc.Family, decisions []decision, f
 		return scheduling.NoOffer, true
 	case o.CiliumNode == nil:
 		return 0, false
-	case i < 0, o.OtherIPAM, o.Adopting, !o.Shares[i].State.RunsFamily(), !state.MayOffer(ciliumPool):
+	case i < 0, o.Standing.IsMoving(), !o.Shares[i].State.RunsFamily(), !state.MayOffer(ciliumPool):
 		return scheduling.NoOffer, true
 	}
 	decided := decision{Share: &o.Shares[i]}

@@ -191,8 +191,8 @@ func TestOfferOf(t *testing.T) {
 	}{
 		"no CiliumNode":       {state.Snapshot{Shares: reported}, 0, false},
 		"nothing published":   {state.Snapshot{CiliumNode: cn, Shares: reported}, 0, true},
-		"another IPAM":        {state.Snapshot{CiliumNode: cn, OtherIPAM: true, Shares: reported}, scheduling.NoOffer, true},
-		"adopted blocks":      {state.Snapshot{CiliumNode: cn, Adopting: true, Shares: reported}, scheduling.NoOffer, true},
+		"another IPAM":        {state.Snapshot{CiliumNode: cn, Standing: state.Standing{Kind: state.OtherIPAM}, Shares: reported}, scheduling.NoOffer, true},
+		"adopted blocks":      {state.Snapshot{CiliumNode: cn, Standing: state.Standing{Kind: state.Adopting}, Shares: reported}, scheduling.NoOffer, true},
 		"family not run":      {state.Snapshot{CiliumNode: cn, Shares: []state.Share{{State: expand.State{FamilyDisabled: true}}}}, scheduling.NoOffer, true},
 		"no pool, no block":   {state.Snapshot{CiliumNode: cn}, scheduling.NoOffer, true},
 		"of the other family": {state.Snapshot{CiliumNode: cn, Shares: []state.Share{{Family: ipalloc.IPv6}}}, scheduling.NoOffer, true},

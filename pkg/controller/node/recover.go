@@ -16,12 +16,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // recover gives a node back the blocks that its agent and its pods use, after a restore of etcd, once its agent
 // has reported. Pauses of the node do not matter: other nodes must not claim these blocks.
 func (r *Reconciler) recover(ctx context.Context, o *observation, result *result) (*observation, error) {
-	if !r.Recovery.Active() || r.Paused || o.OtherIPAM || r.Recovery.HasRecovered(o.Name) {
+	if !r.Recovery.Active() || r.Paused || o.Standing.Kind == state.OtherIPAM || r.Recovery.HasRecovered(o.Name) {
 		return o, nil
 	}
 	if o.CiliumNode == nil && o.AgentSeen { // it joined since the snapshot, and its agent makes none while it runs

@@ -57,7 +57,7 @@ type supply struct {
 }
 
 func newSupply(share *state.Share, plan expand.Plan, out outcome) supply {
-	return supply{share, plan, out, expand.BalanceOf(&share.State, plan, out.Shortfall, share.Paused == "")}
+	return supply{share, plan, out, expand.BalanceOf(&share.State, plan, out.Shortfall, share.Standing.MayChange())}
 }
 
 // supplies returns the supplies of the node's shares: of decisions with their outcomes, and of the shares that are
@@ -68,7 +68,7 @@ func (o *observation) supplies(decisions []decision, outcomes []outcome, now tim
 		supplies = append(supplies, newSupply(decisions[i].Share, decisions[i].plan, outcomes[i]))
 	}
 	for i := range o.Shares {
-		if share := &o.Shares[i]; share.Paused != "" {
+		if share := &o.Shares[i]; !share.Standing.MayChange() {
 			plan, _ := expand.Decide(now, share.Policy, asPublished(share.State), expand.Budget{}, expand.Memory{})
 			supplies = append(supplies, newSupply(share, plan, outcome{Shortfall: expand.Shortfall{Exhausted: plan.Claim.Addresses}}))
 		}
@@ -90,13 +90,14 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 	if !r.Paused {
 		r.Reporter.reportAwaited(ctx, o)
 	}
-	unselected := !o.OtherIPAM && o.Awaits == "" && r.Unselected(o.Node)
+	unselected := o.Standing.Kind == state.Unselected
 	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent && !u.AtRestart }))
-	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
+	if o.Node == nil || o.Standing.Kind == state.AwaitsLabels {
 		r.Awaiting.Forget(o.Name)
-		if o.Node == nil || !o.OtherIPAM {
-			return nil
-		}
+		return nil
+	}
+	if o.Standing.Kind == state.OtherIPAM {
+		r.Awaiting.Forget(o.Name)
 		// The other IPAM answers for the shortage now.
 		r.Metrics.shortages.DeletePartialMatch(prometheus.Labels{"node": o.Name})
 		r.Reporter.sendShortage(o.Node, nil, nil)
@@ -131,7 +132,7 @@ func (r *Reconciler) reportSupplies(o *observation, supplies []supply, lack *sho
 		missing[s.Family] += s.balance.Missing
 		setUnless(0, r.Metrics.shortages, missing[s.Family], o.Name, s.Family.String())
 		starves = starves || s.lacksFirstBlock()
-		if s.Paused != "" {
+		if !s.Standing.MayChange() {
 			r.Metrics.drains.pause(o.Name, s.Key(o.Name))
 			continue
 		}
@@ -205,8 +206,8 @@ func (s *supply) cause() (reason, message string) {
 	what := s.what()
 	wanted := s.balance.Wanted
 	switch {
-	case s.Paused != "":
-		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, wanted, s.Paused)
+	case !s.Standing.MayChange():
+		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, wanted, s.Standing.Because())
 	case s.err != nil:
 		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, wanted, termsafe.Line(s.err.Error()))
 	case s.Exhausted > 0 && len(s.Pools) > 0 && s.isOfPod():

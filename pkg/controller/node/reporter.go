@@ -274,13 +274,20 @@ func (r *Reporter) reportAwaited(ctx context.Context, o *observation) {
 	if o.Node == nil {
 		return
 	}
-	switch changed := r.Events.Last.Changed(o.Name, topicLabels, cmp.Or(o.Awaits, o.Overdue)); {
-	case changed && o.Overdue != "":
-		r.Events.Send(o.Node, event.ReasonLabelsOverdue, event.Reconcile, o.Overdue)
-	case changed && o.Awaits != "":
-		r.Events.Send(o.Node, event.ReasonWaitsForLabels, event.Reconcile, o.Awaits)
-		log.FromContext(ctx).Info("the node waits for its first block", "reason", o.Awaits)
-	case changed:
+	awaits := ""
+	if o.Standing.Kind == state.AwaitsLabels {
+		awaits = o.Standing.Cause
+	}
+	overdue := o.Standing.Overdue
+	switch {
+	case !r.Events.Last.Changed(o.Name, topicLabels, cmp.Or(awaits, overdue)):
+		return
+	case overdue != "":
+		r.Events.Send(o.Node, event.ReasonLabelsOverdue, event.Reconcile, overdue)
+	case awaits != "":
+		r.Events.Send(o.Node, event.ReasonWaitsForLabels, event.Reconcile, awaits)
+		log.FromContext(ctx).Info("the node waits for its first block", "reason", awaits)
+	default:
 		log.FromContext(ctx).Info("the node no longer waits for its first block")
 	}
 }
@@ -330,7 +337,7 @@ func (r *Reconciler) setShortage(ctx context.Context, o *observation, decisions 
 // and for unscheduled pods. Where Nodes offer addresses, they count once they are offered. Another
 // IPAM serves its nodes by itself.
 func (o *observation) servesPods(families []ipalloc.Family, decisions []decision, supplies []supply) bool {
-	if o.OtherIPAM {
+	if o.Standing.Kind == state.OtherIPAM {
 		return true
 	}
 	if o.CiliumNode == nil || len(o.Shares) == 0 {

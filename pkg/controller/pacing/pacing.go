@@ -98,7 +98,7 @@ func (p *Pacing) Budgets(node Node, begun Moves, poolOf func(netip.Prefix) *crd.
 		budget := &budgets[i]
 		for j := range share.State.Blocks {
 			b := &share.State.Blocks[j]
-			if share.Paused != "" || b.Request == expand.None || b.Delay.For != "" { // a held drain takes no other's place
+			if !share.Standing.MayChange() || b.Request == expand.None || b.Delay.For != "" { // a held drain takes no other's place
 				continue
 			}
 			if pool := poolOf(b.CIDR); pool != nil {
@@ -155,7 +155,7 @@ func (p *Pacing) settle(node string, shares []state.Share, now time.Time) {
 				continue
 			}
 			b := &shares[i].State.Blocks[j]
-			kept = shares[i].Paused != "" || state.MayWait(b)
+			kept = !shares[i].Standing.MayChange() || state.MayWait(b)
 			if !kept && b.Phase == ipalloc.InService {
 				allow(from, -1, now)
 			}

@@ -217,8 +217,6 @@ type Decision struct {
 	Memory expand.Memory
 	// At is the time of the plan.
 	At time.Time
-	// OtherIPAM: another IPAM serves the node's pods.
-	OtherIPAM bool
 }
 
 // Decide collects the state of a node and calls expand.Decide. It omits families without a meaning
@@ -233,7 +231,7 @@ func (c *Cluster) Decide(name string) []Decision {
 		if w := s.BlockAssignment; w != nil && len(w.Assigned) == 0 && len(snapshot.Blocks) > 0 { // as the operator reads it
 			w.Runs = c.RunsWith(name, share.Family)
 		}
-		d := Decision{Share: share, At: c.Now, OtherIPAM: snapshot.OtherIPAM}
+		d := Decision{Share: share, At: c.Now}
 		d.Plan, d.Memory = expand.Decide(c.Now, d.Policy, d.State, expand.Budget{}, expand.Memory{})
 		out = append(out, d)
 	}

@@ -154,8 +154,8 @@ func explainNode(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decisi
 	if c.Ledger.CiliumNode(name) == nil {
 		s.Line("It has no CiliumNode.")
 	}
-	if d.Paused != "" {
-		s.Line("Nothing changes on it: %s.", d.Paused)
+	if why := d.Standing.Because(); why != "" {
+		s.Line("Nothing changes on it: %s.", why)
 	}
 	if message := state.ShortageOf(c.Nodes[name]); message != "" {
 		s.Line("The operator reports: %s.", message)

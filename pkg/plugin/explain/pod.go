@@ -131,8 +131,8 @@ func (p *pending) node(i int) string {
 		return "no address free; it waits for a block, and its pools have none"
 	case p.a.Expected[i][f] > 0:
 		return "no address free; it grows"
-	case d != nil && d.Paused != "":
-		return "no address free, and nothing changes there: " + d.Paused
+	case d != nil && !d.Standing.MayChange():
+		return "no address free, and nothing changes there: " + d.Standing.Because()
 	case n.Pods <= 0:
 		return "its kubelet admits no more pods"
 	case len(n.Pools[f]) == 0:

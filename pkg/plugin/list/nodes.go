@@ -9,6 +9,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // nodeRow is one family of a node, for users and scripts.
@@ -121,7 +122,7 @@ func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 		row := nodeRow{
 			Node: name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
 			Demand: d.Plan.Demand, Capacity: d.Plan.Capacity, Shortage: d.Plan.Shortage,
-			Reclaimable: len(d.Memory.IdleSince), Paused: d.Paused, AgentSettled: d.State.AgentSettled,
+			Reclaimable: len(d.Memory.IdleSince), Paused: d.Standing.Because(), AgentSettled: d.State.AgentSettled,
 		}
 		for _, b := range d.State.Blocks {
 			row.Blocks.Add(b.Phase.String())
@@ -146,7 +147,7 @@ func nodeState(c *cluster.Cluster, d *cluster.Decision, r *nodeRow) string {
 		return "NodeGone"
 	case c.Ledger.CiliumNode(r.Node) == nil:
 		return "NoCiliumNode"
-	case d.OtherIPAM:
+	case d.Standing.Kind == state.OtherIPAM:
 		return "OtherIPAM"
 	case r.Demand > r.Capacity:
 		return fmt.Sprintf("Short by %d", r.Demand-r.Capacity)

@@ -262,7 +262,7 @@ func firstSteps(c *cluster.Cluster, name string) map[string]nodeChange {
 	steps := map[string]nodeChange{}
 	users := c.Users(name)
 	for _, d := range c.Decide(name) {
-		n := nodeChange{Family: d.Family.String(), CiliumPool: d.CiliumPool, PoolAfter: d.Ruling(), Paused: d.Paused, Claims: []string{}, Leaves: []leaves{}}
+		n := nodeChange{Family: d.Family.String(), CiliumPool: d.CiliumPool, PoolAfter: d.Ruling(), Paused: d.Standing.Because(), Claims: []string{}, Leaves: []leaves{}}
 		for _, b := range d.State.Blocks {
 			if b.Request == expand.None || b.Phase == ipalloc.CoolingDown {
 				continue
@@ -278,7 +278,7 @@ func firstSteps(c *cluster.Cluster, name string) map[string]nodeChange {
 			}
 			n.Leaves = append(n.Leaves, l)
 		}
-		if d.Paused == "" && c.Nodes[name] != nil {
+		if d.Standing.MayChange() && c.Nodes[name] != nil {
 			n.Claims, n.Missing = claimBlocks(c, &d)
 		}
 		for i := range n.Leaves {
