@@ -120,7 +120,7 @@ func (d *director) moveTogether() {
 	d.drive(100, never, works(leader), lives(nodes[0]), lives(nodes[1]))
 }
 
-// label gives a Node its final labels: those of a zone, or none.
+// label sets the final labels of a Node: those of a zone, or none.
 func (d *director) label(node, zone string) {
 	d.one(func(a world.Action) bool {
 		return a.Verb == world.NodeLabel && a.Who == node && a.What == "zone="+zone

@@ -12,9 +12,9 @@ import (
 	"sync"
 )
 
-// record plays the seeds of a search, and writes to a file what each did, as one hash for the traces and
-// one for each kind of record. If the file exists, it reports the seeds that do otherwise. The record
-// guards a change of the code that must not change what it does.
+// record plays the seeds of a search, and writes one hash for the trace and for each kind of record of a seed
+// to a file. If the file exists, it reports the seeds that do otherwise. So it guards a change of the code that
+// must not change any behavior.
 func record(o options, out io.Writer) int {
 	lines := make([]string, o.seeds)
 	var workers sync.WaitGroup

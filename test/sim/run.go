@@ -31,7 +31,7 @@ func play(o origin, steps int, mask world.Faults, trace func(string)) outcome {
 	return playRecorded(o, steps, mask, trace, nil)
 }
 
-// playRecorded performs them and records what happens.
+// playRecorded performs and records them.
 func playRecorded(o origin, steps int, mask world.Faults, trace func(string), record func(of, line string)) outcome {
 	s := draw(o)
 	r := rand.New(rand.NewPCG(o.seed, 2))

@@ -194,7 +194,7 @@ func (d *director) crowded() {
 	d.release()
 }
 
-// switchFamilies gives a world both families. Users remove IPv6 from the first pool and from
+// switchFamilies adds both families to a world. Users remove IPv6 from the first pool and from
 // agents, and bring it back. In multi-pool mode they only bring it: an agent without IPv6 takes
 // the IPv6 blocks off its list, whatever pods have of them (multiPoolManager.updateLocalNode).
 func switchFamilies(c *world.Config) {
@@ -247,7 +247,7 @@ func dies(a world.Action) bool {
 // goesOn matches the steps that need no users.
 func goesOn(a world.Action) bool { return a.Verb.GoesOn() && a.What != "stale" }
 
-// compact makes operators compact blocks, also those of nodes with few addresses to spare.
+// compact makes operators compact blocks, also of nodes with few addresses to spare.
 func compact(c *world.Config) {
 	for _, s := range []*config.Settings{&c.Settings, &c.Upgraded} {
 		s.CompactBlocks = true

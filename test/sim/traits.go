@@ -81,7 +81,7 @@ func traitsOf(seed uint64) traits {
 	return t
 }
 
-// adapt gives the world of a seed its traits.
+// adapt adds the traits of a seed to its world.
 func (t traits) adapt(seed uint64, c *world.Config) {
 	if t&(windows|pace|pressure) != 0 {
 		t.maintain(seed, c)

@@ -39,27 +39,33 @@ func (r *Reconciler) recover(ctx context.Context, o *observation, result *result
 		return o, nil
 	}
 	for _, used := range usedOutsideBlocks(r, o) {
-		cidr, pool := blockOfUse(r, o, used)
-		if pool == nil {
-			continue
-		}
-		b, err := r.Blocks.create(ctx, cidr, pool, o.Node)
-		if apierrors.IsAlreadyExists(err) { // another node's, as check reports; or its own, whose create had no answer
-			if _, _, err := r.Blocks.claimedBefore(ctx, o.Name, cidr, pool); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if err != nil {
+		made, err := r.remake(ctx, o, used)
+		if err != nil || made {
 			return nil, err
 		}
-		logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
-		r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
-			fmt.Sprintf("node %s uses %s of pool %s, which had no PodIPBlock after a restore; created it", o.Name, used.addr, pool.Name))
-		return nil, nil
 	}
 	r.Recovery.Recovered(o.Name)
 	return o, nil
+}
+
+// remake creates the block of an address in use, and reports whether it did.
+func (r *Reconciler) remake(ctx context.Context, o *observation, used usedAddress) (bool, error) {
+	cidr, pool := blockOfUse(r, o, used)
+	if pool == nil {
+		return false, nil
+	}
+	b, err := r.Blocks.create(ctx, cidr, pool, o.Node)
+	if apierrors.IsAlreadyExists(err) { // another node's, as check reports; or its own, whose create had no answer
+		_, _, err := r.Blocks.claimedBefore(ctx, o.Name, cidr, pool)
+		return false, err
+	}
+	if err != nil {
+		return false, err
+	}
+	logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
+	r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
+		fmt.Sprintf("node %s uses %s of pool %s, which had no PodIPBlock after a restore; created it", o.Name, used.addr, pool.Name))
+	return true, nil
 }
 
 // report is the state of an agent's report after a restore.
