@@ -128,16 +128,16 @@ func (r *Reconciler) toList(ctx context.Context, o *observation, decisions []dec
 		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(decisions, func(d decision) bool { return d.covers(b, ciliumPool) }) {
 			continue
 		}
-		if of := o.CiliumNode.Of(ciliumPool); !of.Lists(b.CIDR) {
-			may := len(r.Ledger.Overlaps(b.CIDR)) == 0
-			if may && of.CountIn(b.CIDR) > 0 {
+		if view := o.CiliumNode.Of(ciliumPool); !view.Lists(b.CIDR) {
+			mayList := len(r.Ledger.Overlaps(b.CIDR)) == 0
+			if mayList && view.CountIn(b.CIDR) > 0 {
 				var err error
-				may, err = r.Blocks.verifyUnchanged(ctx, b)
+				mayList, err = r.Blocks.verifyUnchanged(ctx, b)
 				if err := result.record(err); err != nil {
 					return err
 				}
 			}
-			if !may {
+			if !mayList {
 				continue
 			}
 		}
@@ -326,7 +326,8 @@ func (r *Reconciler) dropTaken(o *observation, change *ciliumnode.Change, result
 	var publish []netip.Addr
 	var assign []netip.Prefix
 	for _, block := range change.Blocks {
-		addrs, whole := inBlock(block, change.Publish), slices.Contains(change.Assign, block)
+		addrs := inBlock(block, change.Publish)
+		whole := slices.Contains(change.Assign, block)
 		if len(addrs) == 0 && !whole {
 			continue
 		}
@@ -343,7 +344,8 @@ func (r *Reconciler) dropTaken(o *observation, change *ciliumnode.Change, result
 	if len(publish)+len(assign) < len(change.Publish)+len(change.Assign) {
 		result.pollFor = "another CiliumNode names addresses"
 	}
-	change.Publish, change.Assign = publish, assign
+	change.Publish = publish
+	change.Assign = assign
 }
 
 // uses reports whether the agent's report or a pod's status names an address of cidr.

@@ -72,9 +72,9 @@ func (c *BlockClient) readOverlapping(ctx context.Context, cidrs []netip.Prefix)
 	if len(cidrs) == 0 {
 		return nil
 	}
-	for more := ""; ; {
+	for token := ""; ; {
 		page := &v1alpha1.PodIPBlockList{}
-		if err := c.Live.List(ctx, page, client.Limit(blocksPerPage), client.Continue(more)); err != nil {
+		if err := c.Live.List(ctx, page, client.Limit(blocksPerPage), client.Continue(token)); err != nil {
 			return fmt.Errorf("listing blocks: %w", err)
 		}
 		for i := range page.Items {
@@ -83,7 +83,7 @@ func (c *BlockClient) readOverlapping(ctx context.Context, cidrs []netip.Prefix)
 				c.Ledger.Assume(b)
 			}
 		}
-		if more = page.Continue; more == "" {
+		if token = page.Continue; token == "" {
 			return nil
 		}
 	}
@@ -136,12 +136,14 @@ func (c *BlockClient) resolveUnknown(ctx context.Context, node string) error {
 // object returns the object of an observed block, in the observed version. An object of
 // its own: those from the cache are shared.
 func (c *BlockClient) object(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBlock, error) {
-	cached, key := &v1alpha1.PodIPBlock{}, types.NamespacedName{Name: b.Name}
+	cached := &v1alpha1.PodIPBlock{}
+	key := types.NamespacedName{Name: b.Name}
 	if err := c.Cache.Get(ctx, key, cached); err == nil && cached.ResourceVersion == b.ResourceVersion {
 		return cached.DeepCopy(), nil
 	}
 	live := &v1alpha1.PodIPBlock{}
-	switch err := c.Live.Get(ctx, key, live); {
+	err := c.Live.Get(ctx, key, live)
+	switch {
 	case apierrors.IsNotFound(err):
 		c.Ledger.Remove(b)
 		return nil, fmt.Errorf("%w: block %s is gone", errStale, b.CIDR)
@@ -186,9 +188,9 @@ func (c *BlockClient) setClosed(ctx context.Context, b crd.Block, closed expand.
 }
 
 // setWait writes what an observed block waits for. what is what happens to it.
-func (c *BlockClient) setWait(ctx context.Context, b crd.Block, wait crd.Wait, what string) error {
+func (c *BlockClient) setWait(ctx context.Context, b crd.Block, wait crd.Wait, message string) error {
 	return c.updateStatus(ctx, b, "wait", func(obj *v1alpha1.PodIPBlock) bool {
-		return crd.SetBlockWait(obj, wait, what, c.Clock.Now())
+		return crd.SetBlockWait(obj, wait, message, c.Clock.Now())
 	})
 }
 
@@ -245,9 +247,9 @@ func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.Po
 	return nil
 }
 
-// cachedAlone waits until the watch has delivered the new blocks, and fails if another
+// waitUntilCached waits until the watch has delivered the new blocks, and fails if another
 // block overlaps one of them.
-func (c *BlockClient) cachedAlone(ctx context.Context, created []crd.Block) error {
+func (c *BlockClient) waitUntilCached(ctx context.Context, created []crd.Block) error {
 	ctx, cancel := context.WithTimeout(ctx, seenWithin)
 	defer cancel()
 	for _, b := range created {
@@ -256,10 +258,10 @@ func (c *BlockClient) cachedAlone(ctx context.Context, created []crd.Block) erro
 		}
 	}
 	for _, b := range created {
-		switch {
-		case !c.Ledger.InCache(b.UID):
+		if !c.Ledger.InCache(b.UID) {
 			return fmt.Errorf("%w: block %s is gone again", errStale, b.CIDR)
-		case len(c.Ledger.Overlaps(b.CIDR)) > 0:
+		}
+		if len(c.Ledger.Overlaps(b.CIDR)) > 0 {
 			return fmt.Errorf("%w: block %s overlaps another", errStale, b.CIDR)
 		}
 	}
@@ -281,7 +283,7 @@ func (c *BlockClient) claimAny(ctx context.Context, node *corev1.Node, f ipalloc
 				refused = err
 			}
 			if tries%refusedTries == 0 {
-				pools = slices.DeleteFunc(slices.Clone(pools), func(of *crd.Pool) bool { return of == pool })
+				pools = slices.DeleteFunc(slices.Clone(pools), func(candidate *crd.Pool) bool { return candidate == pool })
 			}
 			if len(pools) == 0 {
 				return b, nil, refused

@@ -29,20 +29,21 @@ import (
 func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out *outcome, change *ciliumnode.Change, result *result) error {
 	want := d.plan.Claim
 	inDoubt := func(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == d.Family }
-	if more, _ := want.Next(0, 0); !more || slices.ContainsFunc(r.Ledger.UnknownClaims(o.Name), inDoubt) {
+	if another, _ := want.Next(0, 0); !another || slices.ContainsFunc(r.Ledger.UnknownClaims(o.Name), inDoubt) {
 		return nil
 	}
 	var created []crd.Block
 	var addrs []netip.Addr
-	got, whole := 0, o.CiliumNode.BlockAssignment != nil
+	got := 0
+	whole := o.CiliumNode.BlockAssignment != nil
 	var failed error
 	pools := d.Pools
 	if d.Replaces() { // a block of a lower pool would need a replacement as well
 		pools = pools[:1]
 	}
 	for tries := 0; tries < want.Blocks+want.Pins+claimTries; tries++ {
-		more, pinned := want.Next(len(created), got)
-		if !more {
+		another, pinned := want.Next(len(created), got)
+		if !another {
 			break
 		}
 		b, pool, err := r.Blocks.claimAny(ctx, o.Node, d.Family, r.Agents.Container(o.Name), pools, pinned)
@@ -63,8 +64,8 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out
 			continue
 		}
 		addrs = append(addrs, slices.DeleteFunc(r.Publishable(view, pool, b.CIDR), func(addr netip.Addr) bool {
-			_, stands := o.CiliumNode.Release[addr] // an entry of the handshake
-			return stands
+			_, ok := o.CiliumNode.Release[addr] // an entry of the handshake
+			return ok
 		})...)
 		got = len(addrs)
 	}
@@ -83,7 +84,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out
 	case failed != nil:
 		out.fails(failed, 0, missing)
 	}
-	if err := r.Blocks.cachedAlone(ctx, created); err != nil {
+	if err := r.Blocks.waitUntilCached(ctx, created); err != nil {
 		return errors.Join(failed, err)
 	}
 	change.Publish = append(change.Publish, addrs[:min(len(addrs), want.Room)]...)
@@ -142,7 +143,7 @@ func (r *Reconciler) deleteBlock(ctx context.Context, o *observation, cidr netip
 		return err
 	}
 	if live != nil {
-		if slices.Contains(live.Listed(), cidr) || holdsAlone(live, cidr, o.Blocks) {
+		if slices.Contains(live.Listed(), cidr) || publishesBeyondBlocks(live, cidr, o.Blocks) {
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
 		if live.UID != o.uid() { // its agent may still have to report that it uses the block
@@ -172,9 +173,9 @@ func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode
 	return err
 }
 
-// holdsAlone reports whether the CiliumNode publishes an address of cidr that belongs
+// publishesBeyondBlocks reports whether the CiliumNode publishes an address of cidr that belongs
 // to no other block of the node.
-func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool {
+func publishesBeyondBlocks(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool {
 	listed := func(addr netip.Addr) bool {
 		return slices.ContainsFunc(blocks, func(b crd.Block) bool {
 			return b.CIDR != cidr && b.CIDR.Contains(addr) && v.Lists(b.CIDR)
@@ -202,7 +203,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 	}
 	restored := false
 	for _, cidr := range view.Listed() {
-		if _, held := r.Ledger.Block(cidr); held || o.pausedFor(cidr, view.ListedFor(cidr)) {
+		if _, known := r.Ledger.Block(cidr); known || o.pausedFor(cidr, view.ListedFor(cidr)) {
 			continue
 		}
 		pool := poolOfOrphan(r, o, view, cidr)
@@ -213,7 +214,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		if err != nil {
 			return false, err
 		}
-		if gone := o.CiliumNode == nil; gone != (live == nil) || !gone && !slices.Contains(live.Listed(), cidr) {
+		if isMissing := o.CiliumNode == nil; isMissing != (live == nil) || !isMissing && !slices.Contains(live.Listed(), cidr) {
 			return false, fmt.Errorf("%w: its CiliumNode no longer lists %s", errStale, cidr)
 		}
 		b, err := r.Blocks.create(ctx, cidr, pool, o.Node)
@@ -236,11 +237,13 @@ func poolOfOrphan(r *Reconciler, o *observation, view *ciliumnode.View, cidr net
 	ciliumPool := view.ListedFor(cidr)
 	pod := crd.PodOfPool(ciliumPool)
 	for _, pool := range r.Pools.Match(o.Node.Labels) {
-		switch {
-		case !pool.OnGrid(cidr):
-		case pod != "":
+		if !pool.OnGrid(cidr) {
+			continue
+		}
+		if pod != "" {
 			return pool.ForPod(ciliumPool)
-		case !r.Defaults.CiliumPools || pool.CiliumPool == ciliumPool:
+		}
+		if !r.Defaults.CiliumPools || pool.CiliumPool == ciliumPool {
 			return pool
 		}
 	}
@@ -256,7 +259,7 @@ func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *result
 		return o, nil
 	}
 	for _, cidr := range o.CiliumNode.AssignedCIDRs() {
-		if _, held := r.Ledger.Block(cidr); held || len(o.CiliumNode.PublishedIn(cidr)) == 0 {
+		if _, known := r.Ledger.Block(cidr); known || len(o.CiliumNode.PublishedIn(cidr)) == 0 {
 			continue
 		}
 		live, err := r.Blocks.read(ctx, crd.BlockName(cidr))

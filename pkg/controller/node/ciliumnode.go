@@ -73,9 +73,9 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	if err := r.Blocks.readOverlapping(ctx, ipalloc.Uncovered(last.Named(), crd.CIDRs(o.Blocks))); err != nil {
 		return nil, err
 	}
-	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
-	without = append(without, r.Ledger.HeldElsewhere(o.Name, last.Named())...)
-	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
+	excluded := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
+	excluded = append(excluded, r.Ledger.HeldElsewhere(o.Name, last.Named())...)
+	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, excluded)
 	if written, err = r.wroteNode(o, "create", written, err); err != nil {
 		return nil, err
 	}
@@ -96,11 +96,11 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 			continue // addresses published earlier stay, and no others of this block are added
 		}
 		change.Add(b.CIDR, ciliumPool)
-		held, err := r.Blocks.verifyUnchanged(ctx, b)
+		unchanged, err := r.Blocks.verifyUnchanged(ctx, b)
 		if err != nil {
 			return nil, err
 		}
-		if held && b.Phase != ipalloc.CoolingDown {
+		if unchanged && b.Phase != ipalloc.CoolingDown {
 			change.Restore(share, b.CIDR)
 		}
 	}
@@ -115,10 +115,11 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 // again.
 func checkNode(ctx context.Context, reader client.Reader, node *corev1.Node) error {
 	live := &corev1.Node{}
-	switch err := reader.Get(ctx, types.NamespacedName{Name: node.Name}, live); {
-	case apierrors.IsNotFound(err), err == nil && live.UID != node.UID:
+	err := reader.Get(ctx, types.NamespacedName{Name: node.Name}, live)
+	if apierrors.IsNotFound(err) || err == nil && live.UID != node.UID {
 		return fmt.Errorf("%w: Node %s is gone", errCacheBehind, node.Name)
-	case err != nil:
+	}
+	if err != nil {
 		return fmt.Errorf("reading Node %s: %w", node.Name, err)
 	}
 	return nil
@@ -211,33 +212,33 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, result *resul
 // the mark of an address that one names is withdrawn. No address is marked while there is a pod
 // that the watch has not shown, and that has no address in its status yet.
 func keepPodAddresses(ctx context.Context, live client.Reader, o *observation, decisions []decision, result *result) ([]decision, error) {
-	leaves := func(d decision) bool {
+	releases := func(d decision) bool {
 		return d.State.FamilyDisabled && (d.plan.Ask || len(d.plan.Mark)+len(d.plan.Remove) > 0)
 	}
-	if !slices.ContainsFunc(decisions, leaves) {
+	if !slices.ContainsFunc(decisions, releases) {
 		return decisions, nil
 	}
 	pods, err := podsOf(ctx, live, o.Name)
 	used, unseen := state.UsedByPods(pods, o.Pods)
-	kept := slices.Clone(decisions)
+	corrected := slices.Clone(decisions)
 	for i, d := range decisions {
-		if !leaves(d) {
+		if !releases(d) {
 			continue
 		}
 		if err != nil {
-			kept[i].plan.Ask = false
-			kept[i].plan.Mark = nil
-			kept[i].plan.Remove = nil
+			corrected[i].plan.Ask = false
+			corrected[i].plan.Mark = nil
+			corrected[i].plan.Remove = nil
 			continue
 		}
 		plan, differs := keepUsed(d, used, unseen)
-		kept[i].plan = plan
+		corrected[i].plan = plan
 		if differs {
 			result.pollFor = "the watch of pods lags"
 			log.FromContext(ctx).V(1).Info("waiting for the watch of pods, which lags", "family", d.Family)
 		}
 	}
-	return kept, err
+	return corrected, err
 }
 
 // keepUsed returns the plan of a decision with addresses in use out of the marks and removals, with unseen all

@@ -122,7 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // result is the result of a reconcile's writes.
 type result struct {
 	failed error // writes that failed and did not stop the rest
-	again  requeue
+	next   requeue
 	// pollFor is a change without an event that the node waits for; "": none.
 	pollFor string
 }
@@ -139,14 +139,14 @@ func (result *result) record(err error) error {
 
 // requeue is when to reconcile a node again without an event, and why. Zero: no time is set.
 type requeue struct {
-	at      time.Time
+	due     time.Time
 	because string
 }
 
 // by sets a time, unless an earlier one is set.
-func (q *requeue) by(at time.Time, because string) {
-	if !at.IsZero() && (q.at.IsZero() || at.Before(q.at)) {
-		*q = requeue{at, because}
+func (q *requeue) by(due time.Time, because string) {
+	if !due.IsZero() && (q.due.IsZero() || due.Before(q.due)) {
+		*q = requeue{due, because}
 	}
 }
 
@@ -154,9 +154,9 @@ func (q *requeue) by(at time.Time, because string) {
 var repairs = []struct {
 	name string
 	when func(*observation) bool
-	// do returns the observation to go on with, or nil if it has written something and the node
+	// run returns the observation to go on with, or nil if it has written something and the node
 	// must be observed again.
-	do func(*Reconciler, context.Context, *observation, *result) (*observation, error)
+	run func(*Reconciler, context.Context, *observation, *result) (*observation, error)
 }{
 	{"recover what its pods use", func(o *observation) bool { return o.Node != nil }, (*Reconciler).recover},
 	{"delete the CiliumNode of a Node that is gone", func(o *observation) bool { return o.Node == nil }, (*Reconciler).nodeGone},
@@ -205,7 +205,7 @@ func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation,
 				continue
 			}
 			var err error
-			if next, err = repair.do(r, ctx, next, result); err != nil {
+			if next, err = repair.run(r, ctx, next, result); err != nil {
 				return nil, nil, err
 			}
 			if next == nil {
@@ -243,12 +243,12 @@ func lostRace(err error) bool {
 // failures.
 func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeState, err error) (reconcile.Result, error) {
 	r.Reporter.reportWrites(ctx, node, err)
-	switch {
-	case common.RefusalIn(err) != nil:
-	case errors.Is(err, errCacheBehind), errors.Is(err, errUnprotected):
+	refused := common.RefusalIn(err) != nil
+	if !refused && (errors.Is(err, errCacheBehind) || errors.Is(err, errUnprotected)) {
 		log.FromContext(ctx).V(1).Info("waiting for the watch", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: max(common.WatchRetry, memory.nextBackoff())}, nil
-	case lostRace(err):
+	}
+	if !refused && lostRace(err) {
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: memory.nextBackoff()}, nil
 	}
@@ -258,30 +258,30 @@ func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeStat
 
 // requeue returns when to reconcile the node again without an event.
 func (r *Reconciler) requeue(ctx context.Context, o *observation, decisions []decision, result *result) reconcile.Result {
-	again := result.again
+	next := result.next
 	for _, d := range decisions {
-		again.by(d.plan.RequeueAt, "the plan goes on")
+		next.by(d.plan.RequeueAt, "the plan goes on")
 	}
 	if !o.Settled { // or the agent waits for a family that it did not run before
-		again.by(o.Settles, "the agent settles")
+		next.by(o.Settles, "the agent settles")
 	}
-	again.by(o.EndedUntil, "the addresses of ended pods are free")
+	next.by(o.EndedUntil, "the addresses of ended pods are free")
 	if o.Standing.Kind == state.AwaitsLabels {
-		again.by(o.Standing.Until, "the wait for labels is over")
+		next.by(o.Standing.Until, "the wait for labels is over")
 	}
 	now := r.Clock.Now()
 	if r.Awaiting.Has(o.Name) {
-		again.by(now.Add(common.LongestWait), "it waits for a free block")
+		next.by(now.Add(common.LongestWait), "it waits for a free block")
 	}
 	if result.pollFor != "" {
-		again.by(now.Add(common.LongestWait), result.pollFor)
+		next.by(now.Add(common.LongestWait), result.pollFor)
 	}
-	if again.at.IsZero() {
+	if next.due.IsZero() {
 		return reconcile.Result{}
 	}
-	after := max(again.at.Sub(now), time.Millisecond)
-	log.FromContext(ctx).V(1).Info("reconciling again", "after", after.String(), "because", again.because)
-	return reconcile.Result{RequeueAfter: after}
+	wait := max(next.due.Sub(now), time.Millisecond)
+	log.FromContext(ctx).V(1).Info("reconciling again", "after", wait.String(), "because", next.because)
+	return reconcile.Result{RequeueAfter: wait}
 }
 
 // uid is the UID of the object that the agent reads.

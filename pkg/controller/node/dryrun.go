@@ -41,18 +41,20 @@ func (r *Reconciler) dryRun(ctx context.Context, o *observation) reconcile.Resul
 		r.forget(o.Name)
 		return reconcile.Result{}
 	}
-	d, again := r.difference(o)
+	d, wait := r.difference(o)
 	r.Metrics.shadowed(o.Name, d)
 	if r.Events.Last.Changed(o.Name, topicShadow, d.String()) {
 		log.FromContext(ctx).Info("in shadow: would change", "adopt", d.adopt, "claim", d.claim, "drain", d.drain, "free", d.free)
 	}
-	return reconcile.Result{RequeueAfter: again}
+	return reconcile.Result{RequeueAfter: wait}
 }
 
 // difference decides as usual, for a node with blocks for all its CIDRs. Addresses they lack in the
 // pool are no difference: the old IPAM serves them.
 func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
-	d, again, now := difference{}, time.Duration(0), r.Clock.Now()
+	d := difference{}
+	again := time.Duration(0)
+	now := r.Clock.Now()
 	if o.Node == nil { // its blocks would cool down
 		for _, b := range o.Blocks {
 			if b.Phase != ipalloc.CoolingDown {
@@ -65,18 +67,18 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 		d.adopt = len(ipalloc.Uncovered(o.CiliumNode.Given(), crd.CIDRs(o.Blocks)))
 	}
 	for i := range o.Shares {
-		fo := &o.Shares[i]
-		if !fo.Standing.MayChange() || d.adopt > 0 {
+		share := &o.Shares[i]
+		if !share.Standing.MayChange() || d.adopt > 0 {
 			continue
 		}
-		s := fo.State
+		s := share.State
 		s.Adopting = false // the plan once its agent runs in crd mode
 		var budget expand.Budget
-		if len(fo.Pools) > 0 {
-			budget.Reclaims, _ = r.Pacing.Budget(fo.Pools[0], now)
+		if len(share.Pools) > 0 {
+			budget.Reclaims, _ = r.Pacing.Budget(share.Pools[0], now)
 		}
-		memory := o.memory.of(o, fo)
-		plan, next := expand.Decide(now, fo.Policy, s, budget, *memory)
+		memory := o.memory.of(o, share)
+		plan, next := expand.Decide(now, share.Policy, s, budget, *memory)
 		*memory = next
 		if plan.Claim.Addresses > 0 {
 			d.claim++

@@ -62,7 +62,7 @@ type nodeState struct {
 	// wait is the last answer of endsWait.
 	wait struct {
 		question uint64
-		ends     bool
+		isOver   bool
 	}
 	// offered is the last offer written to its Node.
 	offered offered
@@ -130,15 +130,15 @@ type shareState struct {
 	// ciliumPool is "" for the default one.
 	ciliumPool string
 	// memory is of one CiliumNode: a successor with the same name starts empty.
-	of     types.UID
-	memory [2]expand.Memory
+	ciliumNode types.UID
+	memory     [2]expand.Memory
 }
 
 // firstBlocks are the blocks that this process claimed for a CiliumNode before any
 // agent had read it. An agent can learn their addresses from that CiliumNode only.
 type firstBlocks struct {
-	of     types.UID
-	blocks []types.UID
+	ciliumNode types.UID
+	blocks     []types.UID
 }
 
 // of returns the memory of a share for Decide, empty if it is of another CiliumNode. The result is
@@ -147,10 +147,10 @@ func (n *nodeState) of(o *observation, share *state.Share) *expand.Memory {
 	i := slices.IndexFunc(n.shares, func(s shareState) bool { return s.ciliumPool == share.CiliumPool })
 	if i < 0 {
 		i = len(n.shares)
-		n.shares = append(n.shares, shareState{ciliumPool: share.CiliumPool, of: o.uid()})
+		n.shares = append(n.shares, shareState{ciliumPool: share.CiliumPool, ciliumNode: o.uid()})
 	}
-	if n.shares[i].of != o.uid() {
-		n.shares[i] = shareState{ciliumPool: share.CiliumPool, of: o.uid()}
+	if n.shares[i].ciliumNode != o.uid() {
+		n.shares[i] = shareState{ciliumPool: share.CiliumPool, ciliumNode: o.uid()}
 	}
 	return &n.shares[i].memory[share.Family]
 }
@@ -201,15 +201,15 @@ func (f *firstBlocks) note(cn *ciliumnode.View, block types.UID) {
 	if !cn.NeverReadByAgent() {
 		return
 	}
-	if f.of != cn.UID {
-		*f = firstBlocks{of: cn.UID}
+	if f.ciliumNode != cn.UID {
+		*f = firstBlocks{ciliumNode: cn.UID}
 	}
 	f.blocks = append(f.blocks, block)
 }
 
 // has reports whether a block was claimed for this CiliumNode, which no agent has read yet.
 func (f *firstBlocks) has(cn *ciliumnode.View, block types.UID) bool {
-	return f.of == cn.UID && slices.Contains(f.blocks, block) && cn.NeverReadByAgent()
+	return f.ciliumNode == cn.UID && slices.Contains(f.blocks, block) && cn.NeverReadByAgent()
 }
 
 // lastOffer returns the offer of a Node, by its latest known version: the cache may lag behind our
@@ -222,6 +222,6 @@ func (n *nodeState) lastOffer(node *corev1.Node) offered {
 	if order, err := resourceversion.CompareResourceVersion(n.offered.version, seen.version); err == nil && order > 0 {
 		return n.offered
 	}
-	seen.at = n.offered.at
+	seen.written = n.offered.written
 	return seen
 }

@@ -78,8 +78,8 @@ func (m *Metrics) handshake(step string, n int) {
 }
 
 // setUnless sets a series, or deletes it where n has the value that stands for no series.
-func setUnless(none int, g *prometheus.GaugeVec, n int, labels ...string) {
-	if n == none {
+func setUnless(absent int, g *prometheus.GaugeVec, n int, labels ...string) {
+	if n == absent {
 		g.DeleteLabelValues(labels...)
 		return
 	}
@@ -96,14 +96,14 @@ func (m *Metrics) Forget(node string, f ipalloc.Family) {
 
 // shadowed records the changes that the operator would make on a node.
 func (m *Metrics) shadowed(node string, d difference) {
-	for what, n := range d.kinds() {
-		m.shadow.WithLabelValues(node, what).Set(float64(n))
+	for kind, n := range d.kinds() {
+		m.shadow.WithLabelValues(node, kind).Set(float64(n))
 	}
 }
 
 // withoutPool records whether no pool selects a node.
-func (m *Metrics) withoutPool(node string, is bool) {
-	if !is {
+func (m *Metrics) withoutPool(node string, lacksPool bool) {
+	if !lacksPool {
 		m.unselected.DeleteLabelValues(node)
 		return
 	}
@@ -152,7 +152,8 @@ func (w *drainMetrics) Collect(out chan<- prometheus.Metric) {
 		waitKey
 		family ipalloc.Family
 	}
-	blocks, oldest := map[series]int{}, map[series]time.Time{}
+	blocks := map[series]int{}
+	oldest := map[series]time.Time{}
 	w.mu.Lock()
 	for _, node := range w.nodes {
 		for key, n := range node {
@@ -180,16 +181,16 @@ func (w *drainMetrics) set(share *state.Share, waits []expand.Wait, marks bool, 
 	key := share.Key(node)
 	n := nodeDrains{pool: share.Ruling()}
 	marked, answered := marksOf(&share.State)
-	asked := marks || marked
+	awaitsAnswer := marks || marked
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if asked {
+	if awaitsAnswer {
 		n.unanswered = w.nodes[node][key].unanswered
 		if answered || n.unanswered.IsZero() {
 			n.unanswered = now
 		}
 	}
-	if len(waits) == 0 && !asked {
+	if len(waits) == 0 && !awaitsAnswer {
 		w.drop(node, key)
 		return
 	}
@@ -227,11 +228,11 @@ func marksOf(s *expand.State) (marked, answered bool) {
 }
 
 // forget drops the waits of some shares of a node.
-func (w *drainMetrics) forget(node string, which func(state.ShareKey) bool) {
+func (w *drainMetrics) forget(node string, matches func(state.ShareKey) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key := range w.nodes[node] {
-		if which(key) {
+		if matches(key) {
 			w.drop(node, key)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,19 +72,18 @@ func (o *observation) block(cidr netip.Prefix) (crd.Block, error) {
 // observe collects the caches' objects of a node.
 func (r *Reconciler) observe(ctx context.Context, name string) (*observation, error) {
 	node := &corev1.Node{}
-	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {
-	case apierrors.IsNotFound(err):
-		node = nil
-	case err != nil:
+	if err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading Node %s: %w", name, err)
+	} else if err != nil {
+		node = nil
 	}
 	o := &observation{Snapshot: r.Snapshot(name, node, r.Clock.Now()), memory: r.memory.of(name)}
 	if o.Standing.Kind == state.AwaitsLabels {
-		ends, err := r.endsWait(ctx, o)
+		isOver, err := r.endsWait(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		if ends {
+		if isOver {
 			o.Snapshot = r.SnapshotWithFinalLabels(name, node, r.Clock.Now())
 		}
 	}
@@ -123,9 +121,9 @@ func (r *Reconciler) endsWait(ctx context.Context, o *observation) (bool, error)
 			return false, err
 		}
 		answer.question = question.Sum64()
-		answer.ends = r.EndsWait(o.Node, pods)
+		answer.isOver = r.EndsWait(o.Node, pods)
 	}
-	return answer.ends, nil
+	return answer.isOver, nil
 }
 
 // podsOf reads the pods of a node live.
@@ -138,8 +136,8 @@ func podsOf(ctx context.Context, live client.Reader, node string) ([]corev1.Pod,
 }
 
 // mayReplace reports whether blocks of a family of the node are replaceable at all.
-func (o *observation) mayReplace(fo *state.Share) bool {
-	return o.CiliumNode != nil && fo.State.BlockAssignment == nil && fo.Standing.MayChange() && len(fo.Pools) > 0 && o.Node != nil
+func (o *observation) mayReplace(share *state.Share) bool {
+	return o.CiliumNode != nil && share.State.BlockAssignment == nil && share.Standing.MayChange() && len(share.Pools) > 0 && o.Node != nil
 }
 
 // replaceFirst requests the replacement of the first blocks of a node that late labels
@@ -147,19 +145,19 @@ func (o *observation) mayReplace(fo *state.Share) bool {
 // read them. The node gets a block of the new pool first, and the old ones leave by the
 // handshake: their addresses are marked before the agent starts, which then avoids
 // them. If the agent was faster, its own address shows that, and the block stays.
-func (o *observation) replaceFirst(c *state.Cluster, fo *state.Share) {
-	s := &fo.State
+func (o *observation) replaceFirst(c *state.Cluster, share *state.Share) {
+	s := &share.State
 	s.Fresh = o.CiliumNode.NeverReadByAgent() && !c.Agents.Runs(o.Name)
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		j := slices.IndexFunc(o.Blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
-		if !isUndecided(b) || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
+		if !isUndecided(b) || o.Blocks[j].Pool == share.Ruling() || s.Uses(b.CIDR) {
 			continue
 		}
-		switch {
-		case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR),
-			b.Phase == ipalloc.InService && s.Fresh && o.memory.first.has(o.CiliumNode, o.Blocks[j].UID) && o.canReplace(c, fo):
-			b.Request, b.Delay = expand.PoolChanged, expand.Delay{}
+		leaves := b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR)
+		if leaves || b.Phase == ipalloc.InService && s.Fresh && o.memory.first.has(o.CiliumNode, o.Blocks[j].UID) && o.canReplace(c, share) {
+			b.Request = expand.PoolChanged
+			b.Delay = expand.Delay{}
 		}
 	}
 }
@@ -174,16 +172,16 @@ func isUndecided(b *expand.Block) bool {
 
 // canReplace reports whether the pool that rules a node has a block for it, or has
 // assigned it one. Otherwise the node waits for one.
-func (o *observation) canReplace(c *state.Cluster, fo *state.Share) bool {
+func (o *observation) canReplace(c *state.Cluster, share *state.Share) bool {
 	if slices.ContainsFunc(o.Blocks, func(b crd.Block) bool {
-		return b.Pool == fo.Ruling() && b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == fo.Family
+		return b.Pool == share.Ruling() && b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family
 	}) {
 		return true
 	}
-	cut, ok := fo.Pools[0].Cut(fo.Family)
+	cut, ok := share.Pools[0].Cut(share.Family)
 	if ok && c.Ledger.Free(cut) > 0 {
 		return true
 	}
-	o.replacing[fo.Family] = append(o.replacing[fo.Family], fo.Pools[0])
+	o.replacing[share.Family] = append(o.replacing[share.Family], share.Pools[0])
 	return false
 }

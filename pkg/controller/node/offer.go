@@ -28,8 +28,8 @@ type offered struct {
 	uid                   types.UID
 	version               string
 	capacity, allocatable scheduling.Offers
-	// at is when this process wrote the Node's last offer.
-	at time.Time
+	// written is when this process wrote the Node's last offer.
+	written time.Time
 }
 
 // offer writes the number of addresses that the Node offers to pods that request one. The offer
@@ -45,8 +45,8 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, decisions []deci
 		return nil
 	}
 	marks := slices.ContainsFunc(decisions, func(d decision) bool { return len(d.plan.Mark)+len(d.plan.Retire) > 0 })
-	if next := last.at.Add(offerInterval); !marks && r.Clock.Now().Before(next) {
-		result.again.by(next, "the next offer may be written")
+	if next := last.written.Add(offerInterval); !marks && r.Clock.Now().Before(next) {
+		result.next.by(next, "the next offer may be written")
 		return nil
 	}
 	written, err := r.Reporter.writeOffer(ctx, o.Name, last.version, change)
@@ -54,7 +54,7 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, decisions []deci
 		return err
 	}
 	o.memory.offered = offeredBy(written)
-	o.memory.offered.at = r.Clock.Now()
+	o.memory.offered.written = r.Clock.Now()
 	return nil
 }
 
@@ -72,14 +72,14 @@ func (r *Reconciler) changeOffers(o *observation, decisions []decision, last off
 	}
 	change := map[string]any{}
 	for _, f := range ipalloc.Families() {
-		all := scheduling.NoOffer
+		sum := scheduling.NoOffer
 		for pool := range pools {
 			n, known := o.offerOf(r.OfferFamilies, decisions, f, pool)
 			if !known {
 				return nil
 			}
 			if n != scheduling.NoOffer {
-				all = max(all, 0) + n
+				sum = max(sum, 0) + n
 			}
 			if last.capacity.Of(pool)[f] == n && last.allocatable.Of(pool)[f] == n {
 				continue
@@ -90,7 +90,7 @@ func (r *Reconciler) changeOffers(o *observation, decisions []decision, last off
 			}
 		}
 		if len(r.OfferFamilies) > 0 {
-			setUnless(scheduling.NoOffer, r.Metrics.offered, all, o.Name, f.String())
+			setUnless(scheduling.NoOffer, r.Metrics.offered, sum, o.Name, f.String())
 		}
 	}
 	return change
@@ -100,12 +100,13 @@ func (r *Reconciler) changeOffers(o *observation, decisions []decision, last off
 // known is false, it keeps its offers: its CiliumNode is about to be restored.
 func (o *observation) offerOf(families []ipalloc.Family, decisions []decision, f ipalloc.Family, ciliumPool string) (n int, known bool) {
 	i := slices.IndexFunc(o.Shares, func(s state.Share) bool { return s.Family == f && s.CiliumPool == ciliumPool })
-	switch {
-	case !slices.Contains(families, f):
+	if !slices.Contains(families, f) {
 		return scheduling.NoOffer, true
-	case o.CiliumNode == nil:
+	}
+	if o.CiliumNode == nil {
 		return 0, false
-	case i < 0, o.Standing.IsMoving(), !o.Shares[i].State.RunsFamily(), !state.MayOffer(ciliumPool):
+	}
+	if i < 0 || o.Standing.IsMoving() || !o.Shares[i].State.RunsFamily() || !state.MayOffer(ciliumPool) {
 		return scheduling.NoOffer, true
 	}
 	decided := decision{Share: &o.Shares[i]}

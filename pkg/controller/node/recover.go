@@ -86,7 +86,7 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 		if demand.SingleBlock || !r.Clock.Now().Before(rewritten) {
 			return reportGiven, nil
 		}
-		result.again.by(rewritten, "agents correct their CiliumNodes")
+		result.next.by(rewritten, "agents correct their CiliumNodes")
 		return reportAwaited, nil
 	}
 	family := ipalloc.IPv4
@@ -94,13 +94,14 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 		family = o.Shares[0].Family
 	}
 	mark := []netip.Addr{expand.ReportAddress(family, o.CiliumNode.Pool)}
-	entry, stands := o.CiliumNode.Release[mark[0]]
-	asked, marked := r.Recovery.Asked(o.Name), stands && entry == expand.Marked
-	if asked && !marked {
+	entry, ok := o.CiliumNode.Release[mark[0]]
+	wasAsked := r.Recovery.Asked(o.Name)
+	marked := ok && entry == expand.Marked
+	if wasAsked && !marked {
 		return reportGiven, nil
 	}
 	view := o.CiliumNode
-	if !asked && len(view.Pool) == 0 {
+	if !wasAsked && len(view.Pool) == 0 {
 		opened, err := r.CiliumNodes.OpenPool(ctx, view)
 		if view, err = r.wroteNode(o, "publish", opened, err); err != nil {
 			return reportAsked, err
@@ -111,7 +112,7 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 		return reportAwaited, nil
 	}
 	change := ciliumnode.Entries{Mark: mark}
-	if stands { // an answer from before
+	if ok { // an answer from before
 		change = ciliumnode.Entries{Clear: mark}
 	}
 	_, err := r.release(ctx, o, view, change)

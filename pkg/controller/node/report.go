@@ -44,8 +44,8 @@ type shortage struct {
 	someOnly bool
 	reason   string
 	message  string
-	// of are the families and Cilium pools that lack addresses.
-	of []string
+	// shares are the families and Cilium pools that lack addresses.
+	shares []string
 }
 
 // supply is a share of a node, with the balance of its addresses after the writes of its plan.
@@ -125,7 +125,7 @@ func (r *Reconciler) reportSupplies(o *observation, supplies []supply, lack *sho
 		return b.Pool
 	}
 	var missing [2]int
-	missed := o.replacing // the pools with free blocks that would help
+	helpful := o.replacing // the pools with free blocks that would help
 	starves := lack != nil && lack.unmet
 	for i := range supplies {
 		s := &supplies[i]
@@ -137,11 +137,11 @@ func (r *Reconciler) reportSupplies(o *observation, supplies []supply, lack *sho
 			continue
 		}
 		if s.Exhausted > 0 {
-			missed[s.Family] = append(missed[s.Family], s.Pools...)
+			helpful[s.Family] = append(helpful[s.Family], s.Pools...)
 		}
 		r.Metrics.drains.set(s.Share, s.plan.Waits, s.marks, o.Name, poolOf, now)
 	}
-	r.Awaiting.Set(o.Name, lack != nil || len(missed[0])+len(missed[1]) > 0, starves, missed)
+	r.Awaiting.Set(o.Name, lack != nil || len(helpful[0])+len(helpful[1]) > 0, starves, helpful)
 }
 
 // asPublished is a state that leaves no more addresses to publish.
@@ -179,7 +179,7 @@ func shortageOf(supplies []supply) *shortage {
 		}
 		reason, message := s.cause()
 		parts = append(parts, message)
-		lack.of = append(lack.of, s.what())
+		lack.shares = append(lack.shares, s.what())
 		if lack.reason == "" || lack.reason == reasonMoves || reason == v1alpha1.NodePoolsExhausted || reason == reasonWriteFails {
 			lack.reason = reason
 		}
@@ -203,26 +203,26 @@ func (s *supply) what() string {
 
 // cause describes why one family of a node lacks addresses, and their number.
 func (s *supply) cause() (reason, message string) {
-	what := s.what()
+	subject := s.what()
 	wanted := s.balance.Wanted
 	switch {
 	case !s.Standing.MayChange():
-		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, wanted, s.Standing.Because())
+		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", subject, wanted, s.Standing.Because())
 	case s.err != nil:
-		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, wanted, termsafe.Line(s.err.Error()))
+		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", subject, wanted, termsafe.Line(s.err.Error()))
 	case s.Exhausted > 0 && len(s.Pools) > 0 && s.isOfPod():
-		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to pod %s cannot come here yet: kubectl get podippins", what, s.Pools[0].Pod)
+		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to pod %s cannot come here yet: kubectl get podippins", subject, s.Pools[0].Pod)
 	case s.Exhausted > 0:
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
-			what, s.Exhausted, poolNames(s.Share))
+			subject, s.Exhausted, poolNames(s.Share))
 	case s.State.RunsWithAnother():
-		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", what, s.State.BlockAssignment.Runs[0])
+		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", subject, s.State.BlockAssignment.Runs[0])
 	case s.State.BlockAssignment != nil && s.State.BlockAssignment.SingleBlock:
 		return reasonBlockFull, fmt.Sprintf("%s: %d more addresses needed than the block of this node has, and a Node gets no second one in kubernetes mode",
-			what, s.plan.Shortage)
+			subject, s.plan.Shortage)
 	}
 	return reasonLimitReached, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
-		what, s.plan.Shortage)
+		subject, s.plan.Shortage)
 }
 
 // poolNames lists the pools of a node, each with the reason if it assigns no block.
@@ -251,9 +251,9 @@ func poolNames(share *state.Share) string {
 // addresses from before, or from another IPAM, its pods keep running: no need is unmet until these
 // run out.
 func (o *observation) unselected(lack *shortage) *shortage {
-	none := o.CiliumNode == nil || len(o.CiliumNode.Named())+len(o.CiliumNode.NonCanonical) == 0
+	isEmpty := o.CiliumNode == nil || len(o.CiliumNode.Named())+len(o.CiliumNode.NonCanonical) == 0
 	return &shortage{
-		unmet: none || lack != nil && lack.unmet, reason: reasonNoPool,
+		unmet: isEmpty || lack != nil && lack.unmet, reason: reasonNoPool,
 		message: "no PodIPPool selects this node, so it gets no block",
 	}
 }
@@ -263,48 +263,51 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 	if len(unserved) == 0 {
 		return lack
 	}
-	var says []string
+	var messages []string
 	if lack == nil {
 		lack = &shortage{someOnly: true, reason: reasonNotServed}
 	} else {
-		says = append(says, lack.message)
+		messages = append(messages, lack.message)
 	}
 	for i := range unserved {
 		u := &unserved[i]
 		if !lack.unmet && !u.AtRestart {
-			lack.unmet, lack.someOnly, lack.reason = true, !u.OfAgent, reasonNotServed
+			lack.unmet = true
+			lack.someOnly = !u.OfAgent
+			lack.reason = reasonNotServed
 		} else if u.OfAgent && !u.AtRestart {
 			lack.someOnly = false
 		}
-		says = append(says, u.Says)
+		messages = append(messages, u.Says)
 	}
-	lack.message = suggest.Sentences(says)
+	lack.message = suggest.Sentences(messages)
 	return lack
 }
 
-// podsTold bounds the pods of a node that get an event about one unserved Cilium pool. Pods of one
+// maxNotified bounds the pods of a node that get an event about one unserved Cilium pool. Pods of one
 // workload have the same fault.
-const podsTold = 10
+const maxNotified = 10
 
 // sendUnservedPods reports to pods, once each, that no PodIPPool serves the Cilium pool that they
 // ask for on their node. A pod that the limit of events leaves out is told by a later reconcile.
 func (r *Reporter) sendUnservedPods(o *observation) {
-	pods, was := o.UnservedPods(), strings.Fields(r.Events.Last.Text(o.Name, topicUnserved))
-	var told []string
+	pods := o.UnservedPods()
+	earlier := strings.Fields(r.Events.Last.Text(o.Name, topicUnserved))
+	var notified []string
 	for _, u := range o.Unserved {
-		isNew := func(name string) bool { return !slices.Contains(was, string(pods[name].UID)) }
+		isNew := func(name string) bool { return !slices.Contains(earlier, string(pods[name].UID)) }
 		names := slices.DeleteFunc(slices.Clone(u.Pods), isNew)
 		names = append(names, slices.DeleteFunc(slices.Clone(u.Pods), func(name string) bool { return !isNew(name) })...)
-		for _, name := range names[:min(podsTold, len(names))] {
+		for _, name := range names[:min(maxNotified, len(names))] {
 			namespace, pod, _ := strings.Cut(name, "/")
-			about := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod, UID: pods[name].UID}}
-			if !isNew(name) || slices.Contains(told, string(about.UID)) ||
-				r.Events.SendOften(about, o.Node, event.ReasonCiliumPoolNotServed, pods[name].Says) {
-				told = append(told, string(about.UID))
+			obj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod, UID: pods[name].UID}}
+			if !isNew(name) || slices.Contains(notified, string(obj.UID)) ||
+				r.Events.SendOften(obj, o.Node, event.ReasonCiliumPoolNotServed, pods[name].Says) {
+				notified = append(notified, string(obj.UID))
 			}
 		}
 	}
-	r.Events.Last.Changed(o.Name, topicUnserved, strings.Join(told, " "))
+	r.Events.Last.Changed(o.Name, topicUnserved, strings.Join(notified, " "))
 }
 
 // cooldownPools bounds the pools of each family that an event about a shortage describes.
@@ -343,14 +346,14 @@ var advice = map[string]string{
 // familyDisabled describes the families that pools offer the node and its agent does not run.
 func (o *observation) familyDisabled() string {
 	var parts []string
-	held := "one that it holds stays until it is drained"
+	rest := "one that it holds stays until it is drained"
 	if o.CiliumNode != nil && o.CiliumNode.BlockAssignment != nil {
-		held = "the agent returns one that it holds"
+		rest = "the agent returns one that it holds"
 	}
 	for i := range o.Shares {
 		if f := &o.Shares[i]; o.CiliumNode.FamilyDisabled(f.Family) && len(f.Pools) > 0 {
 			parts = append(parts, fmt.Sprintf("the agent does not run %s, which pool %s has: no %s block is claimed for this node, and %s",
-				f.Family, f.Ruling(), f.Family, held))
+				f.Family, f.Ruling(), f.Family, rest))
 		}
 	}
 	return suggest.Sentences(parts)

@@ -75,30 +75,30 @@ func (o *observation) phaseMessage(b crd.Block, phase ipalloc.Phase, reason expa
 }
 
 func (o *observation) drainMessage(cidr netip.Prefix, reason expand.Reason) string {
-	goes := "it goes once " + o.leaves(cidr)
+	condition := "it goes once " + o.leaves(cidr)
 	switch reason {
 	case expand.Deleted:
-		return "the block was deleted; " + goes
+		return "the block was deleted; " + condition
 	case expand.DrainRequested:
-		return "its spec.drain is true; " + goes
+		return "its spec.drain is true; " + condition
 	case expand.CIDRDraining:
-		return "its range has allocationPolicy Drain or is no longer in the pool; " + goes
+		return "its range has allocationPolicy Drain or is no longer in the pool; " + condition
 	case expand.PoolChanged:
 		return "another pool rules the node now, and nothing of the block has been in use; it goes once the agent, when it starts, has agreed"
 	case expand.NodeUnselected:
-		return "its pool no longer selects the node (spec.unselectedNodes); " + goes
+		return "its pool no longer selects the node (spec.unselectedNodes); " + condition
 	case expand.PoolDeleted:
-		return "its pool was deleted; " + goes
+		return "its pool was deleted; " + condition
 	}
 	return "the node has more addresses than it needs; the block goes as its pods go"
 }
 
 // waitMessage describes what happens to a block while it waits.
 func (o *observation) waitMessage(b crd.Block, wait crd.Wait) string {
-	switch {
-	case b.Phase == ipalloc.Draining:
+	if b.Phase == ipalloc.Draining {
 		return o.drainMessage(b.CIDR, b.Reason)
-	case wait.Cause == v1alpha1.ConflictOverlap:
+	}
+	if wait.Cause == v1alpha1.ConflictOverlap {
 		return "an older block has its addresses, so they leave its node"
 	}
 	return "it must leave its node, and has not begun to"
@@ -106,20 +106,23 @@ func (o *observation) waitMessage(b crd.Block, wait crd.Wait) string {
 
 // leaves says when a block that people want back can go.
 func (o *observation) leaves(cidr netip.Prefix) string {
-	unused, view := "no pod uses an address of it", o.CiliumNode
+	unused := "no pod uses an address of it"
+	view := o.CiliumNode
 	if view == nil {
 		return unused
 	}
-	own := slices.ContainsFunc(view.Own, cidr.Contains)
+	isOfAgent := slices.ContainsFunc(view.Own, cidr.Contains)
 	for addr, owner := range view.Used {
-		own = own || cidr.Contains(addr) && expand.NamesAgent(owner)
+		isOfAgent = isOfAgent || cidr.Contains(addr) && expand.NamesAgent(owner)
 	}
-	switch whole := view.BlockAssignment; {
-	case whole == nil && own:
+	whole := view.BlockAssignment
+	if whole == nil && isOfAgent {
 		return unused + " and the agent on node " + o.Name + ", which has addresses of its own in it, has restarted"
-	case whole == nil, whole.SingleBlock && !view.Lists(cidr):
+	}
+	if whole == nil || whole.SingleBlock && !view.Lists(cidr) {
 		return unused
-	case whole.SingleBlock, own:
+	}
+	if whole.SingleBlock || isOfAgent {
 		return "the Node is deleted, as its agent keeps the block until then"
 	}
 	return unused + " and, unless it is parked, the node's other blocks cover what its agent requests"
@@ -127,13 +130,13 @@ func (o *observation) leaves(cidr netip.Prefix) string {
 
 // sendBlock reports the fate of a block on the block and on its Node: the block may be gone before
 // anybody reads the event.
-func (r *Reporter) sendBlock(o *observation, b crd.Block, kind, what string) {
+func (r *Reporter) sendBlock(o *observation, b crd.Block, kind, message string) {
 	node := o.Node
 	if node == nil { // as the kubelet refers to a Node, and kubectl describe finds it
 		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: types.UID(o.Name)}}
 	}
 	block := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}
-	note := fmt.Sprintf("block %s of pool %s on node %s: %s", b.CIDR, b.Pool, o.Name, what)
+	note := fmt.Sprintf("block %s of pool %s on node %s: %s", b.CIDR, b.Pool, o.Name, message)
 	r.Events.SendOften(node, block, kind, note)
 	r.Events.SendOften(block, node, kind, note)
 }
@@ -151,13 +154,13 @@ func (r *Reporter) sendPhase(o *observation, b crd.Block, phase ipalloc.Phase, r
 
 // sendClaimed reports that a block was claimed for a node, and why.
 func (r *Reporter) sendClaimed(o *observation, d *decision, b crd.Block) {
-	what := fmt.Sprintf("claimed, as the node wants %d more addresses", d.plan.Claim.Addresses)
+	message := fmt.Sprintf("claimed, as the node wants %d more addresses", d.plan.Claim.Addresses)
 	if r.Ledger.IsPinned(b) {
-		what = "claimed, as it is pinned to the node"
+		message = "claimed, as it is pinned to the node"
 	} else if first := d.Ruling(); first != b.Pool {
-		what += "; pool " + first + ", which comes first, has no block for it"
+		message += "; pool " + first + ", which comes first, has no block for it"
 	}
-	r.sendBlock(o, b, event.ReasonBlockClaimed, what)
+	r.sendBlock(o, b, event.ReasonBlockClaimed, message)
 }
 
 // longestShortage bounds the text of an event about a shortage, in bytes, so that its advice fits in.
@@ -166,11 +169,11 @@ const longestShortage = 700
 // sendShortage reports a shortage when its reason changes, or its families and Cilium pools; nil: there is
 // none. The event adds the blocks that full pools get back.
 func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns func() string) {
-	about := ""
+	subject := ""
 	if lack != nil {
-		about = lack.reason + " " + strings.Join(lack.of, ", ")
+		subject = lack.reason + " " + strings.Join(lack.shares, ", ")
 	}
-	if !r.Events.Last.Changed(node.Name, topicShortage, about) || lack == nil {
+	if !r.Events.Last.Changed(node.Name, topicShortage, subject) || lack == nil {
 		return
 	}
 	kind := event.ReasonPodAddressShortage
@@ -181,9 +184,9 @@ func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns fun
 }
 
 // sendOnce reports why to a Node when it changes; "": there is nothing to report.
-func (r *Reporter) sendOnce(node *corev1.Node, topic, reason, why string) {
-	if r.Events.Last.Changed(node.Name, topic, why) && why != "" {
-		r.Events.Send(node, reason, event.Reconcile, why)
+func (r *Reporter) sendOnce(node *corev1.Node, topic, reason, message string) {
+	if r.Events.Last.Changed(node.Name, topic, message) && message != "" {
+		r.Events.Send(node, reason, event.Reconcile, message)
 	}
 }
 
@@ -212,29 +215,29 @@ func (r *Reporter) sendDrainWaits(node *corev1.Node, b crd.Block, wait crd.Wait)
 // logHolder logs that a node claimed a block, returned it (no address of it is published any
 // more), or that the block is freed for other nodes. Log stores answer from these lines who held
 // an address (docs/operations.md), so their fields stay as they are.
-func logHolder(ctx context.Context, what string, b crd.Block, reason string, more ...any) {
-	log.FromContext(ctx).Info(what, append([]any{"block", b.CIDR.String(), "node", b.Node, "pool", b.Pool, "reason", reason}, more...)...)
+func logHolder(ctx context.Context, message string, b crd.Block, reason string, keysAndValues ...any) {
+	log.FromContext(ctx).Info(message, append([]any{"block", b.CIDR.String(), "node", b.Node, "pool", b.Pool, "reason", reason}, keysAndValues...)...)
 }
 
 // logPlan logs a decision and its inputs once, although every reconcile repeats it for a node with
 // conflicting writes or without addresses to get.
-func (r *Reporter) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) {
+func (r *Reporter) logPlan(ctx context.Context, share *state.Share, p expand.Plan) {
 	line := ""
 	if !p.Empty() {
 		line = p.String()
 	}
 	level := 0
-	if !r.Events.Last.Changed(p.Node, planTopics[fo.Family]+fo.CiliumPool, line) {
+	if !r.Events.Last.Changed(p.Node, planTopics[share.Family]+share.CiliumPool, line) {
 		level = 1
 	}
 	if line == "" {
 		return
 	}
-	about := []any{"family", p.Family.String()}
-	if fo.CiliumPool != "" {
-		about = append(about, "ciliumPool", fo.CiliumPool)
+	keysAndValues := []any{"family", p.Family.String()}
+	if share.CiliumPool != "" {
+		keysAndValues = append(keysAndValues, "ciliumPool", share.CiliumPool)
 	}
-	log.FromContext(ctx).V(level).Info("decided", append(about, "needs", p.Demand, "has", p.Capacity, "plan", line)...)
+	log.FromContext(ctx).V(level).Info("decided", append(keysAndValues, "needs", p.Demand, "has", p.Capacity, "plan", line)...)
 }
 
 // planTopics are the topics of plans for the default pool; the name of another one follows.
@@ -246,21 +249,24 @@ func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack
 	want := corev1.NodeCondition{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionFalse, Reason: reasonEnough,
 		Message: "every pod of this node can have an address"}
 	if lack != nil && lack.unmet {
-		want.Status, want.Reason, want.Message = corev1.ConditionTrue, lack.reason, lack.message
+		want.Status = corev1.ConditionTrue
+		want.Reason = lack.reason
+		want.Message = lack.message
 	}
 	now := metav1.NewTime(r.Clock.Now())
-	want.LastTransitionTime, want.LastHeartbeatTime = now, now
+	want.LastTransitionTime = now
+	want.LastHeartbeatTime = now
 	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeAddressShortage })
 	if i < 0 && want.Status == corev1.ConditionFalse {
 		return nil
 	}
 	if i >= 0 && node.Status.Conditions[i].Status == want.Status {
-		is := &node.Status.Conditions[i]
+		current := &node.Status.Conditions[i]
 		// The text of a failure may differ each time, and a write would bring the Node back here at once.
-		if is.Reason == want.Reason && (is.Message == want.Message || want.Reason == reasonWriteFails) {
+		if current.Reason == want.Reason && (current.Message == want.Message || want.Reason == reasonWriteFails) {
 			return nil
 		}
-		want.LastTransitionTime = is.LastTransitionTime
+		want.LastTransitionTime = current.LastTransitionTime
 	}
 	_, err := r.patchNodeStatus(ctx, node.Name, "condition", types.StrategicMergePatchType, map[string]any{
 		"status": map[string]any{"conditions": []corev1.NodeCondition{want}},
@@ -309,11 +315,11 @@ func (r *Reporter) concerned(ctx context.Context, node string, refused *common.R
 	}); i >= 0 {
 		return &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: blocks[i].Name, UID: blocks[i].UID}}
 	}
-	is := &corev1.Node{}
-	if err := r.Cache.Get(ctx, types.NamespacedName{Name: node}, is); err != nil {
-		is.Name = node // an event by its name is better than none
+	obj := &corev1.Node{}
+	if err := r.Cache.Get(ctx, types.NamespacedName{Name: node}, obj); err != nil {
+		obj.Name = node // an event by its name is better than none
 	}
-	return is
+	return obj
 }
 
 // setShortage writes the condition of the Node, puts the shortage taint on it while its pods cannot
@@ -357,9 +363,9 @@ func (o *observation) servesPods(families []ipalloc.Family, decisions []decision
 func (o *observation) provides(families []ipalloc.Family, decisions []decision, f ipalloc.Family) bool {
 	if slices.Contains(families, f) {
 		n, known := o.offerOf(families, decisions, f, "")
-		is := o.memory.lastOffer(o.Node)
+		last := o.memory.lastOffer(o.Node)
 		// An offer that was written in this reconcile has changed the Node.
-		return known && n > 0 && n == is.allocatable.Of("")[f] && is.version == o.Node.ResourceVersion
+		return known && n > 0 && n == last.allocatable.Of("")[f] && last.version == o.Node.ResourceVersion
 	}
 	return slices.ContainsFunc(o.CiliumNode.Named(), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
 }

@@ -126,7 +126,7 @@ func TestFewPodsWithoutPoolAreTold(t *testing.T) {
 	for i := range 12 {
 		binds(fmt.Sprint("a", i), fmt.Sprint("a", i), "bleu")
 	}
-	tells("of many", podsTold-1)
+	tells("of many", maxNotified-1)
 	binds("web", "other", "green")
 	tells("of another pool", 1)
 	b.r.Pods.Delete(state.ReadPod(fixtures.Pod("w1", "1", "n")).PodKey, fixtures.Noon())

@@ -147,20 +147,20 @@ func setIn[V any](m *map[netip.Prefix]V, block netip.Prefix, value V) {
 // settle ends the tickets of a node for drains that have begun, and returns those for drains that
 // have not and are no longer requested.
 func (p *Pacing) settle(node string, shares []state.Share, now time.Time) {
-	for cidr, from := range p.tickets[node] {
-		kept := false
+	for cidr, limiters := range p.tickets[node] {
+		keeps := false
 		for i := range shares {
 			j := slices.IndexFunc(shares[i].State.Blocks, func(b expand.Block) bool { return b.CIDR == cidr })
 			if j < 0 {
 				continue
 			}
 			b := &shares[i].State.Blocks[j]
-			kept = !shares[i].Standing.MayChange() || state.MayWait(b)
-			if !kept && b.Phase == ipalloc.InService {
-				allow(from, -1, now)
+			keeps = !shares[i].Standing.MayChange() || state.MayWait(b)
+			if !keeps && b.Phase == ipalloc.InService {
+				allow(limiters, -1, now)
 			}
 		}
-		if !kept {
+		if !keeps {
 			p.drop(node, cidr)
 		}
 	}
@@ -181,11 +181,11 @@ func (p *Pacing) drop(node string, block netip.Prefix) {
 	}
 }
 
-func (p *Pacing) add(node string, block netip.Prefix, from []*rate.Limiter) {
+func (p *Pacing) add(node string, block netip.Prefix, limiters []*rate.Limiter) {
 	if p.tickets[node] == nil {
 		p.tickets[node] = map[netip.Prefix][]*rate.Limiter{}
 	}
-	p.tickets[node][block] = from
+	p.tickets[node][block] = limiters
 }
 
 // turn hands a ticket to a requested drain that has none, or returns its delay until there is one.
@@ -233,10 +233,10 @@ func (p *Pacing) reserve(pool *crd.Pool, most int, now time.Time) (n int, wait t
 func (p *Pacing) Spend(node string, reserved int, blocks []netip.Prefix, pool *crd.Pool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	from := p.reclaimLimiters(pool, now)
-	allow(from, len(blocks)-reserved, now)
+	limiters := p.reclaimLimiters(pool, now)
+	allow(limiters, len(blocks)-reserved, now)
 	for _, block := range blocks {
-		p.add(node, block, from)
+		p.add(node, block, limiters)
 	}
 }
 
@@ -272,27 +272,27 @@ func (p *Pacing) Begun(node string, block netip.Prefix) {
 // move reports whether a node may move off a pool. A node keeps its place from before its first block
 // drains until its last one has left, unless Release returns it, or the move does not begin within placeWait.
 func (p *Pacing) move(node string, pool *crd.Pool, moves map[string]bool, begun Moves, now time.Time) bool {
-	may, known := moves[pool.Name]
+	allowed, known := moves[pool.Name]
 	if !known {
-		may = p.mayMove(node, pool, begun, now)
-		moves[pool.Name] = may
+		allowed = p.mayMove(node, pool, begun, now)
+		moves[pool.Name] = allowed
 	}
-	return may
+	return allowed
 }
 
 // mayMove reports whether a node has a place among the nodes that move off a pool, or assigns it one
 // if there is room.
 func (p *Pacing) mayMove(node string, pool *crd.Pool, begun Moves, now time.Time) bool {
-	of := p.pool(pool, now)
-	if !of.moving[node].IsZero() {
+	tickets := p.pool(pool, now)
+	if !tickets.moving[node].IsZero() {
 		return true
 	}
-	if !begun.MovesOff(node, pool.Name) && !of.makeRoom(pool, begun, now) {
-		of.waiting[node] = true
+	if !begun.MovesOff(node, pool.Name) && !tickets.makeRoom(pool, begun, now) {
+		tickets.waiting[node] = true
 		return false
 	}
-	of.moving[node] = now.Add(placeWait)
-	delete(of.waiting, node)
+	tickets.moving[node] = now.Add(placeWait)
+	delete(tickets.waiting, node)
 	return true
 }
 
@@ -300,16 +300,17 @@ func (p *Pacing) mayMove(node string, pool *crd.Pool, begun Moves, now time.Time
 // whose move has not begun within placeWait. While as many moves have begun as may, each node that
 // waits asks again and again, so this case takes no walk.
 func (t *poolTickets) makeRoom(pool *crd.Pool, begun Moves, now time.Time) bool {
-	n, unused := begun.MovingOff(pool.Name), ""
+	n := begun.MovingOff(pool.Name)
+	unused := ""
 	if n >= pool.MaxUnselected {
 		return false
 	}
-	for node, until := range t.moving {
+	for node, deadline := range t.moving {
 		if begun.MovesOff(node, pool.Name) {
 			continue
 		}
 		n++
-		if !now.Before(until) && (unused == "" || node < unused) {
+		if !now.Before(deadline) && (unused == "" || node < unused) {
 			unused = node
 		}
 	}
@@ -322,9 +323,9 @@ func (t *poolTickets) makeRoom(pool *crd.Pool, begun Moves, now time.Time) bool 
 
 // endMoves drops the records about the moves of a node, except moves off kept pools, and returns a
 // waiting node for each place that this frees. The caller holds p.mu.
-func (p *Pacing) endMoves(node string, kept map[string]bool) (next []string) {
+func (p *Pacing) endMoves(node string, moves map[string]bool) (next []string) {
 	for name, pool := range p.pools {
-		if _, asked := kept[name]; asked {
+		if _, moving := moves[name]; moving {
 			continue
 		}
 		delete(pool.waiting, node)
@@ -332,7 +333,7 @@ func (p *Pacing) endMoves(node string, kept map[string]bool) (next []string) {
 			continue
 		}
 		delete(pool.moving, node)
-		if first, some := firstOf(pool.waiting); some {
+		if first, ok := firstOf(pool.waiting); ok {
 			next = append(next, first)
 			delete(pool.waiting, first) // it asks again
 		}
@@ -341,13 +342,14 @@ func (p *Pacing) endMoves(node string, kept map[string]bool) (next []string) {
 }
 
 // firstOf returns the first node by name, and whether there is one.
-func firstOf(nodes map[string]bool) (first string, some bool) {
+func firstOf(nodes map[string]bool) (first string, ok bool) {
 	for node := range nodes {
-		if !some || node < first {
-			first, some = node, true
+		if !ok || node < first {
+			first = node
+			ok = true
 		}
 	}
-	return first, some
+	return first, ok
 }
 
 // wake makes nodes ask again. The caller does not hold p.mu.
@@ -362,8 +364,8 @@ func (p *Pacing) wake(nodes []string) {
 // proceed meanwhile. Moves that have begun count on.
 func (p *Pacing) Release(node string, now time.Time) {
 	p.mu.Lock()
-	for _, from := range p.tickets[node] {
-		allow(from, -1, now)
+	for _, limiters := range p.tickets[node] {
+		allow(limiters, -1, now)
 	}
 	delete(p.tickets, node)
 	next := p.endMoves(node, nil)
@@ -380,22 +382,24 @@ func (p *Pacing) ForgetPool(pool string) {
 
 // pool returns the limits of a pool.
 func (p *Pacing) pool(pool *crd.Pool, now time.Time) *poolTickets {
-	of := p.pools[pool.Name]
-	if of == nil {
-		of = &poolTickets{minute: perMinute(p.perPool), moving: map[string]time.Time{}, waiting: map[string]bool{}}
-		p.pools[pool.Name] = of
+	tickets := p.pools[pool.Name]
+	if tickets == nil {
+		tickets = &poolTickets{minute: perMinute(p.perPool), moving: map[string]time.Time{}, waiting: map[string]bool{}}
+		p.pools[pool.Name] = tickets
 	}
 	n := pool.Maintenance.BlocksPerHour
-	switch limit, burst := rate.Limit(float64(n)/3600), max(1, n/60); {
+	limit := rate.Limit(float64(n) / 3600)
+	burst := max(1, n/60)
+	switch {
 	case n == 0:
-		of.hour = nil
-	case of.hour == nil:
-		of.hour = rate.NewLimiter(limit, burst)
-	case of.hour.Limit() != limit:
-		of.hour.SetLimitAt(now, limit)
-		of.hour.SetBurstAt(now, burst)
+		tickets.hour = nil
+	case tickets.hour == nil:
+		tickets.hour = rate.NewLimiter(limit, burst)
+	case tickets.hour.Limit() != limit:
+		tickets.hour.SetLimitAt(now, limit)
+		tickets.hour.SetBurstAt(now, burst)
 	}
-	return of
+	return tickets
 }
 
 // untilNext returns the time until an exhausted limiter allows one more.
