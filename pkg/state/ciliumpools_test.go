@@ -21,7 +21,7 @@ import (
 // A pod's own annotations take precedence over its namespace's, and annotations of a family over
 // annotations for both. Pods that name no pool are selected by labels: a pod that more than one pool
 // selects gets no address at all. All of this is as in Cilium.
-func TestPoolRequests(t *testing.T) {
+func TestPoolChoice(t *testing.T) {
 	type labelled = map[string]string
 	web, prod := labelled{"app": "web"}, labelled{"env": "prod"}
 	six := fixtures.Picking("six", web, nil)
@@ -83,7 +83,7 @@ func TestPoolRequests(t *testing.T) {
 			}
 			got := [2]string{}
 			for _, f := range ipalloc.Families() {
-				got[f] = pods.PoolRequests("n", PickingOf(test.pools...)).Of("team/a", f)
+				got[f] = pods.PoolChoices("n", PickingOf(test.pools...)).Of("team/a", f).Pool
 			}
 			if got != test.want {
 				t.Errorf("it requests %q, want %q", got, test.want)
@@ -92,7 +92,7 @@ func TestPoolRequests(t *testing.T) {
 				t.Error("the same pod again is news")
 			}
 			pod.Annotations = map[string]string{poolAnnotation: "other"}
-			if !pods.Set(ReadPodWithRequest(pod), fixtures.Noon()) || pods.PoolRequests("n", nil).Of("team/a", ipalloc.IPv4) != "other" {
+			if !pods.Set(ReadPodWithRequest(pod), fixtures.Noon()) || pods.PoolChoices("n", nil).Of("team/a", ipalloc.IPv4).Pool != "other" {
 				t.Error("another annotation is no news")
 			}
 			if pods.SetNamespace("team", nothing); len(pods.namespaces) > 0 {

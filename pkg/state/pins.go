@@ -251,11 +251,23 @@ type NamedPod struct {
 	IPs  []netip.Addr
 	// Labels and Namespace are what the selectors of PodIPPools match.
 	Labels, Namespace labels.Set
-	// Asks: an annotation names its Cilium pool. Strict: otherwise agents give it only an address of a
-	// pool that selects it.
-	Asks, Strict bool
-	// Selecting are the CiliumPodIPPools that select it, beside the one of its own name.
-	Selecting []string
+	// Choices are the Cilium pools that it is for, by family.
+	Choices [2]PoolChoice
+	// Strict: unless an annotation names its pool, agents give it only an address of a pool that selects it.
+	Strict bool
+}
+
+// NamesPool reports whether an annotation names a Cilium pool for the pod.
+func (p *NamedPod) NamesPool() bool {
+	return slices.ContainsFunc(p.Choices[:], func(choice PoolChoice) bool {
+		return choice.By == podAnnotation || choice.By == namespaceAnnotation
+	})
+}
+
+// OtherCandidates returns the CiliumPodIPPools that select the pod, beside the one of its own name.
+func (p *NamedPod) OtherCandidates() []string {
+	candidates := slices.Concat(p.Choices[ipalloc.IPv4].Candidates, p.Choices[ipalloc.IPv6].Candidates)
+	return slices.DeleteFunc(candidates, func(pool string) bool { return crd.PodOfPool(pool) == p.Name })
 }
 
 // Named returns the named pods, sorted by name.
@@ -267,13 +279,12 @@ func (p *Pods) Named(picking *Picking) []NamedPod {
 			if !pod.Named {
 				continue
 			}
-			in, _, _ := strings.Cut(pod.Name, "/")
-			request, namespace := pod.request.Value(), p.namespaces[in]
-			picked, none := pickedFor(pod.Name, request, namespace, picking), [2]string{}
+			name, _, _ := strings.Cut(pod.Name, "/")
+			request := pod.request.Value()
+			namespace := p.namespaces[name]
 			out = append(out, NamedPod{
 				PodKey: pod.PodKey, Name: pod.Name, IPs: pod.IPs, Labels: request.labelSet(), Namespace: namespace.labelSet(),
-				Asks: request.pools != none || namespace.pools != none, Strict: request.strict || namespace.strict,
-				Selecting: slices.DeleteFunc(slices.Concat(picked[0], picked[1]), func(pool string) bool { return crd.PodOfPool(pool) == pod.Name }),
+				Choices: p.choosePools(pod, picking), Strict: request.strict || namespace.strict,
 			})
 		}
 	})

@@ -256,7 +256,7 @@ func TestNamed(t *testing.T) {
 	c.Pods.SetNamespace("default", PoolRequestOf(&metav1.ObjectMeta{Labels: map[string]string{"team": "a"}}))
 	var got []string
 	for _, pod := range c.Pods.Named(PickingOf(fixtures.Picking("blue", map[string]string{"app": "web"}, map[string]string{"team": "a"}), fixtures.Picking(crd.PodPool("default/web-0"), map[string]string{"app": "web"}, nil))) {
-		got = append(got, fmt.Sprintf("%s of %s: %v %v, %v", pod.Name, pod.Namespace, pod.Asks, pod.Strict, pod.Selecting))
+		got = append(got, fmt.Sprintf("%s of %s: %v %v, %v", pod.Name, pod.Namespace, pod.NamesPool(), pod.Strict, pod.OtherCandidates()))
 	}
 	want := []string{
 		"default/db of team=a: false false, []", "default/web-0 of team=a: true true, [blue]",

@@ -262,17 +262,16 @@ func (p *Pods) Ended(node string, now time.Time) (names []string, until time.Tim
 	return names, until
 }
 
-// PoolRequests returns the requests of the pods on a node, through their own annotations, their
-// namespaces, or the CiliumPodIPPools that select pods.
-func (p *Pods) PoolRequests(node string, picking *Picking) PoolRequests {
+// uid returns the UID of a pod on a node; "": there is none of the name.
+func (p *Pods) uid(node, name string) types.UID {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	asked := PoolRequests{}
-	for _, pod := range p.byNode[node] {
-		namespace, _, _ := strings.Cut(pod.Name, "/")
-		asked.add(pod.Name, pod.request.Value(), p.namespaces[namespace], picking)
+	for i := range p.byNode[node] {
+		if p.byNode[node][i].Name == name {
+			return p.byNode[node][i].uid
+		}
 	}
-	return asked
+	return ""
 }
 
 // SetNamespace stores the requests of a namespace for its pods, none if it is deleted. If that has

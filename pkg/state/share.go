@@ -48,8 +48,8 @@ func (c *Cluster) ciliumPoolsOf(s *Snapshot, f ipalloc.Family, served map[string
 			}
 		}
 	}
-	for _, asked := range s.PoolRequests {
-		names[asked[f]] = true
+	for _, choices := range s.PoolChoices {
+		names[choices[f].Pool] = true
 	}
 	for _, b := range s.Blocks {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {

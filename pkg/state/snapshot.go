@@ -28,8 +28,8 @@ type Snapshot struct {
 	// Ended are the pods that have just left the node; the first counts until EndedUntil.
 	Ended      []string
 	EndedUntil time.Time
-	// PoolRequests are the Cilium pools that its pods request.
-	PoolRequests PoolRequests
+	// PoolChoices are the Cilium pools that its pods are for.
+	PoolChoices PoolChoices
 	// Settled: the agent runs steadily. Settles is when it will have settled, or when it
 	// will be known which families it runs; zero: unknown.
 	Settled bool
@@ -97,7 +97,7 @@ func (c *Cluster) snapshot(name string, node *corev1.Node, labelsFinal bool, now
 		return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
 	})
 	if c.Defaults.CiliumPools {
-		s.PoolRequests = c.Pods.PoolRequests(name, c.CiliumPools.Picking())
+		s.PoolChoices = c.Pods.PoolChoices(name, c.CiliumPools.Picking())
 	}
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
 	s.AgentSeen = c.Agents.Runs(name) || s.CiliumNode.HasAgent()
@@ -280,7 +280,7 @@ func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods
 	only := crd.PodOfPool(ciliumPool)
 	leaves := func(p expand.Pod) bool {
 		switch {
-		case (!uses || s.PoolRequests.Of(p.Name, f) != ciliumPool || only != "" && p.Name != only) && !hasFamily(p.IPs, f):
+		case (!uses || s.PoolChoices.Of(p.Name, f).Pool != ciliumPool || only != "" && p.Name != only) && !hasFamily(p.IPs, f):
 			return true
 		case p.Requests[f] > 0:
 			return false

@@ -128,8 +128,9 @@ func (c *Cluster) requested(s *Snapshot, f ipalloc.Family, now time.Time) map[st
 		if hasFamily(p.IPs, f) {
 			continue
 		}
-		pool := s.PoolRequests.Of(p.Name, f)
-		if pool == "" && byDefault != "" && c.Pods.poolSource(s.Name, p.Name, f, c.CiliumPools.Picking()).by == nobody {
+		choice := s.PoolChoices.Of(p.Name, f)
+		pool := choice.Pool
+		if choice.By == originDefault {
 			pool = byDefault
 		}
 		if pool == "" {
@@ -173,13 +174,13 @@ func (c *Cluster) requestedByAgent(s *Snapshot, f ipalloc.Family, now time.Time)
 // describeUnserved says, for the node and each pod, why a node has no address of a Cilium pool, and
 // who asks for one.
 func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
-	why, picking := "", c.CiliumPools.Picking()
+	why := ""
 	if u.CiliumPool != noPool {
 		why = c.whyUnserved(s.Name, u) + "; "
 	}
 	for _, pod := range u.Pods {
-		source := c.Pods.poolSource(s.Name, pod, u.Family, picking)
-		u.ofPods, u.uids = append(u.ofPods, why+source.says(pod, u.Family)), append(u.uids, source.uid)
+		u.ofPods = append(u.ofPods, why+s.PoolChoices.Of(pod, u.Family).describe(pod, u.Family))
+		u.uids = append(u.uids, c.Pods.uid(s.Name, pod))
 	}
 	switch {
 	case u.OfAgent && u.CiliumPool == c.Cilium.Get().Setting(s.Node.Labels, ciliumconfig.DefaultPoolSetting):

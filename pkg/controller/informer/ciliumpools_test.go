@@ -30,7 +30,7 @@ func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 		if err := f.podStore().Add(p); err != nil {
 			t.Fatal(err)
 		}
-		picked := f.Pods.PoolRequests("n", state.PickingOf(fixtures.Picking("blue", map[string]string{"app": "web"}, nil)))
+		picked := f.Pods.PoolChoices("n", state.PickingOf(fixtures.Picking("blue", map[string]string{"app": "web"}, nil)))
 		if held := len(picked) > 0; held != (mode == ciliumnode.MultiPool) {
 			t.Errorf("%s mode: labels are held: %t", mode, held)
 		}

@@ -135,7 +135,7 @@ func usedOutsideBlocks(r *Reconciler, o *observation) []usedAddress {
 	}
 	for _, pod := range o.Pods {
 		for _, addr := range pod.IPs {
-			pools[addr] = o.PoolRequests.Of(pod.Name, ipalloc.FamilyOf(addr))
+			pools[addr] = o.PoolChoices.Of(pod.Name, ipalloc.FamilyOf(addr)).Pool
 		}
 	}
 	var out []usedAddress

@@ -164,7 +164,7 @@ func (k *Keeper) keep(ctx context.Context, pod *state.NamedPod) (why string, aga
 		return len(pools) > 0
 	}
 	switch _, name, _ := strings.Cut(pod.Name, "/"); {
-	case pod.Asks || !of(func(pool *crd.Pool) bool { return pool.Picks(pod.Labels, pod.Namespace) }):
+	case pod.NamesPool() || !of(func(pool *crd.Pool) bool { return pool.Picks(pod.Labels, pod.Namespace) }):
 		return "", 0, nil
 	case k.Cache.Get(ctx, types.NamespacedName{Name: pod.Node}, node) != nil,
 		!of(func(pool *crd.Pool) bool { return pool.Matches(labels.Set(node.Labels)) }):
@@ -173,8 +173,8 @@ func (k *Keeper) keep(ctx context.Context, pod *state.NamedPod) (why string, aga
 		return "", 0, nil
 	case len(name) > maxSelected:
 		return fmt.Sprintf("no address is kept for its name: CiliumPodIPPools select no pod with a name of more than %d characters", maxSelected), 0, nil
-	case len(pod.Selecting) > 0:
-		return "no address is kept for its name: CiliumPodIPPool " + pod.Selecting[0] + " selects it, too, and agents accept only one", 0, nil
+	case len(pod.OtherCandidates()) > 0:
+		return "no address is kept for its name: CiliumPodIPPool " + pod.OtherCandidates()[0] + " selects it, too, and agents accept only one", 0, nil
 	}
 	for _, f := range ipalloc.Families() {
 		cidr, err := k.pin(ctx, podFamily{pod.Name, f}, pod.IPs, pools)
@@ -197,7 +197,7 @@ func (k *Keeper) keep(ctx context.Context, pod *state.NamedPod) (why string, aga
 // pin makes a pin, unless there is one: of the address that the pod has had by an earlier pin, unless that
 // drains, or of the lowest free one.
 func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix, err error) {
-	if _, made := k.made[of]; made || slices.ContainsFunc(k.Ledger.PinsOf(of.pod), of.is) {
+	if _, made := k.made[of]; made || slices.ContainsFunc(k.Ledger.PinsOf(of.pod), of.contains) {
 		return cidr, nil
 	}
 	cidr = k.earlier(of, has, pools)
@@ -302,15 +302,15 @@ func (k *Keeper) earlier(of podFamily, has []netip.Addr, pools []*crd.Pool) (cid
 	for _, addr := range has {
 		block, _ := k.Ledger.Block(netip.PrefixFrom(addr, addr.BitLen()))
 		stays := func(pool *crd.Pool) bool { return pool.OnGrid(block.CIDR) && !pool.Drains(block.CIDR) }
-		if crd.PodOfPool(block.CiliumPool) == of.pod && of.is(block.CIDR) && len(k.Ledger.PinsIn(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
+		if crd.PodOfPool(block.CiliumPool) == of.pod && of.contains(block.CIDR) && len(k.Ledger.PinsIn(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
 			cidr = block.CIDR
 		}
 	}
 	return cidr
 }
 
-// is reports whether an address is of the family.
-func (of podFamily) is(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == of.family }
+// contains reports whether an address is of the family.
+func (of podFamily) contains(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == of.family }
 
 func (k *Keeper) tell(pod *state.NamedPod, why string) bool {
 	namespace, name, _ := strings.Cut(pod.Name, "/")
