@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -37,6 +38,9 @@ type nodeRow struct {
 	AgentSettled bool `json:"agentSettled"`
 	// State sums this up in a word or two.
 	State string `json:"state"`
+
+	// missing is the number of addresses it needs now and does not have.
+	missing int
 }
 
 // PhaseCount counts blocks.
@@ -119,8 +123,10 @@ func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 	var rows []nodeRow
 	users := c.Users(name)
 	for _, d := range c.Decide(name) {
+		balance := expand.BalanceOf(&d.State, d.Plan, expand.Shortfall{}, d.Standing.MayChange())
 		row := nodeRow{
-			Node: name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
+			missing: max(0, balance.Needed-balance.Has),
+			Node:    name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
 			Demand: d.Plan.Demand, Capacity: d.Plan.Capacity, Shortage: d.Plan.Shortage,
 			Reclaimable: len(d.Memory.IdleSince), Paused: d.Standing.Because(), AgentSettled: d.State.AgentSettled,
 		}
@@ -149,8 +155,8 @@ func nodeState(c *cluster.Cluster, d *cluster.Decision, r *nodeRow) string {
 		return "NoCiliumNode"
 	case d.Standing.Kind == state.OtherIPAM:
 		return "OtherIPAM"
-	case r.Demand > r.Capacity:
-		return fmt.Sprintf("Short by %d", r.Demand-r.Capacity)
+	case r.missing > 0:
+		return fmt.Sprintf("Short by %d", r.missing)
 	case r.Paused != "":
 		return "Paused"
 	case r.Pool == "":

@@ -238,9 +238,9 @@ func addNodes(c *cluster.Cluster, v *Overview) {
 			v.Blocks.CoolingDown += r.Blocks.CoolingDown
 			switch {
 			case r.State == "OtherIPAM": // check counts them
-			case r.Demand > r.Capacity:
-				v.Nodes.Short += r.Demand - r.Capacity
-				v.attend("node %s is short by %s: %s", name, suggest.Plural(r.Demand-r.Capacity, "address", "addresses"),
+			case r.missing > 0:
+				v.Nodes.Short += r.missing
+				v.attend("node %s is short by %s: %s", name, suggest.Plural(r.missing, "address", "addresses"),
 					cmp.Or(state.ShortageOf(c.Nodes[name]), "kubectl cilium-pool explain "+name))
 			case r.State == "NoPool":
 				v.attend("node %s has no pool that serves it", name)
