@@ -20,9 +20,9 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -236,10 +236,10 @@ func (o *options) validateServing(p *config.Problems) {
 }
 
 func (o *options) validateNames(p *config.Problems) {
-	if o.settings.Observe = o.mode == observe.Name; !o.settings.Observe {
+	if o.settings.Observe = o.mode == clusterread.ObserveMode; !o.settings.Observe {
 		var err error
 		if o.settings.Mode, err = ciliumnode.ParseMode(o.mode); err != nil {
-			p.Bad("mode", o.mode, err.Error()+", or "+observe.Name)
+			p.Bad("mode", o.mode, err.Error()+", or "+clusterread.ObserveMode)
 		}
 	}
 	o.validateFamilies(p)

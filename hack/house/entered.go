@@ -44,7 +44,7 @@ func drainFiles() (int, error) {
 		if err := errors.Join(err, coverErr); err != nil {
 			return 0, err
 		}
-		if !slices.ContainsFunc(entered, func(f string) bool { return strings.Contains(f, "/plugin/cluster/") }) {
+		if !slices.ContainsFunc(entered, func(f string) bool { return strings.Contains(f, "/clusterview/") }) {
 			continue // a wrong command line
 		}
 		for _, f := range entered {

@@ -120,7 +120,7 @@ func (n *nodeCheck) givesFrom(b *crd.Block) bool {
 
 // ofFamily counts the addresses of a family in the pool or, if the agent is assigned whole blocks,
 // the ones it can allocate from them.
-func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
+func (cn *ciliumNode) ofFamily(f ipalloc.Family) int {
 	n := 0
 	if cn.BlockAssignment != nil {
 		for _, p := range cn.PodCIDRs {

@@ -2,8 +2,8 @@
 // owner, blocks and CiliumNodes that disagree, stuck handshakes. Check is a pure function from a
 // snapshot of objects to findings.
 //
-// It never talks to Kubernetes, reads a clock, logs, or repairs anything. Package
-// audit/clusterread reads snapshots.
+// It never talks to Kubernetes, reads a clock, logs, or repairs anything. Package clusterread
+// reads snapshots.
 package audit
 
 import (
@@ -18,14 +18,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
+// Settings are the facts that the audit cannot read from the cluster: the operator's settings, and
+// a time to wait.
+type Settings struct {
+	config.Settings
+
+	// StuckAfter is the longest time of a state that should end on its own.
+	StuckAfter time.Duration
+}
+
 // Check returns the findings of a snapshot, sorted by severity. In a changing
 // cluster some are transient: see Persisting.
-func Check(s *Snapshot, set Settings) []Finding {
+func Check(s *clusterread.Snapshot, set Settings) []Finding {
 	x, found := newIndex(s, set), &findings{seen: map[string]bool{}}
 	for i := range s.Pools {
 		(&poolCheck{x, found, &s.Pools[i], x.cluster.Pools.Get(s.Pools[i].Name)}).check()

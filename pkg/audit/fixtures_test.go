@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -28,11 +29,11 @@ func settings() Settings {
 }
 
 // world is a snapshot that tests damage.
-type world struct{ *Snapshot }
+type world struct{ *clusterread.Snapshot }
 
 // healthy returns nodes a and b, each with a /29 of a pool and two addresses in use.
 func healthy() world {
-	w := world{&Snapshot{Time: now}}
+	w := world{&clusterread.Snapshot{Time: now}}
 	w.pool("main", "10.0.0.0/24")
 	w.node("a", "10.0.0.0/29")
 	w.node("b", "10.0.0.8/29")
@@ -59,7 +60,7 @@ func (w world) node(name string, cidrs ...string) {
 	agent.Spec.NodeName, agent.Spec.HostNetwork = name, true
 	agent.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	w.Agents = append(w.Agents, agent)
-	w.CiliumNodes = append(w.CiliumNodes, CiliumNode{Changed: long, View: &ciliumnode.View{
+	w.CiliumNodes = append(w.CiliumNodes, clusterread.CiliumNode{Changed: long, ReleaseSince: map[netip.Addr]time.Time{}, View: &ciliumnode.View{
 		Name: name, Release: map[netip.Addr]expand.ReleaseStatus{},
 		Pool: map[netip.Addr]string{}, Used: map[netip.Addr]string{},
 	}})
@@ -94,7 +95,7 @@ func (w world) pod(name, node string, ips ...string) *corev1.Pod {
 	return &w.Pods[len(w.Pods)-1]
 }
 
-func (w world) cn(name string) *CiliumNode {
+func (w world) cn(name string) *clusterread.CiliumNode {
 	for i := range w.CiliumNodes {
 		if w.CiliumNodes[i].Name == name {
 			return &w.CiliumNodes[i]
@@ -130,7 +131,7 @@ func (w world) entry(name, addr string, status expand.ReleaseStatus, since time.
 	cn, a := w.cn(name), netip.MustParseAddr(addr)
 	cn.Release[a] = status
 	if !since.IsZero() {
-		cn.stoodSince(a, since)
+		cn.ReleaseSince[a] = since
 	}
 }
 
@@ -147,7 +148,7 @@ func (w world) deleteNode(name string) {
 }
 
 func (w world) deleteCiliumNode(name string) {
-	w.CiliumNodes = slices.DeleteFunc(w.CiliumNodes, func(n CiliumNode) bool { return n.Name == name })
+	w.CiliumNodes = slices.DeleteFunc(w.CiliumNodes, func(n clusterread.CiliumNode) bool { return n.Name == name })
 }
 
 func (w world) deletePod(name string) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -23,7 +24,7 @@ import (
 type index struct {
 	Settings
 
-	snapshot *Snapshot
+	snapshot *clusterread.Snapshot
 	now      time.Time
 	cluster  *state.Cluster // the state of an operator
 	// kind is that of the objects that assign blocks to agents, list the field in them.
@@ -46,7 +47,7 @@ type index struct {
 type node struct {
 	name     string
 	obj      *corev1.Node // nil: there is none
-	view     *CiliumNode  // nil: there is none
+	view     *ciliumNode  // nil: there is none
 	blocks   []*crd.Block
 	pods     []pod
 	agents   []bool      // whether each agent's pod is Ready
@@ -72,13 +73,16 @@ type node struct {
 	reported map[netip.Prefix]bool
 }
 
+// ciliumNode is a CiliumNode with what an audit derives from it.
+type ciliumNode clusterread.CiliumNode
+
 // pod is a pod that needs an address.
 type pod struct {
 	object Object
 	ips    []netip.Addr
 }
 
-func newIndex(s *Snapshot, set Settings) *index {
+func newIndex(s *clusterread.Snapshot, set Settings) *index {
 	kind, _ := s.Mode.Resource()
 	x := &index{Settings: set, snapshot: s, now: s.Time, kind: kind.Kind, list: s.Mode.List()}
 	x.readCluster()
@@ -117,7 +121,7 @@ func (x *index) readNodes() {
 		x.nodeOf(s.Nodes[i].Name).obj = &s.Nodes[i]
 	}
 	for i := range s.CiliumNodes {
-		x.nodeOf(s.CiliumNodes[i].Name).view = &s.CiliumNodes[i]
+		x.nodeOf(s.CiliumNodes[i].Name).view = (*ciliumNode)(&s.CiliumNodes[i])
 	}
 	for i := range s.Agents {
 		if a := &s.Agents[i]; a.Spec.NodeName != "" {
@@ -239,13 +243,13 @@ func (n *node) pausedFor(f ipalloc.Family, ciliumPool string) bool {
 }
 
 // published returns the addresses in the pool, in any notation, each once, sorted.
-func (cn *CiliumNode) published() []netip.Addr {
+func (cn *ciliumNode) published() []netip.Addr {
 	all := append(slices.Collect(maps.Keys(cn.Pool)), cn.NonCanonical...)
 	slices.SortFunc(all, netip.Addr.Compare)
 	return slices.Compact(all)
 }
 
-func (cn *CiliumNode) publishes(a netip.Addr) bool {
+func (cn *ciliumNode) publishes(a netip.Addr) bool {
 	if cn.BlockAssignment != nil {
 		return cn.gives(a)
 	}

@@ -145,7 +145,7 @@ func (n *node) notOurs() bool {
 }
 
 // givesAny reports whether the agent has an address that pods can get.
-func (cn *CiliumNode) givesAny() bool {
+func (cn *ciliumNode) givesAny() bool {
 	return len(cn.published()) > 0 || cn.BlockAssignment != nil && len(cn.Listed())+len(cn.BlockAssignment.Runs) > 0
 }
 

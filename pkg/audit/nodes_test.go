@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -172,7 +173,7 @@ func checksNodesAndPools() map[string]checkTest {
 		"a podCIDR with blocks of its node": {spoil: func(w world) { w.Nodes[0].Spec.PodCIDRs = []string{w.Blocks[0].Spec.CIDR} }},
 		"a CIDR of another IPAM has an address of a node": {
 			spoil: func(w world) {
-				condition(&w.Pools[0], v1alpha1.PoolReady, metav1.ConditionTrue, ReasonObserved)
+				condition(&w.Pools[0], v1alpha1.PoolReady, metav1.ConditionTrue, clusterread.ReasonObserved)
 				w.Nodes[1].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.5"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.130"}}
 			},
 			want: "ClusterAddressRouted Node/a 10.0.0.5, PoolCoversClusterAddresses PodIPPool/main 10.0.0.130",
@@ -245,7 +246,7 @@ func checksNodesAndPools() map[string]checkTest {
 		},
 		"a pod has the address of a router of a Node that is gone": {
 			spoil: func(w world) {
-				w.CiliumNodes = slices.DeleteFunc(w.CiliumNodes, func(cn CiliumNode) bool { return cn.Name == "gone" })
+				w.CiliumNodes = slices.DeleteFunc(w.CiliumNodes, func(cn clusterread.CiliumNode) bool { return cn.Name == "gone" })
 				w.node("gone")
 				w.deleteNode("gone")
 				w.cn("gone").Own = []netip.Addr{netip.MustParseAddr("10.0.0.2")}

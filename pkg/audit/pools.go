@@ -12,6 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -21,8 +22,6 @@ const (
 	reasonInvalid = "Invalid"
 	// reasonOtherSize is the reason of CiliumPodIPPoolReady that harms only where Cilium announces pools by BGP.
 	reasonOtherSize = "OtherSize"
-	// ReasonObserved is that of a pool of another allocator.
-	ReasonObserved = "Observed"
 )
 
 // poolCheck checks one pool.
@@ -144,7 +143,7 @@ func (c *poolCheck) ranges() {
 // isObserved reports whether a pool describes ranges of another IPAM.
 func isObserved(pool *v1alpha1.PodIPPool) bool {
 	ready := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.PoolReady)
-	return ready != nil && ready.Reason == ReasonObserved
+	return ready != nil && ready.Reason == clusterread.ReasonObserved
 }
 
 // givesOut reports whether blocks may be claimed from the pool.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
@@ -24,6 +26,27 @@ type Report struct {
 	Warnings int    `json:"warnings"`
 	// Findings are sorted by severity. Never null.
 	Findings []Problem `json:"findings"`
+}
+
+// Looked counts the objects of a snapshot.
+type Looked struct {
+	Nodes       int `json:"nodes"`
+	CiliumNodes int `json:"ciliumNodes"`
+	Pods        int `json:"pods"`
+	Pools       int `json:"podIPPools"`
+	Blocks      int `json:"podIPBlocks"`
+	Agents      int `json:"agentPods"`
+	// Addresses are the entries of all CiliumNodes' pools or, if agents are assigned whole
+	// blocks, all addresses in these.
+	Addresses int `json:"addresses"`
+	// Unread are sources of Cilium's configuration that may not be read.
+	Unread []string `json:"unread,omitempty"`
+	// UnreadRoutes are kinds of frr-k8s that may not be read.
+	UnreadRoutes []string `json:"unreadRoutes,omitempty"`
+	// Undated are CiliumNodes with a draining block or a release entry that do not say when
+	// they changed. Only a check that watches for longer than Settings.StuckAfter sees whether
+	// these make progress; it has none.
+	Undated int `json:"undatedCiliumNodes,omitempty"`
 }
 
 // Problem is one problem of one object.
@@ -45,8 +68,8 @@ type Subject struct {
 }
 
 // NewReport groups findings, in the order of Check.
-func NewReport(s *Snapshot, looks int, findings []Finding) Report {
-	r := Report{Time: s.Time, Mode: s.Mode.String(), Looks: looks, Looked: s.Looked(), Findings: []Problem{}}
+func NewReport(s *clusterread.Snapshot, looks int, findings []Finding) Report {
+	r := Report{Time: s.Time, Mode: s.Mode.String(), Looks: looks, Looked: lookedAt(s), Findings: []Problem{}}
 	entries := map[Reason]Entry{}
 	for _, e := range Catalogue() {
 		entries[e.Reason] = e
@@ -66,6 +89,28 @@ func NewReport(s *Snapshot, looks int, findings []Finding) Report {
 		i += n
 	}
 	return r
+}
+
+// lookedAt counts the objects in a snapshot.
+func lookedAt(s *clusterread.Snapshot) Looked {
+	l := Looked{
+		Nodes: len(s.Nodes), Pods: len(s.Pods), Pools: len(s.Pools), Blocks: len(s.Blocks), Agents: len(s.Agents),
+		UnreadRoutes: s.RoutesUnread,
+	}
+	if s.CiliumConfig != nil {
+		l.Unread = s.CiliumConfig.Denied
+	}
+	for i := range s.CiliumNodes {
+		cn := (*ciliumNode)(&s.CiliumNodes[i])
+		if cn.BlockAssignment == nil || !cn.BlockAssignment.SingleBlock || cn.BlockAssignment.HasAgent {
+			l.CiliumNodes++
+		}
+		l.Addresses += len(cn.Pool) + len(cn.NonCanonical) + len(cn.Unreadable)
+		if cn.BlockAssignment != nil {
+			l.Addresses += cn.ofFamily(ipalloc.IPv4) + cn.ofFamily(ipalloc.IPv6)
+		}
+	}
+	return l
 }
 
 func problemOf(e Entry, mode ciliumnode.Mode, group []Finding) Problem {

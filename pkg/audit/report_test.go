@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -45,7 +46,7 @@ WARNINGS
 }
 
 func TestTextOfNothing(t *testing.T) {
-	s := &Snapshot{Time: now}
+	s := &clusterread.Snapshot{Time: now}
 	r := NewReport(s, 1, Check(s, settings()))
 	var got bytes.Buffer
 	if err := r.Text(&got); err != nil {
@@ -97,7 +98,7 @@ func TestPersisting(t *testing.T) {
 
 // A mark that the operator keeps setting again is as old as its first sighting.
 func TestStandSince(t *testing.T) {
-	var last *Snapshot
+	var last *clusterread.Snapshot
 	for minute := range 7 {
 		w := healthy()
 		w.Time = now.Add(time.Duration(minute) * time.Minute)
@@ -126,7 +127,7 @@ func TestDrainSeenToStand(t *testing.T) {
 		"moves":  {strconv.Itoa, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var last *Snapshot
+			var last *clusterread.Snapshot
 			for minute := range 7 {
 				w := healthy()
 				w.Time = now.Add(time.Duration(minute) * time.Minute)

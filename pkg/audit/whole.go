@@ -13,7 +13,7 @@ import (
 
 // gives reports whether the agent allocates from a CIDR that contains a: because it is assigned, or
 // because the agent runs with it anyway.
-func (cn *CiliumNode) gives(a netip.Addr) bool {
+func (cn *ciliumNode) gives(a netip.Addr) bool {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }
 	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.BlockAssignment.Runs, holds)
 }
@@ -87,12 +87,12 @@ func (n *nodeCheck) runs() {
 }
 
 // runsWith reports whether the agent runs with a CIDR of the family.
-func (cn *CiliumNode) runsWith(f ipalloc.Family) bool {
+func (cn *ciliumNode) runsWith(f ipalloc.Family) bool {
 	return cn.BlockAssignment != nil && slices.ContainsFunc(cn.BlockAssignment.Runs, func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
 }
 
 // wants reports whether the agent needs the family, as far as it has reported.
-func (cn *CiliumNode) wants(f ipalloc.Family) bool {
+func (cn *ciliumNode) wants(f ipalloc.Family) bool {
 	if cn.BlockAssignment == nil || cn.BlockAssignment.SingleBlock {
 		return !cn.FamilyDisabled(f)
 	}

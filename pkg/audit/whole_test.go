@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -34,7 +35,7 @@ type wholeWorld struct {
 
 // healthyIn returns nodes a and b, each with a /29 of a pool and a pod on its third address.
 func healthyIn(mode ciliumnode.Mode) *wholeWorld {
-	w := &wholeWorld{world{&Snapshot{Time: now, Mode: mode}}, map[string]*ciliumv2.CiliumNode{}, map[string]time.Time{}}
+	w := &wholeWorld{world{&clusterread.Snapshot{Time: now, Mode: mode}}, map[string]*ciliumv2.CiliumNode{}, map[string]time.Time{}}
 	w.pool("main", "10.0.0.0/24")
 	w.add("a", "10.0.0.0/29")
 	w.add("b", "10.0.0.8/29")
@@ -127,7 +128,7 @@ func (w *wholeWorld) owns(name string, addrs ...string) {
 func (w *wholeWorld) unlist(name string) { w.ciliumNodes[name].Spec.IPAM.Pools.Allocated = nil }
 
 // read builds the views.
-func (w *wholeWorld) read() *Snapshot {
+func (w *wholeWorld) read() *clusterread.Snapshot {
 	views, s := ciliumnode.NewViews(w.Mode), *w.Snapshot
 	for name, cn := range w.ciliumNodes {
 		if v := views.CiliumNode(cn); v != nil {
@@ -135,12 +136,12 @@ func (w *wholeWorld) read() *Snapshot {
 			if !ok {
 				changed = long
 			}
-			s.CiliumNodes = append(s.CiliumNodes, CiliumNode{View: v, Changed: changed})
+			s.CiliumNodes = append(s.CiliumNodes, clusterread.CiliumNode{View: v, Changed: changed})
 		}
 	}
 	for i := range s.Nodes {
 		if v := views.Node(&s.Nodes[i]); v != nil {
-			s.CiliumNodes = append(s.CiliumNodes, CiliumNode{View: v})
+			s.CiliumNodes = append(s.CiliumNodes, clusterread.CiliumNode{View: v})
 		}
 	}
 	return &s

@@ -11,12 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -75,13 +74,13 @@ func (o *Observer) observe(ctx context.Context) error {
 		return err
 	}
 	operator := clusterread.Operator{Settings: o.settings, Observe: true}
-	if operator.Mode, err = observe.ModeOf(found, o.settings.AgentNamespace); err != nil {
+	if operator.Mode, err = clusterread.ModeOf(found, o.settings.AgentNamespace); err != nil {
 		return err
 	}
 	operator.Settings.Mode = operator.Mode
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	followed, err := cluster.Follow(ctx, o.config, o.client, operator, o.settings.AgentNamespace, o.settings.AgentSelector)
+	followed, err := clusterview.Follow(ctx, o.config, o.client, operator, o.settings.AgentNamespace, o.settings.AgentSelector)
 	if err != nil {
 		return err
 	}
@@ -108,7 +107,7 @@ func (o *Observer) observe(ctx context.Context) error {
 }
 
 // show sets the series of a cluster, and drops the series of pools and nodes that are gone; nil drops all.
-func (o *Observer) show(c *cluster.Cluster) {
+func (o *Observer) show(c *clusterview.Cluster) {
 	pools, nodes := map[string]bool{}, map[string]bool{}
 	if c != nil {
 		used := map[string][2]int64{}
@@ -137,14 +136,14 @@ func (o *Observer) show(c *cluster.Cluster) {
 }
 
 // showNode sets the series of a node, and adds its used addresses to used, by pool.
-func (o *Observer) showNode(c *cluster.Cluster, name string, used map[string][2]int64) {
+func (o *Observer) showNode(c *clusterview.Cluster, name string, used map[string][2]int64) {
 	var capacity [2]int
 	users := c.Users(name)
 	for _, b := range c.Ledger.NodeBlocks(name) {
 		f := ipalloc.FamilyOf(b.CIDR.Addr())
 		capacity[f] += c.UsableCount(b)
 		n := used[b.Pool]
-		n[f] += int64(cluster.CountIn(b.CIDR, users))
+		n[f] += int64(clusterview.CountIn(b.CIDR, users))
 		used[b.Pool] = n
 	}
 	var demand [2]int
@@ -160,7 +159,7 @@ func (o *Observer) showNode(c *cluster.Cluster, name string, used map[string][2]
 	}
 }
 
-func (o *Observer) showPool(c *cluster.Cluster, name string, used [2]int64) {
+func (o *Observer) showPool(c *clusterview.Cluster, name string, used [2]int64) {
 	pool := c.Pools.Get(name)
 	if pool.Frozen() { // with figures of its last readable version
 		o.metrics.pool.Forget(name)

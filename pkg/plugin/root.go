@@ -1,9 +1,8 @@
 // Package plugin is kubectl cilium-pool: the root command, check and version. Each
-// other family of commands has a package of its own, and they share cli, cluster and
-// output.
+// other family of commands has a package of its own, and they share cli and list.
 //
 // Commands have no logic of their own about addresses: held, free and due blocks follow from
-// pkg/state and pkg/expand, on a snapshot read by pkg/audit/clusterread.
+// pkg/state and pkg/expand, on a snapshot read by pkg/clusterread.
 //
 // drain changes pools and deletes blocks. migrate makes, labels and deletes blocks, annotates
 // Nodes, and changes CiliumNodes of nodes that take up or leave an IPAM mode. No other command

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 )
 
@@ -26,7 +26,7 @@ type Options struct {
 	agents         labels.Selector // what agentSelector says
 	where          clusterread.Where
 	stuckAfter     time.Duration
-	patience       clusterread.Patience
+	patience       Patience
 	// given reports whether a flag is on the command line.
 	given func(flag string) bool
 }
@@ -37,7 +37,7 @@ func NewOptions() *Options {
 	return &Options{
 		output: "text", failOn: string(audit.Warning), agentSelector: operator.AgentSelector.String(),
 		where:      clusterread.Where{CiliumNamespace: operator.AgentNamespace},
-		stuckAfter: SettingsOf(operator).StuckAfter, patience: clusterread.Patience{Again: 5 * time.Second},
+		stuckAfter: SettingsOf(operator).StuckAfter, patience: Patience{Again: 5 * time.Second},
 	}
 }
 

@@ -4,14 +4,12 @@ package check
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,8 +17,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -61,7 +58,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	}
 	direct, err := apiclient.NewClient(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return audit.Report{}, CannotRead(config.Host, err)
+		return audit.Report{}, clusterread.CannotRead(config.Host, err)
 	}
 	where := o.where
 	if !o.given("cilium-namespace") {
@@ -69,7 +66,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	}
 	operator, err := clusterread.Find(ctx, direct, where)
 	if err != nil {
-		return audit.Report{}, CannotRead(config.Host, err)
+		return audit.Report{}, clusterread.CannotRead(config.Host, err)
 	}
 	for _, words := range append([]string{operator.ModeUnknown(), operator.SettingsUnknown()}, operator.OtherCRDs...) {
 		if words != "" {
@@ -89,23 +86,12 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 		Client: direct, Mode: operator.Mode, Observe: operator.Observe, Config: true, Progress: p.Read,
 		AgentNamespace: settings.AgentNamespace, AgentSelector: settings.AgentSelector, FRRNamespace: settings.FRRNamespace,
 	}
-	report, err := reader.Look(ctx, settings, o.patience)
+	report, err := auditCluster(ctx, &reader, settings, o.patience)
 	p.Clear()
 	if err != nil {
-		err = CannotRead(config.Host, err)
+		err = clusterread.CannotRead(config.Host, err)
 	}
 	return report, err
-}
-
-// CannotRead explains why the API server could not be read, and suggests a check.
-func CannotRead(host string, err error) error {
-	if errors.As(err, &observe.UnclearError{}) { // it was read
-		return err
-	}
-	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("%w. At %s a CRD of Cilium or of the operator's chart is not installed or was deleted: install it again, or name another cluster (--context)", err, host)
-	}
-	return fmt.Errorf("cannot read from the API server at %s: %w", host, err)
 }
 
 // Progress prints to a terminal the number of objects read, if reading takes long.

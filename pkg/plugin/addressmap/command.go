@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
@@ -86,7 +86,7 @@ func serve(ctx context.Context, e *cli.Env, port int) error {
 	return nil
 }
 
-func mapOf(c *cluster.Cluster, name string) *Map {
+func mapOf(c *clusterview.Cluster, name string) *Map {
 	drawn := &Map{Time: c.Now, Cluster: name, Pools: []Pool{}, Blocks: list.BlockRows(c, list.BlockFilter{})}
 	held := map[string][]netip.Prefix{}
 	for i := range drawn.Blocks {
@@ -102,7 +102,7 @@ func mapOf(c *cluster.Cluster, name string) *Map {
 	return drawn
 }
 
-func poolOf(c *cluster.Cluster, r list.PoolRow, held []netip.Prefix) Pool {
+func poolOf(c *clusterview.Cluster, r list.PoolRow, held []netip.Prefix) Pool {
 	p := Pool{PoolRow: r, Sections: []Section{}}
 	pool := c.Pools.Get(r.Pool)
 	for _, f := range ipalloc.Families() {

@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 
 // watched is a followed cluster, and a client to see whether its API server responds.
 type watched struct {
-	*cluster.Followed
+	*clusterview.Followed
 	client client.Client
 }
 
@@ -50,7 +50,7 @@ func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	followed, err := cluster.Follow(ctx, config, c, operator, namespace, selector)
+	followed, err := clusterview.Follow(ctx, config, c, operator, namespace, selector)
 	return &watched{followed, c}, err
 }
 

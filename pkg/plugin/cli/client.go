@@ -12,9 +12,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 )
 
 // Config returns how to reach the API server.
@@ -86,7 +85,7 @@ func (e *Env) Warn(words string) {
 }
 
 // Read reads the cluster once, in the operator's mode.
-func (e *Env) Read(ctx context.Context) (*cluster.Cluster, error) {
+func (e *Env) Read(ctx context.Context) (*clusterview.Cluster, error) {
 	operator, err := e.FindOperator(ctx)
 	if err != nil {
 		return nil, err
@@ -95,15 +94,15 @@ func (e *Env) Read(ctx context.Context) (*cluster.Cluster, error) {
 }
 
 // Observe reads the cluster once, and describes what another IPAM assigns unless --mode names a mode.
-func (e *Env) Observe(ctx context.Context) (*cluster.Cluster, error) {
+func (e *Env) Observe(ctx context.Context) (*clusterview.Cluster, error) {
 	if e.mode == "" {
-		e.mode = observe.Name
+		e.mode = clusterread.ObserveMode
 	}
 	return e.Read(ctx)
 }
 
 // ReadAs reads the cluster once, in the mode and with the settings of operator.
-func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*cluster.Cluster, error) {
+func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*clusterview.Cluster, error) {
 	c, err := e.Client()
 	if err != nil {
 		return nil, err
@@ -122,7 +121,7 @@ func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*clust
 	if err != nil {
 		return nil, e.CannotRead(err)
 	}
-	read := cluster.New(snapshot, operator)
+	read := clusterview.New(snapshot, operator)
 	read.Client = c
 	return read, nil
 }
@@ -144,4 +143,4 @@ func (e *Env) Agents(operator clusterread.Operator) (namespace string, selector 
 }
 
 // CannotRead explains why the API server could not be read, and suggests a check.
-func (e *Env) CannotRead(err error) error { return check.CannotRead(e.host, err) }
+func (e *Env) CannotRead(err error) error { return clusterread.CannotRead(e.host, err) }

@@ -12,11 +12,11 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -155,7 +155,7 @@ func (f *flags) add(cmd *cobra.Command, e *cli.Env) {
 	}
 }
 
-func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags) error {
+func run(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, f flags) error {
 	if err := evicts(c.Objects.Mode, c.Operator.Settings.ParkBlocks); f.evict && err != nil {
 		return err
 	}
@@ -206,14 +206,14 @@ func cannotUndo(t target) error {
 	return nil
 }
 
-func warnPinned(e *cli.Env, c *cluster.Cluster, t target) {
+func warnPinned(e *cli.Env, c *clusterview.Cluster, t target) {
 	if t.block != nil && c.Ledger.IsPinned(*t.block) {
 		fmt.Fprintf(e.ErrOut, "warning: %s is pinned to %s, which claims it again: to give it up, first kubectl delete podippin %s\n", t.what, t.block.Node, t.block.Name)
 	}
 }
 
 // start requests the drain; with --now it also deletes each block.
-func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows []list.BlockRow, f flags) error {
+func start(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, rows []list.BlockRow, f flags) error {
 	if f.now && !f.yes && len(rows) > 0 {
 		err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", suggest.Count(len(rows), "PodIPBlock"), t.what))
 		if err != nil {
@@ -234,7 +234,7 @@ func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows [
 }
 
 // request sets spec.drain of a block, or the policy of a pool or a CIDR.
-func request(ctx context.Context, c *cluster.Cluster, t target, drain bool) error {
+func request(ctx context.Context, c *clusterview.Cluster, t target, drain bool) error {
 	if t.block == nil {
 		return setPolicy(ctx, c, t, drain)
 	}
@@ -245,7 +245,7 @@ func request(ctx context.Context, c *cluster.Cluster, t target, drain bool) erro
 	return c.PatchBlock(ctx, *t.block, fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"drain":%s}}`, t.block.UID, value))
 }
 
-func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) error {
+func setPolicy(ctx context.Context, c *clusterview.Cluster, t target, drain bool) error {
 	edit := func(pool *v1alpha1.PodIPPool) {
 		for _, entry := range entriesIn(pool, t.ranges) {
 			switch {
@@ -270,7 +270,7 @@ type target struct {
 }
 
 // parseTarget parses the argument: a block, a pool's CIDR, or a pool.
-func parseTarget(c *cluster.Cluster, name string) (target, error) {
+func parseTarget(c *clusterview.Cluster, name string) (target, error) {
 	cidr, err := netip.ParsePrefix(name)
 	if block, blockErr := crd.ParseBlockName(name); err != nil && blockErr == nil {
 		cidr, err = block, nil
@@ -289,7 +289,7 @@ func parseTarget(c *cluster.Cluster, name string) (target, error) {
 	return target{}, fmt.Errorf("%s is neither a block, nor a CIDR in the spec of a pool, nor a pool", name)
 }
 
-func poolOfRange(c *cluster.Cluster, cidr netip.Prefix) (string, bool) {
+func poolOfRange(c *clusterview.Cluster, cidr netip.Prefix) (string, bool) {
 	for _, name := range c.Pools.Names() {
 		if slices.Contains(crd.CIDRsIn(&c.PodIPPools[name].Spec), cidr) {
 			return name, true
@@ -320,7 +320,7 @@ func isOneOf(ranges []netip.Prefix) func(v1alpha1.PoolCIDR) bool {
 }
 
 // leavingRows returns the blocks of the target that do not cool down yet.
-func leavingRows(c *cluster.Cluster, t target) []list.BlockRow {
+func leavingRows(c *clusterview.Cluster, t target) []list.BlockRow {
 	var rows []list.BlockRow
 	for _, r := range list.BlockRows(c, list.BlockFilter{Pool: t.pool}) {
 		if r.Phase != ipalloc.CoolingDown.String() && (t.all || ipalloc.Covered(r.CIDR, t.ranges)) {

@@ -17,9 +17,9 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -71,7 +71,7 @@ type placed struct {
 }
 
 // podsIn returns the pods with an address in the blocks, sorted by node and name.
-func podsIn(c *cluster.Cluster, rows []list.BlockRow) []placed {
+func podsIn(c *clusterview.Cluster, rows []list.BlockRow) []placed {
 	ofNode := map[string][]list.BlockRow{}
 	for _, r := range rows {
 		ofNode[r.Node] = append(ofNode[r.Node], r)

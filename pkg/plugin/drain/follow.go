@@ -11,9 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -35,7 +35,7 @@ func newFollower(e *cli.Env, f flags) *follower {
 // follow reads the cluster again and again and passes it to look, until that reports the end of
 // the wait or fails. Later than the first read, it outlasts errors that pass by themselves. stopped returns the
 // error of a wait that ended early.
-func (w *follower) follow(ctx context.Context, look func(context.Context, *cluster.Cluster) (done bool, err error), stopped func(left string) error) error {
+func (w *follower) follow(ctx context.Context, look func(context.Context, *clusterview.Cluster) (done bool, err error), stopped func(left string) error) error {
 	reading := ctx // the first read may outlast the timeout, so that there is something to print
 	if w.flags.timeout > 0 {
 		var cancel context.CancelFunc
@@ -71,7 +71,7 @@ func passes(err error) bool {
 // ones wait for user action.
 func followDrain(ctx context.Context, e *cli.Env, t target, f flags) error {
 	w := newFollower(e, f)
-	return w.follow(ctx, func(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
+	return w.follow(ctx, func(ctx context.Context, c *clusterview.Cluster) (done bool, err error) {
 		left := leavingRows(c, t)
 		if done, err = w.leave(ctx, c, t, left); len(left) == 0 {
 			fmt.Fprintf(e.Out, "%s is drained\n", t.what)
@@ -89,7 +89,7 @@ func followDrain(ctx context.Context, e *cli.Env, t target, f flags) error {
 
 // leave prints the obstacles to the blocks of a target, one line per change, and evicts pods and
 // restarts agents. The wait is over once the blocks need user action alone.
-func (w *follower) leave(ctx context.Context, c *cluster.Cluster, t target, left []list.BlockRow) (done bool, err error) {
+func (w *follower) leave(ctx context.Context, c *clusterview.Cluster, t target, left []list.BlockRow) (done bool, err error) {
 	printChanges(w.env, w.printed, left)
 	if w.evicter == nil {
 		w.evicter, w.restarter = newEvicter(w.env, c.Client, w.flags), newRestarter(c.Client, w.env.Out, w.flags.maxRestarts)

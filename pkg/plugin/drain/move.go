@@ -15,10 +15,10 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -44,7 +44,7 @@ const (
 	toVerify              // none left
 )
 
-func parseMove(c *cluster.Cluster, from, to string) (move, error) {
+func parseMove(c *clusterview.Cluster, from, to string) (move, error) {
 	oldCIDR, fromErr := netip.ParsePrefix(from)
 	newCIDR, toErr := netip.ParsePrefix(to)
 	switch {
@@ -58,7 +58,7 @@ func parseMove(c *cluster.Cluster, from, to string) (move, error) {
 	return moveOfPool(c, from, to)
 }
 
-func moveOfCIDR(c *cluster.Cluster, from, to netip.Prefix) (move, error) {
+func moveOfCIDR(c *clusterview.Cluster, from, to netip.Prefix) (move, error) {
 	if err := compareCIDRs(from, to); err != nil {
 		return move{}, err
 	}
@@ -96,7 +96,7 @@ func compareCIDRs(from, to netip.Prefix) error {
 }
 
 // refuseRange returns why a CIDR cannot be added to a pool, or nil.
-func refuseRange(c *cluster.Cluster, cidr netip.Prefix) error {
+func refuseRange(c *clusterview.Cluster, cidr netip.Prefix) error {
 	for _, name := range c.Pools.Names() {
 		for _, r := range crd.CIDRsIn(&c.PodIPPools[name].Spec) {
 			if r.Overlaps(cidr) {
@@ -107,7 +107,7 @@ func refuseRange(c *cluster.Cluster, cidr netip.Prefix) error {
 	return nil
 }
 
-func moveOfPool(c *cluster.Cluster, from, to string) (move, error) {
+func moveOfPool(c *clusterview.Cluster, from, to string) (move, error) {
 	if c.PodIPPools[to] == nil {
 		return move{}, fmt.Errorf("there is no PodIPPool %s%s", to, suggest.DidYouMean(to, c.Pools.Names()))
 	}
@@ -122,14 +122,14 @@ func moveOfPool(c *cluster.Cluster, from, to string) (move, error) {
 func (m *move) byCIDR() bool { return m.added.IsValid() }
 
 // pool returns the pool with the old range; nil: it is gone.
-func (m *move) pool(c *cluster.Cluster) *v1alpha1.PodIPPool { return c.PodIPPools[m.old.pool] }
+func (m *move) pool(c *clusterview.Cluster) *v1alpha1.PodIPPool { return c.PodIPPools[m.old.pool] }
 
-func (m *move) inSpec(c *cluster.Cluster) bool {
+func (m *move) inSpec(c *clusterview.Cluster) bool {
 	pool := m.pool(c)
 	return pool != nil && len(entriesIn(pool, m.old.ranges)) > 0
 }
 
-func (m *move) stage(c *cluster.Cluster) stage {
+func (m *move) stage(c *clusterview.Cluster) stage {
 	switch pool := m.pool(c); {
 	case m.inSpec(c) && pool.DeletionTimestamp == nil && m.changes(pool):
 		return toBegin
@@ -142,7 +142,7 @@ func (m *move) stage(c *cluster.Cluster) stage {
 }
 
 // drains reports whether any of the old range drains. The pool must be there.
-func (m *move) drains(c *cluster.Cluster) bool {
+func (m *move) drains(c *clusterview.Cluster) bool {
 	return slices.ContainsFunc(entriesIn(m.pool(c), m.old.ranges), func(entry *v1alpha1.PoolCIDR) bool {
 		return entry.AllocationPolicy == v1alpha1.AllocationDrain
 	})
@@ -179,12 +179,12 @@ func addCIDR(pool *v1alpha1.PodIPPool, cidr netip.Prefix) {
 
 // begin makes the old range drain, and adds the new one in the same write. check: only ask the
 // API server whether it would accept that.
-func (m *move) begin(ctx context.Context, c *cluster.Cluster, check bool) error {
+func (m *move) begin(ctx context.Context, c *clusterview.Cluster, check bool) error {
 	return patchPool(ctx, c, m.pool(c), m.edit, check)
 }
 
 // remove removes the old range from the pool, with its reservations, or deletes the old pool.
-func (m *move) remove(ctx context.Context, c *cluster.Cluster) error {
+func (m *move) remove(ctx context.Context, c *clusterview.Cluster) error {
 	was := m.pool(c)
 	if !m.byCIDR() {
 		if err := c.Client.Delete(ctx, was, client.Preconditions{UID: &was.UID}); err != nil {
@@ -208,7 +208,7 @@ func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
 // patchPool edits a pool if its spec is still exactly the one read. The operator may write the
 // status at any time, so a conflict alone does not mean that the spec has changed. check: only ask
 // the API server whether it would accept the edit.
-func patchPool(ctx context.Context, c *cluster.Cluster, was *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPool), check bool) error {
+func patchPool(ctx context.Context, c *clusterview.Cluster, was *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPool), check bool) error {
 	var options []client.PatchOption
 	if check {
 		options = append(options, client.DryRunAll)
@@ -236,7 +236,7 @@ func patchPool(ctx context.Context, c *cluster.Cluster, was *v1alpha1.PodIPPool,
 }
 
 // rows returns the blocks of the old range, including cooling ones.
-func (m *move) rows(c *cluster.Cluster) []list.BlockRow {
+func (m *move) rows(c *clusterview.Cluster) []list.BlockRow {
 	return slices.DeleteFunc(list.BlockRows(c, list.BlockFilter{}), func(r list.BlockRow) bool {
 		if !m.byCIDR() && r.Pool == m.old.pool {
 			return false
@@ -249,7 +249,7 @@ func overlapsAny(p netip.Prefix, ranges []netip.Prefix) bool {
 	return slices.ContainsFunc(ranges, p.Overlaps)
 }
 
-func (m *move) heldOfNew(c *cluster.Cluster) []crd.Block {
+func (m *move) heldOfNew(c *clusterview.Cluster) []crd.Block {
 	return slices.DeleteFunc(c.Blocks(), func(b crd.Block) bool {
 		if m.byCIDR() {
 			return !m.added.Overlaps(b.CIDR)
@@ -260,7 +260,7 @@ func (m *move) heldOfNew(c *cluster.Cluster) []crd.Block {
 
 // nodesWith returns the nodes with a CiliumNode of which some addresses or CIDRs lie in the old
 // range, sorted.
-func (m *move) nodesWith(c *cluster.Cluster, of func(*ciliumnode.View) []netip.Prefix) []string {
+func (m *move) nodesWith(c *clusterview.Cluster, of func(*ciliumnode.View) []netip.Prefix) []string {
 	return slices.DeleteFunc(c.NodeNames(), func(node string) bool {
 		view := c.Ledger.CiliumNode(node)
 		return view == nil || !slices.ContainsFunc(of(view), func(p netip.Prefix) bool { return overlapsAny(p, m.old.ranges) })
@@ -269,7 +269,7 @@ func (m *move) nodesWith(c *cluster.Cluster, of func(*ciliumnode.View) []netip.P
 
 // named returns the nodes with a CiliumNode that names addresses or CIDRs in the old range, without
 // stale ones.
-func (m *move) named(c *cluster.Cluster) []string {
+func (m *move) named(c *clusterview.Cluster) []string {
 	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix {
 		return slices.Concat(view.Named(), view.Listed(), singles(slices.Values(view.InUse())), singles(maps.Keys(view.Used)), singles(maps.Keys(view.Release)))
 	})
@@ -278,7 +278,7 @@ func (m *move) named(c *cluster.Cluster) []string {
 // stale returns the nodes with a CiliumNode that names addresses in the old range that the agent
 // had when it ran their family. It names them until it runs the family again, and no other node
 // gets them until then, so they may stay.
-func (m *move) stale(c *cluster.Cluster) []string {
+func (m *move) stale(c *clusterview.Cluster) []string {
 	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix { return singles(slices.Values(view.Stale)) })
 }
 
@@ -290,7 +290,7 @@ func singles(addresses iter.Seq[netip.Addr]) []netip.Prefix {
 	return out
 }
 
-func (m *move) gone(c *cluster.Cluster) string {
+func (m *move) gone(c *clusterview.Cluster) string {
 	if stale := m.stale(c); len(stale) > 0 {
 		return fmt.Sprintf("%s is gone: no PodIPBlock names anything of it. CiliumNodes name only addresses that their agents had when they ran the family, which are harmless: %s", m.from, suggest.Few(stale))
 	}

@@ -15,15 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-func renumber(ctx context.Context, e *cli.Env, c *cluster.Cluster, from string, f flags) error {
+func renumber(ctx context.Context, e *cli.Env, c *clusterview.Cluster, from string, f flags) error {
 	if c.Objects.Mode.WholeBlocks() {
 		return cli.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", c.Objects.Mode)
 	}
@@ -48,7 +48,7 @@ func renumber(ctx context.Context, e *cli.Env, c *cluster.Cluster, from string, 
 	return followMove(ctx, e, m, f)
 }
 
-func confirmPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f flags) error {
+func confirmPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m move, f flags) error {
 	if err := printPlan(ctx, e, c, m, f); err != nil || f.dryRun || f.yes {
 		return err
 	}
@@ -59,7 +59,7 @@ func confirmPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f 
 // done or users must act.
 func followMove(ctx context.Context, e *cli.Env, m move, f flags) error {
 	w := newFollower(e, f)
-	return w.follow(ctx, func(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
+	return w.follow(ctx, func(ctx context.Context, c *clusterview.Cluster) (done bool, err error) {
 		return w.advance(ctx, c, m)
 	}, func(left string) error {
 		return fmt.Errorf("%s is not gone: %s left. What drains goes on; call it again for the rest, or with --abort", m.from, left)
@@ -67,7 +67,7 @@ func followMove(ctx context.Context, e *cli.Env, m move, f flags) error {
 }
 
 // advance performs the next step of a move. It reports whether the move is over.
-func (w *follower) advance(ctx context.Context, c *cluster.Cluster, m move) (done bool, err error) {
+func (w *follower) advance(ctx context.Context, c *clusterview.Cluster, m move) (done bool, err error) {
 	switch m.stage(c) {
 	case toBegin:
 		fmt.Fprintln(w.env.Out, m.beginning())
@@ -84,7 +84,7 @@ func (w *follower) advance(ctx context.Context, c *cluster.Cluster, m move) (don
 }
 
 // finish removes the old range from the pool once no CiliumNode names anything in it.
-func (w *follower) finish(ctx context.Context, c *cluster.Cluster, m move) (done bool, err error) {
+func (w *follower) finish(ctx context.Context, c *clusterview.Cluster, m move) (done bool, err error) {
 	if named := m.named(c); len(named) > 0 {
 		fmt.Fprintf(w.env.ErrOut, "no block is left of %s, but CiliumNodes still name addresses of it, which the operator did not write: %s. Once no pod has one, take them out of spec.ipam.pool, spec.ipam.podCIDRs and status.ipam.release-ips by hand\n", m.from, suggest.Few(named))
 		return true, cli.NotReached
@@ -97,7 +97,7 @@ func (w *follower) finish(ctx context.Context, c *cluster.Cluster, m move) (done
 	return true, nil
 }
 
-func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error {
+func (m *move) abort(ctx context.Context, e *cli.Env, c *clusterview.Cluster) error {
 	switch {
 	case m.pool(c) == nil || !m.inSpec(c):
 		return fmt.Errorf("it is over: %s is no longer there. To go back%s: %s", m.from, m.again(c), m.back())
@@ -129,7 +129,7 @@ func (m *move) back() string {
 }
 
 // again is what comes before that, once the old pool is gone.
-func (m *move) again(c *cluster.Cluster) string {
+func (m *move) again(c *clusterview.Cluster) string {
 	if m.byCIDR() || m.pool(c) != nil {
 		return ""
 	}
@@ -143,7 +143,7 @@ func (m *move) beginning() string {
 	return fmt.Sprintf("PodIPPool %s: its CIDRs drain", m.old.pool)
 }
 
-func (m *move) ending(c *cluster.Cluster) string {
+func (m *move) ending(c *clusterview.Cluster) string {
 	if !m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: is deleted", m.old.pool)
 	}
@@ -156,7 +156,7 @@ func (m *move) ending(c *cluster.Cluster) string {
 	return fmt.Sprintf("PodIPPool %s: %s is taken out%s", m.old.pool, m.from, with)
 }
 
-func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f flags) error {
+func printPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m move, f flags) error {
 	if m.pool(c) == nil || !m.inSpec(c) {
 		fmt.Fprintf(e.Out, "%s is in no pool any more\n", m.from)
 		return nil
@@ -206,7 +206,7 @@ func nodesOf(rows []list.BlockRow) []string {
 }
 
 // room describes the number of free blocks that can replace the blocks of the rows.
-func (m *move) room(c *cluster.Cluster, rows []list.BlockRow) string {
+func (m *move) room(c *clusterview.Cluster, rows []list.BlockRow) string {
 	var parts []string
 	for _, f := range ipalloc.Families() {
 		leave := len(slices.DeleteFunc(slices.Clone(rows), func(r list.BlockRow) bool { return r.Family != f.String() }))
@@ -227,7 +227,7 @@ func (m *move) room(c *cluster.Cluster, rows []list.BlockRow) string {
 }
 
 // freeBlocks counts the free blocks of a family that can serve as replacements.
-func (m *move) freeBlocks(c *cluster.Cluster, f ipalloc.Family) int {
+func (m *move) freeBlocks(c *clusterview.Cluster, f ipalloc.Family) int {
 	pool := c.Pools.Get(m.newPool)
 	if pool == nil {
 		return 0
@@ -246,7 +246,7 @@ func (m *move) freeBlocks(c *cluster.Cluster, f ipalloc.Family) int {
 }
 
 // printBudgets prints the PodDisruptionBudgets that allow none of these pods to be evicted now.
-func printBudgets(ctx context.Context, e *cli.Env, c *cluster.Cluster, pods []*corev1.Pod) error {
+func printBudgets(ctx context.Context, e *cli.Env, c *clusterview.Cluster, pods []*corev1.Pod) error {
 	budgets := &policyv1.PodDisruptionBudgetList{}
 	switch err := c.Client.List(ctx, budgets); {
 	case apierrors.IsForbidden(err):
@@ -274,7 +274,7 @@ func printBudgets(ctx context.Context, e *cli.Env, c *cluster.Cluster, pods []*c
 }
 
 // agentsIn returns the nodes with agents that have addresses of their own in the old range, sorted.
-func (m *move) agentsIn(c *cluster.Cluster) []string {
+func (m *move) agentsIn(c *clusterview.Cluster) []string {
 	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix {
 		own := singles(slices.Values(view.Own))
 		for a, owner := range view.Used {
@@ -286,7 +286,7 @@ func (m *move) agentsIn(c *cluster.Cluster) []string {
 	})
 }
 
-func printStatus(e *cli.Env, c *cluster.Cluster, m move) error {
+func printStatus(e *cli.Env, c *clusterview.Cluster, m move) error {
 	rows := m.rows(c)
 	switch m.stage(c) {
 	case toBegin:

@@ -20,19 +20,18 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // renumbered is a cluster that has been read, and the API server it was read from.
 type renumbered struct {
-	*cluster.Cluster
+	*clusterview.Cluster
 	out, errOut strings.Builder
 	// refuse is the answer to patches; deletes are the UIDs that deletions are conditional on.
 	refuse    error
@@ -76,7 +75,7 @@ func readOf(t *testing.T, objects ...client.Object) *renumbered {
 			return nil
 		},
 	}).WithObjects(objects...).Build()
-	s := &audit.Snapshot{Time: fixtures.Noon(), Mode: ciliumnode.CRD}
+	s := &clusterread.Snapshot{Time: fixtures.Noon(), Mode: ciliumnode.CRD}
 	for _, obj := range objects {
 		if err := served.Get(t.Context(), client.ObjectKeyFromObject(obj), obj); err != nil {
 			t.Fatal(err)
@@ -89,10 +88,10 @@ func readOf(t *testing.T, objects ...client.Object) *renumbered {
 		case *corev1.Pod:
 			s.Pods = append(s.Pods, *obj)
 		case *ciliumv2.CiliumNode:
-			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: ciliumnode.NewView(obj)})
+			s.CiliumNodes = append(s.CiliumNodes, clusterread.CiliumNode{View: ciliumnode.NewView(obj)})
 		}
 	}
-	r.Cluster = cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()})
+	r.Cluster = clusterview.New(s, clusterread.Operator{Settings: config.DefaultSettings()})
 	r.Client = served
 	return r
 }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -45,7 +45,7 @@ func newRestarter(c client.Client, out io.Writer, limit int) *restarter {
 //
 // An agent restarts once, after the last of its node's blocks has drained: from an undrained one it
 // may take an address for its own, and would need another restart.
-func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.BlockRow) ([]list.BlockRow, error) {
+func (v *restarter) step(ctx context.Context, c *clusterview.Cluster, rows []list.BlockRow) ([]list.BlockRow, error) {
 	agents := newestAgents(c)
 	unsettled := v.unsettled(c, agents)
 	begins := len(unsettled) == 0 && !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return v.leaves(c, agents[r.Node], &r) })
@@ -97,7 +97,7 @@ func undrainedOn(rows []list.BlockRow) map[string]string {
 
 // leaves reports whether a block is about to leave its node without a restart or user action,
 // or has left its PodIPPool but not its CiliumNode. A block in service is far from that.
-func (v *restarter) leaves(c *cluster.Cluster, agent *corev1.Pod, r *list.BlockRow) bool {
+func (v *restarter) leaves(c *clusterview.Cluster, agent *corev1.Pod, r *list.BlockRow) bool {
 	switch {
 	case r.Phase == ipalloc.CoolingDown.String():
 		view := c.Ledger.CiliumNode(r.Node)
@@ -129,16 +129,16 @@ const reportEvery = 15 * time.Second
 
 // reportsAnew reports whether an agent has run for long enough that its CiliumNode no longer
 // has its predecessor's report.
-func reportsAnew(c *cluster.Cluster, node string) bool {
+func reportsAnew(c *clusterview.Cluster, node string) bool {
 	settled, _ := c.Agents.Settled(node, c.Now.Add(-4*reportEvery))
 	return settled
 }
 
 // unsettled returns the nodes with agents that are not settled. One whose kubelet has ceased to report may
 // be off for good: it counts only if this command has restarted its agent.
-func (v *restarter) unsettled(c *cluster.Cluster, agents map[string]*corev1.Pod) (nodes []string) {
+func (v *restarter) unsettled(c *clusterview.Cluster, agents map[string]*corev1.Pod) (nodes []string) {
 	for name, node := range c.Nodes {
-		if c.OptedOut(node) || cluster.IsLost(node) && v.restarted[name] == "" {
+		if c.OptedOut(node) || clusterview.IsLost(node) && v.restarted[name] == "" {
 			continue
 		}
 		agent := agents[name]
@@ -171,7 +171,7 @@ func zoneOf(node *corev1.Node) string {
 }
 
 // newestAgents returns the pods of agents by node, the newest if a node has several.
-func newestAgents(c *cluster.Cluster) map[string]*corev1.Pod {
+func newestAgents(c *clusterview.Cluster) map[string]*corev1.Pod {
 	agents := make(map[string]*corev1.Pod, len(c.Nodes))
 	for i := range c.Objects.Agents {
 		p := &c.Objects.Agents[i]

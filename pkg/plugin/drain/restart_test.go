@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -25,7 +25,7 @@ import (
 
 // agents is a cluster of nodes, each with an agent that has run for an hour.
 type agents struct {
-	*cluster.Cluster
+	*clusterview.Cluster
 	client  client.Client
 	deleted []string
 	out     strings.Builder
@@ -34,7 +34,7 @@ type agents struct {
 // newAgents creates nodes in the zones that follow the colon in their names.
 func newAgents(t *testing.T, nodes ...string) *agents {
 	t.Helper()
-	a := &agents{Cluster: &cluster.Cluster{Now: fixtures.Noon(), Objects: &audit.Snapshot{}, Nodes: map[string]*corev1.Node{}}}
+	a := &agents{Cluster: &clusterview.Cluster{Now: fixtures.Noon(), Objects: &clusterread.Snapshot{}, Nodes: map[string]*corev1.Node{}}}
 	var pods []client.Object
 	for _, n := range nodes {
 		name, zone, _ := strings.Cut(n, ":")

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-func explainGrowth(c *cluster.Cluster, s *cli.Text, d *cluster.Decision) {
+func explainGrowth(c *clusterview.Cluster, s *cli.Text, d *clusterview.Decision) {
 	if grows(d.Plan) {
 		s.Line("Now: %s.", growth(d, c, d.Plan))
 	} else if n, plan, ok := morePods(d, mostPods(d)); ok {
@@ -24,7 +24,7 @@ func explainGrowth(c *cluster.Cluster, s *cli.Text, d *cluster.Decision) {
 	}
 }
 
-func explainShrinking(s *cli.Text, d *cluster.Decision) {
+func explainShrinking(s *cli.Text, d *clusterview.Decision) {
 	switch w := d.State.BlockAssignment; {
 	case w != nil && w.SingleBlock:
 		s.Line("It keeps its block as long as its Node is there.")
@@ -53,7 +53,7 @@ func explainShrinking(s *cli.Text, d *cluster.Decision) {
 }
 
 // mostPods is the largest number of more pods that are tried for the node's growth.
-func mostPods(d *cluster.Decision) int {
+func mostPods(d *clusterview.Decision) int {
 	if d.State.BlockAssignment != nil && d.State.BlockAssignment.SingleBlock {
 		return 0
 	}
@@ -61,7 +61,7 @@ func mostPods(d *cluster.Decision) int {
 }
 
 // explainWhen describes the settings that shorten or lengthen the time until a block leaves.
-func explainWhen(s *cli.Text, d *cluster.Decision) {
+func explainWhen(s *cli.Text, d *clusterview.Decision) {
 	if idleFor(d) < d.Policy.IdleFor {
 		s.Line("That is less than %s, as %d%% of its pool's blocks are taken.", cli.Duration(d.Policy.IdleFor), d.State.PoolTaken)
 	}
@@ -75,11 +75,11 @@ func explainWhen(s *cli.Text, d *cluster.Decision) {
 	}
 }
 
-func idleFor(d *cluster.Decision) time.Duration {
+func idleFor(d *clusterview.Decision) time.Duration {
 	return d.Policy.IdleUnder(d.State.PoolTaken, d.State.Cordoned)
 }
 
-func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
+func growth(d *clusterview.Decision, c *clusterview.Cluster, p expand.Plan) string {
 	var parts []string
 	if len(p.Undrain) > 0 {
 		parts = append(parts, fmt.Sprintf("%s goes back into service", suggest.Few(texts(p.Undrain))))
@@ -107,7 +107,7 @@ func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
 }
 
 // limitsKeep begins the sentence that the node is short.
-func limitsKeep(d *cluster.Decision) string {
+func limitsKeep(d *clusterview.Decision) string {
 	if w := d.State.BlockAssignment; w != nil && w.SingleBlock {
 		return "its block, the only one it gets, leaves it"
 	}
@@ -129,7 +129,7 @@ func inService(blocks []expand.Block) int {
 
 // morePods returns the number of additional pods that make the node request addresses, and the plan
 // in that case. It returns false if not even most more pods would.
-func morePods(d *cluster.Decision, most int) (int, expand.Plan, bool) {
+func morePods(d *clusterview.Decision, most int) (int, expand.Plan, bool) {
 	n := sort.Search(most+1, func(n int) bool { return grows(planWith(d, n)) })
 	return n, planWith(d, n), n <= most
 }
@@ -138,7 +138,7 @@ func grows(p expand.Plan) bool {
 	return p.Claim.Addresses > 0 || len(p.Undrain) > 0 || p.Shortage > 0
 }
 
-func planWith(d *cluster.Decision, n int) expand.Plan {
+func planWith(d *clusterview.Decision, n int) expand.Plan {
 	s := d.State
 	s.Pods = slices.Clone(s.Pods)
 	for i := range n {
@@ -154,13 +154,13 @@ func planWith(d *cluster.Decision, n int) expand.Plan {
 
 // fewerPods returns the number of pods that must go before a block can be reclaimed. It returns
 // false if the block stays even without any pod.
-func fewerPods(d *cluster.Decision) (int, bool) {
+func fewerPods(d *clusterview.Decision) (int, bool) {
 	names := podNames(d)
 	n := sort.Search(len(names)+1, func(n int) bool { return spareWithout(d, names[:min(n, len(names))]) > 0 })
 	return n, n <= len(names)
 }
 
-func podNames(d *cluster.Decision) []string {
+func podNames(d *clusterview.Decision) []string {
 	names := map[string]bool{}
 	for _, o := range d.State.Used {
 		if o = strings.TrimSuffix(o, " [restored]"); strings.Contains(o, "/") {
@@ -174,7 +174,7 @@ func podNames(d *cluster.Decision) []string {
 }
 
 // spareWithout returns the number of blocks that could be reclaimed without these pods.
-func spareWithout(d *cluster.Decision, names []string) int {
+func spareWithout(d *clusterview.Decision, names []string) int {
 	s := d.State
 	s.Used = maps.Clone(s.Used)
 	maps.DeleteFunc(s.Used, func(_ netip.Addr, o string) bool {

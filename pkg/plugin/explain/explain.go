@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -66,7 +66,7 @@ Lease. It does not know how long a block has been idle already.`,
 
 // explainRefused describes the writes about a node and its blocks that the API server refuses:
 // the operator's decisions there have no effect.
-func explainRefused(s *cli.Text, c *cluster.Cluster, node string, refused []cluster.RefusedWrite) {
+func explainRefused(s *cli.Text, c *clusterview.Cluster, node string, refused []clusterview.RefusedWrite) {
 	about := c.RefusedAbout(node, refused)
 	for _, r := range about {
 		s.Line("%s %s, %s ago: %s.", r.Kind, r.Name, cli.Age(c.Now, r.At), r.Note)
@@ -77,7 +77,7 @@ func explainRefused(s *cli.Text, c *cluster.Cluster, node string, refused []clus
 }
 
 // Node writes why a node has its blocks.
-func Node(s *cli.Text, c *cluster.Cluster, name string) {
+func Node(s *cli.Text, c *clusterview.Cluster, name string) {
 	decisions := c.Decide(name)
 	for i := range decisions {
 		if i > 0 {
@@ -109,7 +109,7 @@ func explainUnserved(s *cli.Text, u *state.Unserved, apart bool) {
 	}
 }
 
-func explainFamily(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decision) {
+func explainFamily(c *clusterview.Cluster, s *cli.Text, name string, d *clusterview.Decision) {
 	if d.CiliumPool == "" {
 		s.Line("NODE %s, %s", name, d.Family)
 	} else {
@@ -134,7 +134,7 @@ func explainFamily(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Deci
 	explainShrinking(s, d)
 }
 
-func explainNode(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decision) {
+func explainNode(c *clusterview.Cluster, s *cli.Text, name string, d *clusterview.Decision) {
 	switch {
 	case len(d.Pools) == 0:
 		s.Line("No pool serves it: it keeps the blocks it has, and gets no more.")
@@ -173,7 +173,7 @@ func explainNode(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decisi
 }
 
 // explainPools describes the pools of a node that have no free block, until one has some.
-func explainPools(c *cluster.Cluster, s *cli.Text, d *cluster.Decision) {
+func explainPools(c *clusterview.Cluster, s *cli.Text, d *clusterview.Decision) {
 	for _, pool := range d.Pools {
 		cut, assigns := pool.Cut(d.Family)
 		switch free := c.Ledger.Free(cut); {
@@ -195,7 +195,7 @@ func freeBlocks(n uint64) string {
 }
 
 // explainHeard describes the report of an agent that is assigned whole blocks.
-func explainHeard(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decision) {
+func explainHeard(c *clusterview.Cluster, s *cli.Text, name string, d *clusterview.Decision) {
 	w, runs := d.State.BlockAssignment, c.RunsWith(name, d.Family)
 	unassigned := w.SingleBlock && len(w.Assigned) == 0
 	switch {
@@ -214,7 +214,7 @@ func explainHeard(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decis
 	}
 }
 
-func explainBlocks(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decision) {
+func explainBlocks(c *clusterview.Cluster, s *cli.Text, name string, d *clusterview.Decision) {
 	if len(d.State.Blocks) == 0 {
 		s.Line("It holds no block.")
 		return
@@ -224,11 +224,11 @@ func explainBlocks(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Deci
 	for _, state := range d.State.Blocks {
 		b, _ := c.Ledger.Block(state.CIDR)
 		s.Line("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
-			cluster.CountIn(state.CIDR, users), state.Count(), cli.Age(c.Now, b.Created), wayOut(c, b, &state, c.Wait(b, users).What))
+			clusterview.CountIn(state.CIDR, users), state.Count(), cli.Age(c.Now, b.Created), wayOut(c, b, &state, c.Wait(b, users).What))
 	}
 }
 
-func wayOut(c *cluster.Cluster, b crd.Block, state *expand.Block, waits string) string {
+func wayOut(c *clusterview.Cluster, b crd.Block, state *expand.Block, waits string) string {
 	var parts []string
 	if state.Pinned {
 		parts = append(parts, "is pinned to the node")
@@ -275,7 +275,7 @@ func reasonWords(r expand.Reason) string {
 	return "(" + string(r) + ")"
 }
 
-func explainLimits(s *cli.Text, d *cluster.Decision) {
+func explainLimits(s *cli.Text, d *clusterview.Decision) {
 	p, l := d.Policy, d.State.Limits
 	switch w := d.State.BlockAssignment; {
 	case w != nil && w.SingleBlock:

@@ -7,13 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -45,16 +44,16 @@ func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 			}
 			views := ciliumnode.NewViews(ciliumnode.Kubernetes)
 			views.CiliumNode(cn)
-			s := &audit.Snapshot{
+			s := &clusterread.Snapshot{
 				Time: fixtures.Noon(), Mode: ciliumnode.Kubernetes, Nodes: []corev1.Node{*node},
-				CiliumNodes: []audit.CiliumNode{{View: views.Node(node)}},
+				CiliumNodes: []clusterread.CiliumNode{{View: views.Node(node)}},
 				Pools:       []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/28")},
 			}
 			if test.held {
 				s.Blocks = []v1alpha1.PodIPBlock{*fixtures.BlockObject(block, ipalloc.InService)}
 			}
 			var text cli.Text
-			Node(&text, cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
+			Node(&text, clusterview.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
 			if !strings.Contains(text.String(), test.want) {
 				t.Errorf("want %q, got:\n%s", test.want, text.String())
 			}
@@ -66,9 +65,9 @@ func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 func TestExplainQuotesTheOperator(t *testing.T) {
 	node := fixtures.Node()
 	node.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Message: "failed calling webhook"}}
-	s := &audit.Snapshot{Time: fixtures.Noon(), Nodes: []corev1.Node{*node}, Pools: []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/30")}}
+	s := &clusterread.Snapshot{Time: fixtures.Noon(), Nodes: []corev1.Node{*node}, Pools: []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/30")}}
 	var text cli.Text
-	Node(&text, cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
+	Node(&text, clusterview.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
 	if want := "The operator reports: failed calling webhook.\n"; !strings.Contains(text.String(), want) {
 		t.Errorf("want %q, got:\n%s", want, text.String())
 	}
@@ -79,13 +78,13 @@ func TestExplainQuotesTheOperator(t *testing.T) {
 func TestExplainFullPool(t *testing.T) {
 	next := fixtures.PodIPPool("q", 1, "10.1.0.0/28")
 	next.Spec.Priority = -1
-	s := &audit.Snapshot{
+	s := &clusterread.Snapshot{
 		Time: fixtures.Noon(), Nodes: []corev1.Node{*fixtures.Node()},
 		Pools:  []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/30"), *next},
 		Blocks: []v1alpha1.PodIPBlock{*fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},
 	}
 	var text cli.Text
-	Node(&text, cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
+	Node(&text, clusterview.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
 	if want := "Pool p has no free block: no block cools down.\nPool q has 4 free blocks.\n"; !strings.Contains(text.String(), want) {
 		t.Errorf("want %q, got:\n%s", want, text.String())
 	}

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -33,7 +33,7 @@ func readPod(ctx context.Context, c client.Reader, namespace, name string) (*cor
 
 // Pod writes why a pod is pending for lack of addresses. waiting are all pods that are not
 // scheduled.
-func Pod(s *cli.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
+func Pod(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
 	s.Line("POD %s/%s", pod.Namespace, pod.Name)
 	said := scheduled(pod)
 	switch {
@@ -67,14 +67,14 @@ func scheduled(pod *corev1.Pod) *corev1.PodCondition {
 
 // pending is the operator's action for the waiting pods, and the pod in question.
 type pending struct {
-	c        *cluster.Cluster
+	c        *clusterview.Cluster
 	offering *scheduling.Cluster
 	a        scheduling.Assignment
 	pod      scheduling.UnscheduledPod
 	family   ipalloc.Family
 }
 
-func explainPending(s *cli.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
+func explainPending(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
 	u := scheduling.NewUnscheduled()
 	for i := range waiting {
 		u.Set(scheduling.ReadUnscheduled(&waiting[i]), c.Now)
@@ -145,9 +145,9 @@ func (p *pending) node(i int) string {
 	return "no address free; other nodes grow first"
 }
 
-func (p *pending) decision(node string) *cluster.Decision {
+func (p *pending) decision(node string) *clusterview.Decision {
 	all := p.c.Decide(node)
-	i := slices.IndexFunc(all, func(d cluster.Decision) bool { return d.Family == p.family })
+	i := slices.IndexFunc(all, func(d clusterview.Decision) bool { return d.Family == p.family })
 	if i < 0 {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 )
 
 func TestReplaceFile(t *testing.T) {
@@ -83,8 +83,8 @@ func (w *writes) Write(p []byte) (int, error) {
 }
 
 // watched is a cache that is complete.
-func watched() *cluster.Watched {
-	w := &cluster.Watched{Changed: make(chan bool, 1), Synced: make(chan bool, 1)}
+func watched() *clusterview.Watched {
+	w := &clusterview.Watched{Changed: make(chan bool, 1), Synced: make(chan bool, 1)}
 	w.Synced <- true
 	return w
 }

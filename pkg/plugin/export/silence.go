@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 )
 
 // lookEvery is the interval of looks at the Leases of nodes.
@@ -84,7 +84,7 @@ func (s *silence) look(now time.Time, nodes []corev1.Node, leases []coordination
 		case h == nil:
 			h = &heard{renewed: spec.RenewTime.Time, at: now, since: now}
 			// At the start the node controller knows more: Unknown means that it has heard nothing.
-			if cluster.IsLost(&nodes[i]) && h.renewed.Before(now) {
+			if clusterview.IsLost(&nodes[i]) && h.renewed.Before(now) {
 				h.at, h.since = h.renewed, h.renewed
 			}
 		case !h.renewed.Equal(spec.RenewTime.Time):

@@ -16,9 +16,9 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
 // retryAfter is the wait after a failed delivery, and the time that no other error of a watch is
@@ -27,7 +27,7 @@ const retryAfter = 10 * time.Second
 
 // watchPrefixes keeps the objects that readPrefixes reads up to date with watches until ctx ends,
 // and the Leases of nodes if a silence reads them. These change too often to be followed.
-func watchPrefixes(ctx context.Context, e *cli.Env, leases bool) (*cluster.Watched, error) {
+func watchPrefixes(ctx context.Context, e *cli.Env, leases bool) (*clusterview.Watched, error) {
 	config, err := e.Config()
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func watchPrefixes(ctx context.Context, e *cli.Env, leases bool) (*cluster.Watch
 	options := cache.Options{Scheme: scheme, DefaultTransform: slim, ByObject: map[client.Object]cache.ByObject{
 		&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{corev1.NamespaceNodeLease: {}}},
 	}}
-	w, err := cluster.Watch(ctx, config, options, &corev1.Node{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{})
+	w, err := clusterview.Watch(ctx, config, options, &corev1.Node{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{})
 	if err == nil && leases {
 		_, err = w.GetInformer(ctx, &coordinationv1.Lease{})
 	}
@@ -65,7 +65,7 @@ type follower struct {
 	to      *sink
 	every   time.Duration
 	errOut  io.Writer
-	watched *cluster.Watched
+	watched *clusterview.Watched
 	dead    *silence
 
 	last  []byte

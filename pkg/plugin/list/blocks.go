@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
@@ -89,7 +89,7 @@ a block on its way out waits.`,
 }
 
 // BlockRows returns the blocks that a filter selects, sorted by address.
-func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
+func BlockRows(c *clusterview.Cluster, w BlockFilter) []BlockRow {
 	rows := []BlockRow{}
 	for _, node := range c.NodeNames() {
 		if w.node != "" && w.node != node {
@@ -124,7 +124,7 @@ func usersIn(cidr netip.Prefix, all map[netip.Addr]string) []User {
 }
 
 // checkFilter fails if no pool or no node has the requested name.
-func checkFilter(c *cluster.Cluster, w BlockFilter) error {
+func checkFilter(c *clusterview.Cluster, w BlockFilter) error {
 	if w.node != "" {
 		if err := c.CheckNode(w.node); err != nil {
 			return err

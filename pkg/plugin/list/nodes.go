@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -102,7 +102,7 @@ the number of addresses of its blocks that are in use.`,
 	return cmd
 }
 
-func pickedNodes(c *cluster.Cluster, names []string, picked labels.Selector) ([]nodeRow, error) {
+func pickedNodes(c *clusterview.Cluster, names []string, picked labels.Selector) ([]nodeRow, error) {
 	if len(names) == 0 {
 		names = c.NodeNames()
 	}
@@ -119,7 +119,7 @@ func pickedNodes(c *cluster.Cluster, names []string, picked labels.Selector) ([]
 }
 
 // nodeRows returns a row per family, or a row that explains their absence.
-func nodeRows(c *cluster.Cluster, name string) []nodeRow {
+func nodeRows(c *clusterview.Cluster, name string) []nodeRow {
 	var rows []nodeRow
 	users := c.Users(name)
 	for _, d := range c.Decide(name) {
@@ -134,7 +134,7 @@ func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 			row.Blocks.Add(b.Phase.String())
 			if is, held := c.Ledger.Block(b.CIDR); held && b.Phase != ipalloc.CoolingDown {
 				row.Addresses += c.UsableCount(is)
-				row.Used += cluster.CountIn(b.CIDR, users)
+				row.Used += clusterview.CountIn(b.CIDR, users)
 			}
 		}
 		row.State = nodeState(c, &d, &row)
@@ -147,7 +147,7 @@ func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 	return rows
 }
 
-func nodeState(c *cluster.Cluster, d *cluster.Decision, r *nodeRow) string {
+func nodeState(c *clusterview.Cluster, d *clusterview.Decision, r *nodeRow) string {
 	switch {
 	case c.Nodes[r.Node] == nil:
 		return "NodeGone"

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -68,7 +68,7 @@ operator's flags.`,
 	return cmd
 }
 
-func pickedPools(c *cluster.Cluster, names []string) ([]PoolRow, error) {
+func pickedPools(c *clusterview.Cluster, names []string) ([]PoolRow, error) {
 	for _, name := range names {
 		if c.PodIPPools[name] == nil {
 			return nil, fmt.Errorf("there is no PodIPPool %s%s", name, suggest.DidYouMean(name, slices.Collect(maps.Keys(c.PodIPPools))))
@@ -126,7 +126,7 @@ type windowRow struct {
 }
 
 // PoolRows returns a row for each family of each pool.
-func PoolRows(c *cluster.Cluster) []PoolRow {
+func PoolRows(c *clusterview.Cluster) []PoolRow {
 	blocks := BlockRows(c, BlockFilter{})
 	rows := []PoolRow{}
 	for _, name := range c.Pools.Names() {
@@ -149,7 +149,7 @@ func PoolRows(c *cluster.Cluster) []PoolRow {
 	return rows
 }
 
-func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counted *state.FamilyUsage, blocks []BlockRow) PoolRow {
+func poolRowOf(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, counted *state.FamilyUsage, blocks []BlockRow) PoolRow {
 	r := PoolRow{Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{}}
 	if counted != nil {
 		n := counted.Status.Blocks
@@ -213,7 +213,7 @@ func rangeWords(r crd.Range) string {
 }
 
 // selectedNodes returns the number of Nodes that a pool rules.
-func selectedNodes(c *cluster.Cluster, pool string, f ipalloc.Family) int {
+func selectedNodes(c *clusterview.Cluster, pool string, f ipalloc.Family) int {
 	n, ciliumPool := 0, c.Pools.Get(pool).CiliumPool
 	for _, node := range c.Nodes {
 		if ranked := crd.ForFamily(c.Pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
@@ -223,7 +223,7 @@ func selectedNodes(c *cluster.Cluster, pool string, f ipalloc.Family) int {
 	return n
 }
 
-func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) (name, message string) {
+func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) (name, message string) {
 	if err := c.Pools.Invalid(pool.Name); err != nil {
 		return "Invalid", err.Error()
 	}

@@ -15,10 +15,10 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -171,7 +171,7 @@ func leader(o *clusterread.Operator, now time.Time) operatorState {
 }
 
 // ReadOverview returns a summary of the cluster, with this many of the fullest nodes.
-func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster, nodes int) *Overview {
+func ReadOverview(ctx context.Context, e *cli.Env, c *clusterview.Cluster, nodes int) *Overview {
 	operator := leader(&c.Operator, c.Now)
 	v := &Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.NoSettings, Pools: PoolRows(c), Attention: []string{}}
 	if operator.Problem != "" {
@@ -207,7 +207,7 @@ func (v *Overview) attend(format string, args ...any) {
 }
 
 // addRefused adds the objects about which the API server refuses the operator's writes.
-func addRefused(ctx context.Context, e *cli.Env, c *cluster.Cluster, v *Overview) {
+func addRefused(ctx context.Context, e *cli.Env, c *clusterview.Cluster, v *Overview) {
 	refused, err := c.ReadRefusedWrites(ctx)
 	if err != nil {
 		e.Warn(err.Error())
@@ -222,7 +222,7 @@ func addRefused(ctx context.Context, e *cli.Env, c *cluster.Cluster, v *Overview
 	}
 }
 
-func addNodes(c *cluster.Cluster, v *Overview) {
+func addNodes(c *clusterview.Cluster, v *Overview) {
 	names := c.NodeNames()
 	v.Nodes.All = len(names)
 	for _, name := range names {

@@ -17,15 +17,15 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -67,7 +67,7 @@ func (s *choice) addFlags(e *cli.Env, cmd *cobra.Command, must bool) {
 	}
 }
 
-func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
+func (s *choice) of(c *clusterview.Cluster) (map[string]bool, error) {
 	for _, name := range s.nodes {
 		if c.Nodes[name] == nil {
 			return nil, fmt.Errorf("there is no Node %s", name)
@@ -88,7 +88,7 @@ func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
 
 // move is a cluster, the configuration of its agents, and the selected nodes.
 type move struct {
-	*cluster.Cluster
+	*clusterview.Cluster
 	env    *cli.Env
 	config *ciliumconfig.Config
 	// to is the mode that nodes move to: crd or multi-pool.

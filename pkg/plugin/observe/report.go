@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/plan"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -99,7 +99,7 @@ type migration struct {
 }
 
 // reportOf makes the page. Without pools, nodes would get blocks of 32 addresses of the same ranges.
-func reportOf(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*report, error) {
+func reportOf(c *clusterview.Cluster, pools []v1alpha1.PodIPPool) (*report, error) {
 	r := &report{
 		Time: c.Now, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Pools: list.PoolRows(c),
 		NearlyFull: []nearlyFull{}, Migration: migration{TooLarge: []string{}},
@@ -139,7 +139,7 @@ func onTwoNodes(blocks []v1alpha1.PodIPBlock) error {
 	return nil
 }
 
-func (r *report) addNode(c, after *cluster.Cluster, name string) {
+func (r *report) addNode(c, after *clusterview.Cluster, name string) {
 	var held, used [2]int
 	shares := map[string][2]share{}
 	users := c.Users(name)
@@ -147,7 +147,7 @@ func (r *report) addNode(c, after *cluster.Cluster, name string) {
 	for _, b := range blocks {
 		f := ipalloc.FamilyOf(b.CIDR.Addr())
 		usable := c.UsableCount(b)
-		inUse := cluster.CountIn(b.CIDR, users)
+		inUse := clusterview.CountIn(b.CIDR, users)
 		held[f] += usable
 		used[f] += inUse
 		ciliumPool := ""
@@ -189,7 +189,7 @@ type share struct{ held, used int }
 
 // add counts the blocks of a node for its used addresses of a Cilium pool. It reports whether a pool serves the
 // node.
-func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, ciliumPool string, used int) bool {
+func (w *whatIf) add(after *clusterview.Cluster, name string, f ipalloc.Family, ciliumPool string, used int) bool {
 	var served []*crd.Pool
 	if node := after.Nodes[name]; node != nil {
 		served = after.Pools.Match(labels.Set(node.Labels))
@@ -220,7 +220,7 @@ func (w *whatIf) add(after *cluster.Cluster, name string, f ipalloc.Family, cili
 
 // blocksFor returns the number of blocks of a pool that a node needs for its used addresses: in multi-pool mode,
 // for the agent's request.
-func blocksFor(after *cluster.Cluster, pool *crd.Pool, name string, f ipalloc.Family, used int) int {
+func blocksFor(after *clusterview.Cluster, pool *crd.Pool, name string, f ipalloc.Family, used int) int {
 	if after.Objects.Mode != ciliumnode.MultiPool {
 		return int(state.BlocksFor(pool, f, used))
 	}
@@ -231,7 +231,7 @@ func blocksFor(after *cluster.Cluster, pool *crd.Pool, name string, f ipalloc.Fa
 }
 
 // findTooSmall finds the pools without room for the blocks.
-func (w *whatIf) findTooSmall(after *cluster.Cluster) {
+func (w *whatIf) findTooSmall(after *clusterview.Cluster) {
 	for pool, n := range w.blocks {
 		for _, f := range ipalloc.Families() {
 			var has uint64
@@ -247,7 +247,7 @@ func (w *whatIf) findTooSmall(after *cluster.Cluster) {
 }
 
 // with returns the cluster as it would be with these pools, in the mode of whatIf, and no block yet.
-func with(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*cluster.Cluster, error) {
+func with(c *clusterview.Cluster, pools []v1alpha1.PodIPPool) (*clusterview.Cluster, error) {
 	mode := ciliumnode.CRD
 	if c.Objects.Mode == ciliumnode.MultiPool {
 		mode = ciliumnode.MultiPool
@@ -263,12 +263,12 @@ func with(c *cluster.Cluster, pools []v1alpha1.PodIPPool) (*cluster.Cluster, err
 			return nil, err
 		}
 	}
-	return cluster.New(&s, operator), nil
+	return clusterview.New(&s, operator), nil
 }
 
 // inSmallBlocks returns pools with the same ranges for all nodes, in blocks of 32 addresses; in multi-pool
 // mode, smaller blocks stay.
-func inSmallBlocks(s *audit.Snapshot) []v1alpha1.PodIPPool {
+func inSmallBlocks(s *clusterread.Snapshot) []v1alpha1.PodIPPool {
 	var out []v1alpha1.PodIPPool
 	for i := range s.Pools {
 		p := *s.Pools[i].DeepCopy()

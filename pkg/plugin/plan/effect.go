@@ -10,12 +10,12 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -74,7 +74,7 @@ type leaves struct {
 }
 
 // effectOf compares the decisions. It claims in both clusters.
-func effectOf(before, after *cluster.Cluster) effect {
+func effectOf(before, after *clusterview.Cluster) effect {
 	x := effect{Pools: []poolChange{}, Nodes: []nodeChange{}, Unserved: []string{}}
 	for _, name := range after.NodeNames() {
 		was, is := firstSteps(before, name), firstSteps(after, name)
@@ -112,7 +112,7 @@ func (x *effect) note(format string, args ...any) {
 	x.Notes = append(x.Notes, fmt.Sprintf(format, args...))
 }
 
-func (x *effect) noteCovered(c *cluster.Cluster, pool string, addresses []exclude.Range, outcome string) {
+func (x *effect) noteCovered(c *clusterview.Cluster, pool string, addresses []exclude.Range, outcome string) {
 	if len(addresses) > 0 {
 		x.note("pool %s covers %s: %s", pool, exclude.Words(addresses, c.Ledger.HolderOf), outcome)
 	}
@@ -120,7 +120,7 @@ func (x *effect) noteCovered(c *cluster.Cluster, pool string, addresses []exclud
 
 // noteClosed notes the CIDRs that an older pool would close, and does not yet. Nodes keep their
 // blocks of them.
-func (x *effect) noteClosed(before, after *cluster.Cluster) {
+func (x *effect) noteClosed(before, after *clusterview.Cluster) {
 	for _, name := range after.Pools.Names() {
 		was := closedOf(before, name)
 		for _, r := range closedOf(after, name) {
@@ -142,14 +142,14 @@ func (x *effect) noteClosed(before, after *cluster.Cluster) {
 }
 
 // closedOf returns the CIDRs of a pool that an older one closes, sorted.
-func closedOf(c *cluster.Cluster, name string) []crd.Range {
+func closedOf(c *clusterview.Cluster, name string) []crd.Range {
 	closed := slices.DeleteFunc(c.Pools.Get(name).AllRanges(), func(r crd.Range) bool { return r.ClosedBy == "" })
 	slices.SortFunc(closed, func(a, b crd.Range) int { return a.CIDR.Compare(b.CIDR) })
 	return closed
 }
 
 // notePublic notes the added ranges that are neither private nor shared address space.
-func (x *effect) notePublic(before, after *cluster.Cluster) {
+func (x *effect) notePublic(before, after *clusterview.Cluster) {
 	for i := range after.Objects.Pools {
 		obj := &after.Objects.Pools[i]
 		pool, old := after.Pools.Get(obj.Name), before.Pools.Get(obj.Name)
@@ -258,7 +258,7 @@ func (n *nodeChange) words() string {
 
 // firstSteps returns the first steps of a node, by family and Cilium pool, as changes from zero.
 // Their claims are taken in the cluster's ledger.
-func firstSteps(c *cluster.Cluster, name string) map[string]nodeChange {
+func firstSteps(c *clusterview.Cluster, name string) map[string]nodeChange {
 	steps := map[string]nodeChange{}
 	users := c.Users(name)
 	for _, d := range c.Decide(name) {
@@ -270,7 +270,7 @@ func firstSteps(c *cluster.Cluster, name string) map[string]nodeChange {
 			held, _ := c.Ledger.Block(b.CIDR)
 			pool := c.Pools.Get(held.Pool)
 			l := leaves{
-				Block: held.Name, Used: cluster.CountIn(b.CIDR, users), Reason: string(b.Request),
+				Block: held.Name, Used: clusterview.CountIn(b.CIDR, users), Reason: string(b.Request),
 				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR),
 			}
 			if b.Delay.For == expand.WaitWindow {
@@ -290,7 +290,7 @@ func firstSteps(c *cluster.Cluster, name string) map[string]nodeChange {
 }
 
 // claimBlocks claims blocks as the operator would: as many as the plan needs.
-func claimBlocks(c *cluster.Cluster, d *cluster.Decision) (blocks []string, missing int) {
+func claimBlocks(c *clusterview.Cluster, d *clusterview.Decision) (blocks []string, missing int) {
 	blocks = []string{}
 	want := d.Plan.Claim
 	for got := 0; ; {

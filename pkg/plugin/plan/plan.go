@@ -16,9 +16,9 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
 // New returns the command plan.
@@ -117,7 +117,7 @@ func CheckPool(p *v1alpha1.PodIPPool, d crd.Defaults) error {
 }
 
 // edited returns the cluster as it would be with these pools applied and those deleted.
-func edited(c *cluster.Cluster, edits []v1alpha1.PodIPPool, remove []string) (*cluster.Cluster, error) {
+func edited(c *clusterview.Cluster, edits []v1alpha1.PodIPPool, remove []string) (*clusterview.Cluster, error) {
 	s := *c.Objects
 	s.Pools = slices.Clone(s.Pools)
 	find := func(name string) int {
@@ -145,7 +145,7 @@ func edited(c *cluster.Cluster, edits []v1alpha1.PodIPPool, remove []string) (*c
 		p.DeletionTimestamp = &metav1.Time{Time: c.Now}
 		s.Pools[i] = p
 	}
-	after := cluster.New(&s, c.Operator)
+	after := clusterview.New(&s, c.Operator)
 	after.Hypothetical = true
 	return after, nil
 }

@@ -23,8 +23,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/explain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
@@ -88,7 +88,7 @@ be read.`,
 // bundle collects files, without secrets.
 type bundle struct {
 	*cli.Env
-	*cluster.Cluster
+	*clusterview.Cluster
 	clientset kubernetes.Interface // for logs
 	tar       *tar.Writer
 	files     int

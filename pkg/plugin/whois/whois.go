@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
 // New returns the command whois.
@@ -81,7 +81,7 @@ type addressUser struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
+func ownerOf(c *clusterview.Cluster, a netip.Addr) owner {
 	who := owner{Address: a.String(), Pools: poolsWith(c, a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.AllocationObject()}
 	if b, ok := blockOf(c, a); ok {
 		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, b.Phase.String(), b.Created
@@ -119,7 +119,7 @@ func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
 }
 
 // poolsWith returns the pools with a CIDR that contains an address.
-func poolsWith(c *cluster.Cluster, a netip.Addr) []string {
+func poolsWith(c *clusterview.Cluster, a netip.Addr) []string {
 	pools := []string{}
 	for _, name := range c.Pools.Names() {
 		if whole, ok := c.Pools.Get(name).Whole(ipalloc.FamilyOf(a)); ok {
@@ -132,7 +132,7 @@ func poolsWith(c *cluster.Cluster, a netip.Addr) []string {
 }
 
 // blockOf returns the block that contains an address, the oldest if there are several.
-func blockOf(c *cluster.Cluster, a netip.Addr) (crd.Block, bool) {
+func blockOf(c *clusterview.Cluster, a netip.Addr) (crd.Block, bool) {
 	var found crd.Block
 	for _, h := range c.Ledger.Overlaps(netip.PrefixFrom(a, a.BitLen())) {
 		if b, ok := c.Ledger.Block(h.CIDR); ok && (found.Name == "" || b.Created.Before(found.Created)) {
@@ -142,7 +142,7 @@ func blockOf(c *cluster.Cluster, a netip.Addr) (crd.Block, bool) {
 	return found, found.Name != ""
 }
 
-func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
+func usersOf(c *clusterview.Cluster, a netip.Addr) []addressUser {
 	var users []addressUser
 	for _, node := range c.NodeNames() {
 		reported := ""

@@ -1,6 +1,6 @@
-// Package cluster is one reading of a cluster in the operator's own terms, and the operator's
+// Package clusterview is one reading of a cluster in the operator's own terms, and the operator's
 // decisions on it.
-package cluster
+package clusterview
 
 import (
 	"context"
@@ -20,9 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -35,7 +34,7 @@ import (
 type Cluster struct {
 	Now time.Time
 	// Objects are the objects read.
-	Objects *audit.Snapshot
+	Objects *clusterread.Snapshot
 	// Client reads and writes in that cluster.
 	Client client.Client
 	// Operator is the operator's mode and settings, as the cluster shows them.
@@ -51,7 +50,7 @@ type Cluster struct {
 }
 
 // New derives a cluster from the objects of one snapshot.
-func New(s *audit.Snapshot, operator clusterread.Operator) *Cluster {
+func New(s *clusterread.Snapshot, operator clusterread.Operator) *Cluster {
 	settings := &operator.Settings
 	c := &Cluster{
 		Now: s.Time, Objects: s, Operator: operator,
@@ -241,7 +240,7 @@ func (c *Cluster) Decide(name string) []Decision {
 // RunsWith returns the podCIDRs of a family that a node's agent runs with, in kubernetes mode.
 // Its Node need not name them.
 func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
-	i := slices.IndexFunc(c.Objects.CiliumNodes, func(cn audit.CiliumNode) bool { return cn.Name == node })
+	i := slices.IndexFunc(c.Objects.CiliumNodes, func(cn clusterread.CiliumNode) bool { return cn.Name == node })
 	if i < 0 || c.Objects.CiliumNodes[i].BlockAssignment == nil {
 		return nil
 	}

@@ -2,13 +2,11 @@ package clusterread
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -23,9 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 )
 
 // server answers lists of CiliumNodes page by page; all other lists are empty.
@@ -83,18 +79,6 @@ func node(name string, pool ...string) ciliumv2.CiliumNode {
 	return cn
 }
 
-func settings() audit.Settings {
-	return audit.Settings{Settings: config.DefaultSettings(), StuckAfter: 5 * time.Minute}
-}
-
-func reasons(r audit.Report) []string {
-	var out []string
-	for _, f := range r.Findings {
-		out = append(out, string(f.Reason)+" "+f.Object.Name)
-	}
-	return out
-}
-
 func TestPages(t *testing.T) {
 	for name, expire := range map[string]bool{"all go well": false, "a token expires": true} {
 		t.Run(name, func(t *testing.T) {
@@ -127,86 +111,6 @@ func TestPages(t *testing.T) {
 			}
 		})
 	}
-}
-
-// One look is enough without findings; else another one has the last word.
-func TestLook(t *testing.T) {
-	both := func(int) []ciliumv2.CiliumNode {
-		return []ciliumv2.CiliumNode{node("a", "10.0.0.1"), node("b", "10.0.0.1")}
-	}
-	tests := map[string]struct {
-		nodes func(look int) []ciliumv2.CiliumNode
-		p     Patience
-		looks int
-		took  time.Duration
-		want  []string
-	}{
-		"nothing":  {nodes: func(int) []ciliumv2.CiliumNode { return nil }, looks: 1},
-		"persists": {nodes: both, looks: 2, took: 5 * time.Second, want: []string{"AddressOnTwoNodes a", "CiliumNodeWithoutNode a", "CiliumNodeWithoutNode b"}},
-		"passes": {
-			nodes: func(look int) []ciliumv2.CiliumNode {
-				if look > 1 {
-					return nil
-				}
-				return both(look)
-			},
-			looks: 2, took: 5 * time.Second,
-		},
-		"comes late, and is read again": {
-			nodes: func(look int) []ciliumv2.CiliumNode {
-				if look < 13 {
-					return nil
-				}
-				return both(look)
-			},
-			p: Patience{WatchFor: time.Minute}, looks: 14, took: 65 * time.Second,
-			want: []string{"AddressOnTwoNodes a", "CiliumNodeWithoutNode a", "CiliumNodeWithoutNode b"},
-		},
-		"a mark set anew and anew": {
-			nodes: func(look int) []ciliumv2.CiliumNode {
-				cn := node("a", "10.0.0.1")
-				cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
-				cn.ResourceVersion = strconv.Itoa(look)
-				return []ciliumv2.CiliumNode{cn}
-			},
-			p: Patience{WatchFor: 6 * time.Minute}, looks: 74, took: 365 * time.Second,
-			want: []string{"ForeignPoolEntry a", "StaleRelease a", "CiliumNodeWithoutNode a"},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &server{nodes: test.nodes}
-				test.p.Again = 5 * time.Second
-				began := time.Now()
-				report, err := s.reader(500).Look(t.Context(), settings(), test.p)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if report.Looks != test.looks || s.look != test.looks || time.Since(began) != test.took {
-					t.Errorf("%d looks (%d seen) in %s, want %d in %s", report.Looks, s.look, time.Since(began), test.looks, test.took)
-				}
-				if diff := cmp.Diff(test.want, reasons(report)); diff != "" {
-					t.Errorf("findings (-want +got):\n%s", diff)
-				}
-			})
-		})
-	}
-}
-
-func TestLookFails(t *testing.T) {
-	s := &server{err: errors.New("no way")}
-	if _, err := s.reader(500).Look(t.Context(), settings(), Patience{}); !errors.Is(err, s.err) {
-		t.Errorf("error %v", err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{nodes: func(int) []ciliumv2.CiliumNode { return []ciliumv2.CiliumNode{node("a", "10.0.0.1")} }}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := s.reader(500).Look(ctx, settings(), Patience{Again: time.Hour}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("error %v", err)
-		}
-	})
 }
 
 func TestChanges(t *testing.T) {

@@ -1,4 +1,4 @@
-package audit
+package clusterread
 
 import (
 	"cmp"
@@ -15,10 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -81,58 +79,8 @@ type CiliumNode struct {
 	SeenSince time.Time
 }
 
-// Settings are the facts that the audit cannot read from the cluster: the operator's settings, and
-// a time to wait.
-type Settings struct {
-	config.Settings
-
-	// StuckAfter is the longest time of a state that should end on its own.
-	StuckAfter time.Duration
-}
-
-// Looked counts the objects of a snapshot.
-type Looked struct {
-	Nodes       int `json:"nodes"`
-	CiliumNodes int `json:"ciliumNodes"`
-	Pods        int `json:"pods"`
-	Pools       int `json:"podIPPools"`
-	Blocks      int `json:"podIPBlocks"`
-	Agents      int `json:"agentPods"`
-	// Addresses are the entries of all CiliumNodes' pools or, if agents are assigned whole
-	// blocks, all addresses in these.
-	Addresses int `json:"addresses"`
-	// Unread are sources of Cilium's configuration that may not be read.
-	Unread []string `json:"unread,omitempty"`
-	// UnreadRoutes are kinds of frr-k8s that may not be read.
-	UnreadRoutes []string `json:"unreadRoutes,omitempty"`
-	// Undated are CiliumNodes with a draining block or a release entry that do not say when
-	// they changed. Only a check that watches for longer than Settings.StuckAfter sees whether
-	// these make progress; it has none.
-	Undated int `json:"undatedCiliumNodes,omitempty"`
-}
-
-// Looked counts the objects in the snapshot.
-func (s *Snapshot) Looked() Looked {
-	l := Looked{
-		Nodes: len(s.Nodes), Pods: len(s.Pods), Pools: len(s.Pools), Blocks: len(s.Blocks), Agents: len(s.Agents),
-		UnreadRoutes: s.RoutesUnread,
-	}
-	if s.CiliumConfig != nil {
-		l.Unread = s.CiliumConfig.Denied
-	}
-	for _, cn := range s.CiliumNodes {
-		if cn.BlockAssignment == nil || !cn.BlockAssignment.SingleBlock || cn.BlockAssignment.HasAgent {
-			l.CiliumNodes++
-		}
-		l.Addresses += len(cn.Pool) + len(cn.NonCanonical) + len(cn.Unreadable)
-		if cn.BlockAssignment != nil {
-			l.Addresses += cn.ofFamily(ipalloc.IPv4) + cn.ofFamily(ipalloc.IPv6)
-		}
-	}
-	return l
-}
-
-// Undated counts the CiliumNodes of Looked.Undated in a single snapshot.
+// Undated counts the CiliumNodes with a draining block or a release entry that do not say when they
+// changed.
 func (s *Snapshot) Undated() int {
 	drains := map[string]bool{}
 	for i := range s.Blocks {

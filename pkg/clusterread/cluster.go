@@ -1,4 +1,4 @@
-package audit
+package clusterread
 
 import (
 	"net/netip"

@@ -18,7 +18,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -35,7 +34,7 @@ type Where struct {
 	LeaseNamespace, LeaseName string
 	// CiliumNamespace has Cilium's settings; "": the one that the operator publishes, or the default.
 	CiliumNamespace string
-	// Mode is the flag --mode, also observe.Name; "": find it.
+	// Mode is the flag --mode, also ObserveMode; "": find it.
 	Mode string
 }
 
@@ -77,7 +76,7 @@ const (
 
 // CheckMode fails for a flag --mode that Find does not know.
 func CheckMode(mode string) error {
-	if mode == "" || mode == observe.Name {
+	if mode == "" || mode == ObserveMode {
 		return nil
 	}
 	_, err := ciliumnode.ParseMode(mode)
@@ -128,7 +127,7 @@ func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
 	switch {
 	case err != nil:
 		return err
-	case cmp.Or(w.Mode, label) == observe.Name:
+	case cmp.Or(w.Mode, label) == ObserveMode:
 		return o.observe(ctx, c, w)
 	case w.Mode != "":
 		if o.Mode, err = ciliumnode.ParseMode(w.Mode); err != nil {
@@ -159,7 +158,7 @@ func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
 func (o *Operator) observe(ctx context.Context, c client.Reader, w Where) error {
 	config, err := ciliumconfig.Read(ctx, c, w.CiliumNamespace, nil)
 	if err == nil {
-		o.Mode, err = observe.ModeOf(config, w.CiliumNamespace)
+		o.Mode, err = ModeOf(config, w.CiliumNamespace)
 	}
 	o.Observe, o.By, o.Denied = true, "ConfigMap "+w.CiliumNamespace+"/"+ciliumconfig.Name, ""
 	return err

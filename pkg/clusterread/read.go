@@ -1,3 +1,6 @@
+// Package clusterread reads the objects of a cluster, and the operator's mode and settings from them.
+// It describes the addresses that another IPAM assigns as PodIPPools and PodIPBlocks, so that all
+// tools for these work beside any Cilium. It only reads.
 package clusterread
 
 import (
@@ -25,7 +28,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
@@ -33,7 +35,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -62,21 +63,32 @@ type Reader struct {
 	Now func() time.Time
 }
 
+// CannotRead explains why the API server could not be read, and suggests a check.
+func CannotRead(host string, err error) error {
+	if errors.As(err, &UnclearError{}) { // it was read
+		return err
+	}
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("%w. At %s a CRD of Cilium or of the operator's chart is not installed or was deleted: install it again, or name another cluster (--context)", err, host)
+	}
+	return fmt.Errorf("cannot read from the API server at %s: %w", host, err)
+}
+
 // Read reads all objects for the audit, dependents first: an address was in a
 // CiliumNode before a pod had it, and in a block before that. So the objects that a
 // list refers to are in the lists after it.
-func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
+func (r *Reader) Read(ctx context.Context) (*Snapshot, error) {
 	now := r.Now
 	if now == nil {
 		now = time.Now
 	}
-	s, l, views := &audit.Snapshot{Time: now(), Mode: r.Mode}, &lists{Reader: r, ctx: ctx}, ciliumnode.NewViews(r.Mode)
+	s, l, views := &Snapshot{Time: now(), Mode: r.Mode}, &lists{Reader: r, ctx: ctx}, ciliumnode.NewViews(r.Mode)
 	each(l, "pods", &corev1.PodList{}, func(p *corev1.Pod) { s.Pods = append(s.Pods, r.stripPod(p)) },
 		client.MatchingFieldsSelector{Selector: state.PodFields()})
 	each(l, "CiliumNodes", &ciliumv2.CiliumNodeList{}, func(cn *ciliumv2.CiliumNode) {
 		if v := views.CiliumNode(cn); v != nil {
 			changed, since := changes(cn)
-			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v, ReleaseSince: since, Changed: changed})
+			s.CiliumNodes = append(s.CiliumNodes, CiliumNode{View: v, ReleaseSince: since, Changed: changed})
 		}
 	})
 	s.Routes = l.readRoutes(s)
@@ -87,7 +99,7 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 	each(l, "Nodes", &corev1.NodeList{}, func(n *corev1.Node) {
 		s.Nodes = append(s.Nodes, stripNode(n))
 		if v := views.Node(n); v != nil {
-			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v})
+			s.CiliumNodes = append(s.CiliumNodes, CiliumNode{View: v})
 		}
 	})
 	if s.Routes != nil {
@@ -122,8 +134,8 @@ func (r *Reader) live() client.Reader {
 }
 
 // describe describes what another IPAM assigns.
-func (l *lists) describe(s *audit.Snapshot) error {
-	mode, err := observe.ModeOf(s.CiliumConfig, l.AgentNamespace)
+func (l *lists) describe(s *Snapshot) error {
+	mode, err := ModeOf(s.CiliumConfig, l.AgentNamespace)
 	switch {
 	case err != nil:
 		return err
@@ -148,7 +160,7 @@ func (l *lists) describe(s *audit.Snapshot) error {
 		}
 		l.source("v1", "ConfigMap", "kubeadm-config", "data", map[string]any{"ClusterConfiguration": found.Data["ClusterConfiguration"]})
 	}
-	return observe.Describe(s, l.sources)
+	return Describe(s, l.sources)
 }
 
 // source adds a source of ranges, with one field.
@@ -160,7 +172,7 @@ func (l *lists) source(version, kind, name, field string, content map[string]any
 
 // readRoutes reads FRRConfigurations, also old ones of the operator in other namespaces. A cluster
 // may not serve them, and few users may read them: then it returns nil.
-func (l *lists) readRoutes(s *audit.Snapshot) *state.FRRConfigurations {
+func (l *lists) readRoutes(s *Snapshot) *state.FRRConfigurations {
 	if l.err != nil || l.Observe {
 		return nil
 	}
@@ -193,7 +205,7 @@ func (l *lists) readRoutes(s *audit.Snapshot) *state.FRRConfigurations {
 }
 
 // readRouteFaults reads the faults that frr-k8s reports. It may be too old for a kind, and few users may read them.
-func (l *lists) readRouteFaults(s *audit.Snapshot) {
+func (l *lists) readRouteFaults(s *Snapshot) {
 	if l.Observe || l.FRRNamespace == "" {
 		return
 	}
@@ -217,7 +229,7 @@ func (l *lists) readRouteFaults(s *audit.Snapshot) {
 
 // readServices reads the addresses of Services, and where they come from. Clusters older than
 // Kubernetes 1.33 serve no ServiceCIDRs, and CiliumLoadBalancerIPPools may be missing.
-func (l *lists) readServices(s *audit.Snapshot) {
+func (l *lists) readServices(s *Snapshot) {
 	each(l, "Services", &corev1.ServiceList{}, func(svc *corev1.Service) {
 		if assigned, asked := exclude.OfService(svc); len(assigned)+len(asked) > 0 {
 			s.Services = append(s.Services, corev1.Service{
@@ -237,7 +249,7 @@ func (l *lists) readServices(s *audit.Snapshot) {
 }
 
 // readNeighbors reads further addresses of the cluster, as far as they may be read: not all who may read Services may.
-func (l *lists) readNeighbors(s *audit.Snapshot) {
+func (l *lists) readNeighbors(s *Snapshot) {
 	eachReadable(l, "EndpointSlices", &discoveryv1.EndpointSliceList{}, func(e *discoveryv1.EndpointSlice) { s.Endpoints = append(s.Endpoints, *e) },
 		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"})
 	pools := &unstructured.UnstructuredList{}
@@ -253,7 +265,7 @@ func (l *lists) readNeighbors(s *audit.Snapshot) {
 
 // readRequests reads the objects that select the Cilium pool of pods. A cluster may have no
 // CiliumPodIPPools.
-func (l *lists) readRequests(s *audit.Snapshot) {
+func (l *lists) readRequests(s *Snapshot) {
 	each(l, "namespaces", &corev1.NamespaceList{}, func(n *corev1.Namespace) {
 		s.Namespaces = append(s.Namespaces, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: n.Name, Labels: n.Labels, Annotations: state.KeepPoolRequests(n.Annotations),

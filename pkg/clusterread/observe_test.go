@@ -1,4 +1,4 @@
-package observe_test
+package clusterread_test
 
 import (
 	"fmt"
@@ -11,13 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -48,7 +47,7 @@ func TestModeOf(t *testing.T) {
 		{"no right to CiliumNodeConfigs", denied("CiliumNodeConfigs of namespace kube-system"), true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if mode, err := observe.ModeOf(tt.config, "kube-system"); (err != nil) != tt.fails {
+			if mode, err := clusterread.ModeOf(tt.config, "kube-system"); (err != nil) != tt.fails {
 				t.Errorf("got %s, %v", mode, err)
 			}
 		})
@@ -104,15 +103,15 @@ func TestDescribe(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &audit.Snapshot{Mode: tt.mode, Blocks: tt.blocks}
+			s := &clusterread.Snapshot{Mode: tt.mode, Blocks: tt.blocks}
 			config["ipam"] = tt.mode.String()
 			for _, cn := range tt.nodes {
-				s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: tt.mode.View(cn)})
+				s.CiliumNodes = append(s.CiliumNodes, clusterread.CiliumNode{View: tt.mode.View(cn)})
 			}
 			for _, p := range tt.pods {
 				s.Pods = append(s.Pods, *p)
 			}
-			err := observe.Describe(s, importer.FromContent("the cluster", map[string]any{
+			err := clusterread.Describe(s, importer.FromContent("the cluster", map[string]any{
 				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": ciliumconfig.Name}, "data": config,
 			}))
 			if (err != nil) != tt.fails {

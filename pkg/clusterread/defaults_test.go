@@ -8,7 +8,7 @@ import (
 
 // The chart, whose operator has no flag for its name, and the commands use the same Lease.
 func TestDefaults(t *testing.T) {
-	helpers, err := os.ReadFile("../../../charts/cilium-pool-operator/templates/_helpers.tpl")
+	helpers, err := os.ReadFile("../../charts/cilium-pool-operator/templates/_helpers.tpl")
 	if err != nil {
 		t.Fatal(err)
 	}

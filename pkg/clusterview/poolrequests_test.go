@@ -1,4 +1,4 @@
-package cluster
+package clusterview
 
 import (
 	"testing"
@@ -10,10 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -44,7 +43,7 @@ func TestPodsCountForTheirCiliumPool(t *testing.T) {
 			pool := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blues", Generation: 1}, Spec: v1alpha1.PodIPPoolSpec{
 				CiliumPoolName: "blue", IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/24"}}},
 			}}
-			c := New(&audit.Snapshot{
+			c := New(&clusterread.Snapshot{
 				Time: time.Unix(0, 0), Mode: ciliumnode.MultiPool, Pools: []v1alpha1.PodIPPool{pool},
 				Nodes:       []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n"}}},
 				Agents:      []corev1.Pod{*fixtures.AgentPod("agent", "c", true)},

@@ -1,6 +1,4 @@
-// Package observe describes the addresses that another IPAM assigns as PodIPPools and PodIPBlocks, so
-// that all tools for these work beside any Cilium. It never writes.
-package observe
+package clusterread
 
 import (
 	"cmp"
@@ -14,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -24,8 +21,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// Name is the --mode of an operator that observes.
-const Name = "observe"
+// ObserveMode is the --mode of an operator that observes.
+const ObserveMode = "observe"
+
+// ReasonObserved is that of the condition Ready of a pool of another allocator.
+const ReasonObserved = "Observed"
 
 // UnclearError explains why the IPAM of a cluster is not clear, though its objects were read.
 type UnclearError struct{ reason string }
@@ -65,7 +65,7 @@ func ModeOf(c *ciliumconfig.Config, namespace string) (ciliumnode.Mode, error) {
 // returned. sources are CiliumPodIPPools, the ConfigMap cilium-config and kubeadm's, as far as they
 // exist. A cluster with PodIPBlocks on all nodes stays as it is. It fails if pods show that another mode
 // is in use.
-func Describe(s *audit.Snapshot, sources []importer.Object) error {
+func Describe(s *Snapshot, sources []importer.Object) error {
 	if assignedHere(s) {
 		return nil
 	}
@@ -87,23 +87,23 @@ func Describe(s *audit.Snapshot, sources []importer.Object) error {
 	for i := range s.Pools { // as its operator would report it
 		p := &s.Pools[i]
 		p.Finalizers, p.Generation, p.Status.ObservedGeneration = []string{v1alpha1.Finalizer}, 1, 1
-		meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolReady, Status: metav1.ConditionTrue, Reason: audit.ReasonObserved})
+		meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolReady, Status: metav1.ConditionTrue, Reason: ReasonObserved})
 	}
 	return d.contradiction()
 }
 
 // assignedHere reports whether every node with CIDRs holds PodIPBlocks: this operator assigns them.
-func assignedHere(s *audit.Snapshot) bool {
+func assignedHere(s *Snapshot) bool {
 	holds := map[string]bool{}
 	for i := range s.Blocks {
 		holds[s.Blocks[i].Spec.NodeName] = true
 	}
-	other := func(cn audit.CiliumNode) bool { return len(cn.Listed())+len(cn.Pool) > 0 && !holds[cn.Name] }
+	other := func(cn CiliumNode) bool { return len(cn.Listed())+len(cn.Pool) > 0 && !holds[cn.Name] }
 	return len(s.Blocks) > 0 && s.Mode != ciliumnode.ClusterPool && !slices.ContainsFunc(s.CiliumNodes, other)
 }
 
 type describer struct {
-	*audit.Snapshot
+	*Snapshot
 	// outside are held CIDRs that no known range contains, by the Cilium pool that they are of.
 	outside map[string][]netip.Prefix
 }

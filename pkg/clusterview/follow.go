@@ -1,4 +1,4 @@
-package cluster
+package clusterview
 
 import (
 	"context"
@@ -18,9 +18,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/observe"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -68,7 +66,7 @@ func Follow(ctx context.Context, config *rest.Config, c client.Client, operator 
 	}, kinds...)
 	switch {
 	case meta.IsNoMatchError(err):
-		return nil, check.CannotRead(config.Host, err)
+		return nil, clusterread.CannotRead(config.Host, err)
 	case err != nil:
 		return nil, w.Unreadable(err)
 	}
@@ -105,7 +103,7 @@ func (w *Followed) slim(obj any) (any, error) {
 
 // Unreadable explains a failed watch.
 func (w *Followed) Unreadable(err error) error {
-	if errors.As(err, &observe.UnclearError{}) {
+	if errors.As(err, &clusterread.UnclearError{}) {
 		return err
 	}
 	return fmt.Errorf("cannot watch the cluster at %s: %w", w.host, err)

@@ -1,4 +1,4 @@
-package cluster
+package clusterview
 
 import (
 	"net/netip"
@@ -8,9 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -38,9 +37,9 @@ func TestDecidesByWhatAnAgentRunsWith(t *testing.T) {
 			}
 			views := ciliumnode.NewViews(ciliumnode.Kubernetes)
 			views.CiliumNode(fixtures.CiliumNode("n", "", test.runs))
-			s := &audit.Snapshot{
+			s := &clusterread.Snapshot{
 				Time: fixtures.Noon(), Mode: ciliumnode.Kubernetes, Nodes: []corev1.Node{*node},
-				CiliumNodes: []audit.CiliumNode{{View: views.Node(node)}},
+				CiliumNodes: []clusterread.CiliumNode{{View: views.Node(node)}},
 				Pools:       []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/28")},
 			}
 			if test.held {
