@@ -107,7 +107,10 @@ func TestFeedExcludes(t *testing.T) {
 		{"a Node with another address", func() { feed.node(elsewhere) }, []string{"b"}},
 		{"a CiliumNode without any", func() { feed.ciliumNode(ciliumnode.NewView(cn)) }, []string{"a"}},
 		{"its router in a block of another node", func() { feed.ciliumNode(ciliumnode.NewView(router)) }, []string{"p", "holder", "a"}},
-		{"and in one of its own", func() { feed.Ledger.Upsert(its); feed.excludeCiliumNode("a") }, []string{"starving", "p", "holder", "a"}},
+		{"and in one of its own", func() {
+			feed.Ledger.Upsert(its)
+			feed.queue(exclusionChanged, event{excluded: feed.excludeCiliumNode("a")})
+		}, []string{"starving", "p", "holder", "a"}},
 		{"Services", func() { deliver(feed, services, false) }, []string{"q", "other"}},
 		{"no Services", func() { deliver(feed, services, true) }, []string{"starving", "q", "other"}},
 		{"the Node is gone", func() { feed.nodeGone(node) }, []string{"starving", "p", "holder", "a", "a"}},

@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -46,11 +47,19 @@ const (
 	reassignDelay = 500 * time.Millisecond
 )
 
+// withdrawnDelay is the time until a block reports that its CiliumNode no longer has it. A block that
+// its agent returned cools down sooner, and a CiliumNode that was deleted is back.
+const withdrawnDelay = 10 * time.Second
+
+// routeDelay batches the blocks that a node gets at once: the reconcile that publishes their addresses
+// usually writes their routes before it is over.
+const routeDelay = 500 * time.Millisecond
+
 // allPods is the request that stands for all pods.
 const allPods = "pods"
 
 // Feed first updates the ledger and the other stores from the watches, and only then queues the
-// affected objects, so that no decision is made on less than the event that queued it.
+// affected objects (events.go), so that no decision is made on less than the event that queued it.
 type Feed struct {
 	Queues
 	Cache cache.Cache // of the kinds that the reconcilers read
@@ -142,7 +151,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	select {
 	case <-f.Elected:
 		f.Agents.Inherit()
-		f.queueAll()
+		f.elected()
 		<-ctx.Done()
 	case <-ctx.Done():
 	}
@@ -181,23 +190,11 @@ func beginWatches(ctx context.Context, f *Feed, logger logr.Logger, reflectors *
 // Begin lets decisions begin: all initial lists have been stored.
 func (f *Feed) Begin() {
 	f.Ledger.SetReady()
-	f.allNodes()
-	f.allCiliumPools()
-	allRoutes(f)
+	f.queue(operatorBegun, event{})
 }
 
-// queueAll queues all objects, because a standby has queued none.
-func (f *Feed) queueAll() {
-	f.allChanged()
-	for _, cidr := range f.Ledger.CIDRs() {
-		f.add(BlockQueue, crd.BlockName(cidr), 0)
-	}
-	for _, node := range f.Ledger.Nodes() {
-		queuePublished(&f.Queues, f.Ledger, node)
-	}
-	allRoutes(f)
-	f.Reassign()
-}
+// elected queues all objects, because a standby has queued none.
+func (f *Feed) elected() { f.queue(operatorElected, event{nodes: f.Ledger.Nodes()}) }
 
 // NeedLeaderElection is false: a standby keeps its caches warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
@@ -214,23 +211,11 @@ func (f *Feed) forgetGone(node string) {
 	}
 }
 
-// queuePoolStatus has the status of a pool written once more changes have come together.
-func (f *Feed) queuePoolStatus(name string) {
-	f.add(PoolQueue, name, statusDelay(f.Ledger.Size(name)))
-}
-
-func statusDelay(blocks int) time.Duration {
-	return min(maxStatusDelay, minStatusDelay+time.Duration(blocks)*time.Second/blocksPerSecond)
-}
-
-func (f *Feed) allNodes() {
+// nodeNames returns the names of all Nodes.
+func (f *Feed) nodeNames() []string {
 	f.mu.RLock()
-	names := make([]string, 0, len(f.names))
-	for name := range f.names {
-		names = append(names, name)
-	}
-	f.mu.RUnlock()
-	f.QueueNodes(slices.Concat(names, f.Ledger.Nodes(), f.Ledger.CiliumNodes()))
+	defer f.mu.RUnlock()
+	return slices.Collect(maps.Keys(f.names))
 }
 
 // QueueNode has a node reconciled, and unscheduled pods assigned anew while some wait.
@@ -244,6 +229,13 @@ func (f *Feed) QueueNode(name string) {
 	}
 }
 
+// prefer has a node that is queued next reconciled before nodes that are queued otherwise.
+func (f *Feed) prefer(node string) {
+	if f.leads() {
+		f.order.addFirst(request(node))
+	}
+}
+
 // QueueNodes has nodes reconciled.
 func (f *Feed) QueueNodes(names []string) {
 	for _, name := range names {
@@ -251,12 +243,28 @@ func (f *Feed) QueueNodes(names []string) {
 	}
 }
 
-// queueNode has a node reconciled, on request before nodes that are queued otherwise.
-func (f *Feed) queueNode(name string, first bool) {
-	if first && f.leads() {
-		f.order.addFirst(request(name))
+// Reassign has all unscheduled pods assigned anew, and blocks found for nodes without any.
+func (f *Feed) Reassign() { f.queue(podScheduled, event{}) }
+
+// Reconfigured queues every node and pool, as Cilium's configuration changed.
+func (f *Feed) Reconfigured() { f.queue(configChanged, event{}) }
+
+// Changed queues pools whose free blocks or addresses in use have changed, and the nodes that wait
+// for blocks of a pool with newly freed ones.
+func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
+	var nodes []string
+	changed := f.Pools.Touching(taken)
+	for _, family := range ipalloc.Families() {
+		other := func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != family }
+		pools := f.Pools.Touching(slices.DeleteFunc(slices.Clone(freed), other))
+		nodes = append(nodes, f.Awaiting.Wake(family, pools)...)
+		changed = append(changed, pools...)
 	}
-	f.QueueNode(name)
+	f.queue(spaceChanged, event{cidrs: slices.Concat(freed, taken), nodes: nodes, pools: changed})
+	if len(freed) > 0 {
+		f.queue(spaceFreed, event{})
+	}
+	f.queue(usageChanged, event{pools: used})
 }
 
 func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler {
@@ -271,115 +279,82 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 		func(obj *v1alpha1.PodIPBlock) {
 			if b, ok := read(obj); ok {
 				f.Ledger.Upsert(b)
-				f.blockMoved(b)
+				f.block(b)
 			}
 		},
 		func(obj *v1alpha1.PodIPBlock) {
 			if b, ok := read(obj); ok {
 				f.Ledger.Remove(b)
-				f.blockMoved(b)
+				f.block(b)
 				f.forgetGone(b.Node)
 			}
 		})
 }
 
-// Changed queues pools whose free blocks or addresses in use have changed, and the nodes that wait
-// for blocks of a pool with newly freed ones.
-func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
-	changed := f.Pools.Touching(taken)
-	for _, cidr := range slices.Concat(freed, taken) {
-		queuePinsIn(f, cidr)
+func (f *Feed) block(b crd.Block) {
+	excluded := f.excludeCiliumNode(b.Node)
+	if b.Phase != ipalloc.InService {
+		f.prefer(b.Node)
 	}
-	for _, family := range ipalloc.Families() {
-		other := func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != family }
-		pools := f.Pools.Touching(slices.DeleteFunc(slices.Clone(freed), other))
-		for _, node := range f.Awaiting.Wake(family, pools) {
-			f.add(NodeQueue, node, wakeDelay)
-		}
-		changed = append(changed, pools...)
-	}
-	for _, name := range changed {
-		f.queuePoolStatus(name)
-	}
-	if len(freed) > 0 {
-		queueKeeper(f)
-	}
-	for _, name := range used {
-		f.add(PoolQueue, name, usedDelay)
-	}
+	f.queue(blockChanged, event{
+		name: b.Name, nodes: []string{b.Node}, pools: []string{b.Pool}, cidrs: []netip.Prefix{b.CIDR}, excluded: excluded,
+	})
 }
 
-func (f *Feed) blockMoved(b crd.Block) {
-	f.excludeCiliumNode(b.Node)
-	queuePublished(&f.Queues, f.Ledger, b.Node)
-	queueRoutes(f, b.Node)
-	f.queueNode(b.Node, b.Phase != ipalloc.InService)
-	f.queuePoolStatus(b.Pool)
-	f.add(BlockQueue, b.Name, 0)
-	queuePinsIn(f, b.CIDR)
-	for _, other := range f.Ledger.Overlaps(b.CIDR) {
-		f.QueueNode(other.Owner.Node)
-		f.add(BlockQueue, crd.BlockName(other.CIDR), 0)
+func (f *Feed) pinHandler(logger logr.Logger) toolscache.ResourceEventHandler {
+	read := func(obj *v1alpha1.PodIPPin) (crd.Pin, bool) {
+		pin, err := crd.PinFrom(obj)
+		if err != nil {
+			logger.Error(err, "a pin cannot be read; fix or delete it", "pin", obj.Name)
+		}
+		return pin, err == nil
 	}
+	return handle(
+		func(obj *v1alpha1.PodIPPin) {
+			if pin, ok := read(obj); ok {
+				if before := f.Ledger.SetPin(pin); before != pin.For() {
+					f.queue(pinOwnerChanged, event{nodes: []string{f.nodeOf(before), f.nodeOf(pin.For())}, pod: pin.Pod})
+				}
+				f.queue(pinChanged, event{name: obj.Name})
+			}
+		},
+		func(obj *v1alpha1.PodIPPin) {
+			if pin, ok := read(obj); ok {
+				f.Ledger.RemovePin(pin.CIDR)
+				f.queue(pinOwnerChanged, event{nodes: []string{f.nodeOf(pin.For())}, pod: pin.Pod})
+				f.queue(pinDeleted, event{})
+			}
+		})
 }
 
 func (f *Feed) ciliumNode(cn *ciliumnode.View) {
 	f.Ledger.UpsertCiliumNode(cn)
-	f.excludeCiliumNode(cn.Name)
-	queuePublished(&f.Queues, f.Ledger, cn.Name)
-	queueCooling(f, cn.Name)
-	f.queueNode(cn.Name, cn.Answers())
+	excluded := f.excludeCiliumNode(cn.Name)
+	if cn.Answers() {
+		f.prefer(cn.Name)
+	}
+	f.queue(ciliumNodeChanged, event{nodes: []string{cn.Name}, excluded: excluded})
 }
 
 func (f *Feed) ciliumNodeGone(cn *ciliumnode.View) {
 	f.Ledger.RemoveCiliumNode(cn)
-	f.excludeCiliumNode(cn.Name)
-	queuePublished(&f.Queues, f.Ledger, cn.Name)
-	queueCooling(f, cn.Name)
-	f.QueueNode(cn.Name)
+	excluded := f.excludeCiliumNode(cn.Name)
+	f.queue(ciliumNodeChanged, event{nodes: []string{cn.Name}, excluded: excluded})
 	f.forgetGone(cn.Name)
 }
 
 func (f *Feed) pool(p *v1alpha1.PodIPPool) {
 	if f.Pools.Set(p) {
-		f.allChanged()
+		f.queue(poolSpecChanged, event{})
 		return
 	}
-	// Our own status writes come back here: without the delay they would trigger the
-	// next write at once while blocks come and go.
-	f.queuePoolStatus(p.Name)
-}
-
-// Reconfigured queues every node and pool, as Cilium's configuration changed.
-func (f *Feed) Reconfigured() {
-	f.allNodes()
-	f.AllPools()
-}
-
-// allChanged queues everything that depends on the specs of pools.
-func (f *Feed) allChanged() {
-	f.Reconfigured()
-	f.allCiliumPools()
-	f.queuePins(f.Ledger.Pins())
-}
-
-func (f *Feed) queuePins(blocks []netip.Prefix) {
-	for _, cidr := range blocks {
-		f.add(PinQueue, crd.BlockName(cidr), 0)
-	}
-}
-
-// AllPools queues every pool, as something changed that concerns all of them.
-func (f *Feed) AllPools() {
-	for _, name := range f.Pools.Names() {
-		f.add(PoolQueue, name, 0)
-	}
+	f.queue(poolStatusChanged, event{name: p.Name})
 }
 
 func (f *Feed) poolGone(p *v1alpha1.PodIPPool) {
 	f.Pools.Delete(p.Name)
-	f.allChanged()
-	f.add(PoolQueue, p.Name, 0)
+	f.queue(poolSpecChanged, event{})
+	f.queue(poolDeleted, event{name: p.Name})
 }
 
 func (f *Feed) node(n *corev1.Node) {
@@ -388,10 +363,10 @@ func (f *Feed) node(n *corev1.Node) {
 	starved := f.names[n.Name]
 	f.names[n.Name] = starves
 	f.mu.Unlock()
-	hostnameMoved(f, n.Name, n)
+	hostname := f.setHostname(n.Name, n)
 	assigned, asked := exclude.OfNode(n)
 	f.ask(exclude.Node, n.Name, n.CreationTimestamp.Time, asked)
-	f.nodeMoved(n, assigned, starves != starved)
+	f.queue(nodeChanged, f.excludeNode(n, hostname, assigned, starves != starved))
 }
 
 func (f *Feed) nodeGone(n *corev1.Node) {
@@ -399,22 +374,35 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 	starved := f.names[n.Name]
 	delete(f.names, n.Name)
 	f.mu.Unlock()
-	hostnameMoved(f, n.Name, nil)
+	hostname := f.setHostname(n.Name, nil)
 	f.ask(exclude.Node, n.Name, time.Time{}, nil)
-	f.nodeMoved(n, nil, starved)
+	f.queue(nodeChanged, f.excludeNode(n, hostname, nil, starved))
 	f.forgetGone(n.Name)
 }
 
-// nodeMoved queues a Node, and its pools if they have to report anew whether their nodes are served.
-func (f *Feed) nodeMoved(n *corev1.Node, addresses []netip.Prefix, news bool) {
-	f.exclude(exclude.Node, n.Name, addresses)
-	f.excludeCiliumNode(n.Name)
-	f.QueueNode(n.Name)
-	queueRoutes(f, n.Name)
-	f.queuePins(f.Ledger.PinsOf(n.Name))
-	if news {
+// setHostname records the hostname of a Node; nil: it is gone. It returns the other nodes concerned.
+func (f *Feed) setHostname(name string, node *corev1.Node) []string {
+	if f.Routes == nil {
+		return nil
+	}
+	return f.Routes.SetNode(name, node)
+}
+
+// excludeNode records the addresses of a Node, and returns the event of its change. It has the pools of
+// the Node if they have to report anew whether their nodes are served.
+func (f *Feed) excludeNode(n *corev1.Node, hostname []string, addresses []netip.Prefix, starvation bool) event {
+	excluded := f.exclude(exclude.Node, n.Name, addresses)
+	e := event{nodes: []string{n.Name}, hostname: hostname, excluded: append(excluded, f.excludeCiliumNode(n.Name)...)}
+	if starvation {
 		for _, pool := range f.Pools.Match(labels.Set(n.Labels)) {
-			f.queuePoolStatus(pool.Name)
+			e.pools = append(e.pools, pool.Name)
 		}
+	}
+	return e
+}
+
+func (f *Feed) namespaceWants(name string, w state.PoolRequest) {
+	if nodes := f.Pods.SetNamespace(name, w); len(nodes) > 0 {
+		f.queue(namespaceChanged, event{nodes: nodes})
 	}
 }

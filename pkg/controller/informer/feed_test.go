@@ -157,7 +157,7 @@ func TestFeedQueuesPublishedBlocks(t *testing.T) {
 	}{
 		{"claimed", func() { deliver(feed, claimed, false) }, nil},
 		{"published", func() { feed.ciliumNode(has) }, []string{name + " 0s"}},
-		{"a leader begins", func() { feed.queueAll() }, []string{name + " 0s"}},
+		{"a leader begins", func() { feed.elected() }, []string{name + " 0s"}},
 		{"written", func() { deliver(feed, said, false) }, nil},
 		{"withdrawn", func() { feed.ciliumNode(hasNot) }, []string{name + " 10s"}},
 		{"it cools down", func() { deliver(feed, cooling, false) }, nil},
@@ -184,7 +184,7 @@ func TestFeedQueuesRoutesOfAHostname(t *testing.T) {
 	obj := frrconfig.Carrier("frr", "cilium-pool-t-n")
 	obj.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "cilium-pool-operator"})
 	obj.SetAnnotations(map[string]string{frrconfig.NodeAnnotation: "n"})
-	store := frrConfigurationStore(feed)
+	store := feed.frrConfigurationStore()
 	for i, change := range []func(any) error{store.Add, store.Delete} {
 		after = nil
 		if err := change(obj); err != nil {
@@ -337,7 +337,7 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 // most of a core with a million of them.
 func TestStatusDelay(t *testing.T) {
 	for blocks, want := range map[int]time.Duration{0: time.Second, 250: 1012500 * time.Microsecond, 50_000: 3500 * time.Millisecond, 1_000_000: 10 * time.Second} {
-		if got := statusDelay(blocks); got != want {
+		if got := sizeDelay(blocks); got != want {
 			t.Errorf("a pool of %d blocks gets a status after %v, want %v", blocks, got, want)
 		}
 	}

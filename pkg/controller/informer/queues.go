@@ -13,9 +13,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Queue selects the work queue of a controller.
@@ -183,26 +180,4 @@ func (q *Queues) NodesTaken() (waiting int, taken uint64) {
 	q.order.mu.Lock()
 	defer q.order.mu.Unlock()
 	return q.order.first.Len() + q.order.rest.Len(), q.order.taken
-}
-
-// withdrawnDelay is the time until a block reports that its CiliumNode no longer has it. A block that
-// its agent returned cools down sooner, and a CiliumNode that was deleted is back.
-const withdrawnDelay = 10 * time.Second
-
-// queuePublished queues the blocks of a node with a condition Published that differs from its
-// CiliumNode.
-func queuePublished(q *Queues, ledger *state.Ledger, node string) {
-	if !q.leads() {
-		return
-	}
-	cn := ledger.CiliumNode(node)
-	for _, b := range ledger.NodeBlocks(node) {
-		switch published := cn.HasBlock(b.CIDR); {
-		case b.Phase != ipalloc.InService || b.Published == published:
-		case published:
-			q.add(PublishedQueue, b.Name, 0)
-		default:
-			q.add(PublishedQueue, b.Name, withdrawnDelay)
-		}
-	}
 }

@@ -56,7 +56,7 @@ func TestNodesWithAnAnswerAreFirst(t *testing.T) {
 	f.ciliumNode(withEntry("d", expand.Ready))
 	cooling := fixtures.Block("10.0.0.0/30", "p0", "c", 1)
 	cooling.Phase = ipalloc.CoolingDown
-	f.blockMoved(cooling)
+	f.block(cooling)
 	f.QueueNode("d")
 	if got, want := f.queues[NodeQueue].Len(), 6; got != want {
 		t.Errorf("%d nodes are queued, want %d", got, want)

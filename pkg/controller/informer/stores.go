@@ -8,6 +8,7 @@ import (
 
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/frrconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -42,16 +44,17 @@ func (f *Feed) podStore() Store {
 		read: read,
 		there: func(p state.BoundPod) {
 			f.scheduled(p.UID())
-			if f.Pods.Set(p, f.Now()) {
-				f.QueueNode(p.Node)
-				if p.Named {
-					queueKeeper(f)
-				}
+			if !f.Pods.Set(p, f.Now()) {
+				return
+			}
+			f.queue(podChanged, event{nodes: []string{p.Node}})
+			if p.Named {
+				f.queue(namedPodChanged, event{})
 			}
 		},
 		gone: func(p state.BoundPod) {
 			if f.Pods.Delete(p.PodKey, f.Now()) {
-				f.QueueNode(p.Node)
+				f.queue(podChanged, event{nodes: []string{p.Node}})
 			}
 		},
 		missing: anyVersion(f.Pods.Missing),
@@ -63,7 +66,7 @@ func (f *Feed) unscheduledStore() Store {
 		read: scheduling.ReadUnscheduled,
 		there: func(p scheduling.UnscheduledPod) {
 			if f.Unscheduled.Set(p, f.Now()) {
-				f.add(UnscheduledQueue, allPods, assignDelay)
+				f.queue(podUnscheduled, event{})
 			}
 		},
 		gone:    func(p scheduling.UnscheduledPod) { f.scheduled(p.UID()) },
@@ -75,14 +78,7 @@ func (f *Feed) unscheduledStore() Store {
 // step: a bound pod must not count twice.
 func (f *Feed) scheduled(pod types.UID) {
 	if f.Unscheduled != nil && f.Unscheduled.Delete(pod) {
-		f.add(UnscheduledQueue, allPods, reassignDelay)
-	}
-}
-
-// Reassign has all unscheduled pods assigned anew, and blocks found for nodes without any.
-func (f *Feed) Reassign() {
-	if f.Unscheduled != nil {
-		f.add(UnscheduledQueue, allPods, reassignDelay)
+		f.queue(podScheduled, event{})
 	}
 }
 
@@ -91,12 +87,12 @@ func (f *Feed) agentStore() Store {
 		read: state.ReadAgent,
 		there: func(a state.AgentPod) {
 			if f.Agents.Set(a, f.Now()) {
-				f.QueueNode(a.Node)
+				f.queue(agentChanged, event{nodes: []string{a.Node}})
 			}
 		},
 		gone: func(a state.AgentPod) {
 			f.Agents.Delete(a.PodKey)
-			f.QueueNode(a.Node)
+			f.queue(agentChanged, event{nodes: []string{a.Node}})
 		},
 		missing: anyVersion(f.Agents.Missing),
 	}
@@ -107,31 +103,47 @@ func (f *Feed) ciliumPoolStore() Store {
 		read: ciliumpool.Read,
 		there: func(v *ciliumpool.View) {
 			before := f.CiliumPools.Get(v.Name)
-			f.ciliumPoolMoved(v.Name, f.CiliumPools.Set(v))
+			f.ciliumPool(v.Name, f.CiliumPools.Set(v))
 			if crd.PodOfPool(v.Name) == "" && (before == nil || !before.Marks.Equal(v.Marks)) {
-				f.queuePodPools()
+				f.queue(ciliumPoolMarksChanged, event{})
 			}
 		},
-		gone:    func(v *ciliumpool.View) { f.ciliumPoolMoved(v.Name, f.CiliumPools.Delete(v)) },
+		gone:    func(v *ciliumpool.View) { f.ciliumPool(v.Name, f.CiliumPools.Delete(v)) },
 		missing: anyVersion(f.CiliumPools.Missing),
 	}
 }
 
-// ciliumPoolMoved queues the CiliumPodIPPool, the PodIPPools that serve it, and, if its
-// selectors changed, the nodes: of a single pod's, the node of that pod.
-func (f *Feed) ciliumPoolMoved(name string, picks bool) {
-	f.add(CiliumPoolQueue, name, 0)
+// ciliumPool queues a CiliumPodIPPool that has changed, and the nodes concerned if its selectors have.
+func (f *Feed) ciliumPool(name string, selector bool) {
+	var pools []string
 	for _, pool := range f.Pools.Serving(name) {
-		f.queuePoolStatus(pool.Name)
+		pools = append(pools, pool.Name)
 	}
-	switch pod := crd.PodOfPool(name); {
-	case pod != "":
-		f.add(CiliumPoolQueue, crd.PodPool(pod), 0) // which depends on the one of the old name
-		if picks {
-			f.QueueNode(f.Pods.NodeOf(pod))
+	f.queue(ciliumPoolChanged, event{name: name, pools: pools})
+	pod := crd.PodOfPool(name)
+	if pod != "" {
+		f.queue(podPoolChanged, event{name: crd.PodPool(pod)})
+	}
+	if selector && pod != "" {
+		f.queue(podPoolSelectorChanged, event{nodes: []string{f.Pods.NodeOf(pod)}})
+	}
+	if selector && pod == "" {
+		f.queue(ciliumPoolSelectorChanged, event{})
+	}
+}
+
+func (f *Feed) frrConfigurationStore() Store {
+	queue := func(v *frrconfig.View, template bool) {
+		f.queue(routeChanged, event{nodes: []string{v.Node}, hostname: f.Routes.SameHostname(v.Node)})
+		if template {
+			f.queue(routeTemplateChanged, event{})
 		}
-	case picks:
-		f.allNodes()
+	}
+	return &records[*unstructured.Unstructured, *frrconfig.View]{
+		read:    frrconfig.Read,
+		there:   func(v *frrconfig.View) { queue(v, f.Routes.Set(v)) },
+		gone:    func(v *frrconfig.View) { queue(v, f.Routes.Delete(v)) },
+		missing: anyVersion(f.Routes.Missing),
 	}
 }
 
@@ -147,7 +159,7 @@ func (f *Feed) endpointStore() Store {
 func addressStore[O client.Object](f *Feed, kind string, known *services, of func(O) (assigned, asked []netip.Prefix)) Store {
 	there := func(s serviceAddresses) {
 		if known.changes(s) {
-			f.exclude(kind, s.name, s.assigned)
+			f.queue(exclusionChanged, event{excluded: f.exclude(kind, s.name, s.assigned)})
 			f.ask(kind, s.name, s.created, s.asked)
 		}
 	}
@@ -211,27 +223,21 @@ func anyVersion[R any](missing func(map[types.UID]bool) []R) func(map[types.UID]
 	return func(listed map[types.UID]bool, _ string) []R { return missing(listed) }
 }
 
-// exclude records the addresses of a cluster object that no pod may get, and queues the
-// nodes that hold any of them. Changed queues the pools.
-func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) {
-	f.queueHolders(f.Ledger.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs))
+// exclude records the addresses of a cluster object that no pod may get. It returns the addresses that
+// have become excluded, or are no longer: nodes may hold any of them. Changed queues the pools.
+func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) []netip.Prefix {
+	added, removed := f.Ledger.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs)
+	return slices.Concat(added, removed)
 }
 
 // excludeCiliumNode does so for the CIDRs that a CiliumNode names, which depend on the blocks of
 // its node.
-func (f *Feed) excludeCiliumNode(name string) {
+func (f *Feed) excludeCiliumNode(name string) []netip.Prefix {
 	f.mu.RLock()
 	_, hasNode := f.names[name]
 	f.mu.RUnlock()
-	f.queueHolders(f.Ledger.ExcludeCiliumNode(name, hasNode))
-}
-
-func (f *Feed) queueHolders(added, removed []netip.Prefix) {
-	for _, p := range slices.Concat(added, removed) {
-		for _, held := range f.Ledger.HeldIn(p) {
-			f.QueueNode(held.Owner.Node)
-		}
-	}
+	added, removed := f.Ledger.ExcludeCiliumNode(name, hasNode)
+	return slices.Concat(added, removed)
 }
 
 // ask records the addresses that an object only asks for. Changed queues the pools.

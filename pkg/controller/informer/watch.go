@@ -122,7 +122,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		{Object: &corev1.Pod{}, From: f.From.Agents, Agents: true, Store: f.agentStore()},
 		{Object: &v1alpha1.PodIPBlock{}, Handler: f.blockHandler(logger)},
 		{Object: f.Mode.AllocationObject(), From: f.From.CiliumNodes, Store: f.ciliumNodeStore()},
-		{Object: &v1alpha1.PodIPPin{}, Handler: pinHandler(f, logger)},
+		{Object: &v1alpha1.PodIPPin{}, Handler: f.pinHandler(logger)},
 		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.pool, f.poolGone)},
 		{Object: &corev1.Node{}, Handler: handle(f.node, f.nodeGone)},
 	}
@@ -140,15 +140,18 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 			Object: &ciliumv2alpha1.CiliumPodIPPool{}, From: f.From.CiliumPools, Store: f.ciliumPoolStore(),
 			Known: f.From.HasCiliumPools, Found: func() {
 				f.CiliumPools.SetKnown()
-				f.allCiliumPools()
-				f.AllPools()
+				f.queue(ciliumPoolsServed, event{})
 			},
 		})
 	}
 	if f.From.HasServiceCIDRs != nil {
 		watches = append(watches, Watch{Object: &networkingv1.ServiceCIDR{}, Known: f.From.HasServiceCIDRs, Handler: handle(
-			func(s *networkingv1.ServiceCIDR) { f.exclude(exclude.ServiceCIDR, s.Name, exclude.OfServices(s)) },
-			func(s *networkingv1.ServiceCIDR) { f.exclude(exclude.ServiceCIDR, s.Name, nil) },
+			func(s *networkingv1.ServiceCIDR) {
+				f.queue(exclusionChanged, event{excluded: f.exclude(exclude.ServiceCIDR, s.Name, exclude.OfServices(s))})
+			},
+			func(s *networkingv1.ServiceCIDR) {
+				f.queue(exclusionChanged, event{excluded: f.exclude(exclude.ServiceCIDR, s.Name, nil)})
+			},
 		)})
 	}
 	if f.From.Services != nil {
@@ -166,7 +169,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	}
 	if f.From.APIServer != "" {
 		if addr, ok := ipalloc.ParseAddr(f.From.APIServer); ok {
-			f.exclude(exclude.APIServer, f.From.APIServer, exclude.Of([]netip.Addr{addr}))
+			f.queue(exclusionChanged, event{excluded: f.exclude(exclude.APIServer, f.From.APIServer, exclude.Of([]netip.Addr{addr}))})
 		}
 	}
 	if f.From.Endpoints != nil {
@@ -177,10 +180,10 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	}
 	if f.Routes != nil && f.From.FRRConfigurations != nil {
 		watches = append(watches, Watch{
-			Object: frrconfig.Carrier("", ""), From: f.From.FRRConfigurations, Store: frrConfigurationStore(f),
+			Object: frrconfig.Carrier("", ""), From: f.From.FRRConfigurations, Store: f.frrConfigurationStore(),
 			Known: f.From.HasFRRConfigurations, Optional: true, Found: func() {
 				f.Routes.SetKnown()
-				allRoutes(f)
+				f.queue(routesServed, event{})
 			},
 		})
 	}
