@@ -35,7 +35,7 @@ type releaseFields struct {
 // and since when its release entries have stood, at the latest. A manager's time
 // is that of its last write of any field, so that each value it owns is at least
 // as old (apimachinery v0.36, util/managedfields/internal, managedFieldsUpdater).
-func changes(cn *ciliumv2.CiliumNode) (changed time.Time, since map[netip.Addr]time.Time) {
+func changes(cn *ciliumv2.CiliumNode) (changed time.Time, release map[netip.Addr]time.Time) {
 	for _, m := range cn.ManagedFields {
 		if m.Time == nil {
 			continue
@@ -52,13 +52,13 @@ func changes(cn *ciliumv2.CiliumNode) (changed time.Time, since map[netip.Addr]t
 			if err != nil {
 				continue
 			}
-			if since == nil {
-				since = map[netip.Addr]time.Time{}
+			if release == nil {
+				release = map[netip.Addr]time.Time{}
 			}
-			if at, known := since[addr]; !known || m.Time.Time.Before(at) {
-				since[addr] = m.Time.Time
+			if first, known := release[addr]; !known || m.Time.Time.Before(first) {
+				release[addr] = m.Time.Time
 			}
 		}
 	}
-	return changed, since
+	return changed, release
 }

@@ -22,7 +22,8 @@ import (
 // with the objects of the snapshot. ciliumNodes are the snapshot's.
 func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) *state.Cluster {
 	defaults := set.Defaults
-	defaults.WholeBlocks, defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
+	defaults.WholeBlocks = s.Mode.WholeBlocks()
+	defaults.CiliumPools = s.Mode.ManyPools()
 	ledger := state.NewLedger()
 	c := &state.Cluster{
 		Ledger: ledger, Pools: state.NewPools(defaults, ledger), Pods: state.NewPods(),
@@ -63,29 +64,29 @@ func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) 
 
 // exclude tells the ledger the addresses of nodes and Services.
 func (s *Snapshot) exclude(ledger *state.Ledger) {
-	record := func(kind string, meta *metav1.ObjectMeta, assigned, asked []netip.Prefix) {
-		by := exclude.Claimant{Kind: kind, Name: meta.Name}
+	record := func(kind string, meta *metav1.ObjectMeta, assigned, requested []netip.Prefix) {
+		claimant := exclude.Claimant{Kind: kind, Name: meta.Name}
 		if meta.Namespace != "" {
-			by.Name = meta.Namespace + "/" + meta.Name
+			claimant.Name = meta.Namespace + "/" + meta.Name
 		}
-		ledger.Exclude(by, assigned)
-		by.Asks = true
-		ledger.Ask(exclude.Ask{By: by, Since: meta.CreationTimestamp.Time, CIDRs: asked})
+		ledger.Exclude(claimant, assigned)
+		claimant.Asks = true
+		ledger.Ask(exclude.Ask{By: claimant, Since: meta.CreationTimestamp.Time, CIDRs: requested})
 	}
 	for i := range s.Nodes {
-		assigned, asked := exclude.OfNode(&s.Nodes[i])
-		record(exclude.Node, &s.Nodes[i].ObjectMeta, assigned, asked)
+		assigned, requested := exclude.OfNode(&s.Nodes[i])
+		record(exclude.Node, &s.Nodes[i].ObjectMeta, assigned, requested)
 	}
 	for i := range s.ServiceCIDRs {
 		record(exclude.ServiceCIDR, &s.ServiceCIDRs[i].ObjectMeta, exclude.OfServices(&s.ServiceCIDRs[i]), nil)
 	}
 	for i := range s.Services {
-		assigned, asked := exclude.OfService(&s.Services[i])
-		record(exclude.Service, &s.Services[i].ObjectMeta, assigned, asked)
+		assigned, requested := exclude.OfService(&s.Services[i])
+		record(exclude.Service, &s.Services[i].ObjectMeta, assigned, requested)
 	}
 	for i := range s.Endpoints {
-		assigned, asked := exclude.OfEndpoints(&s.Endpoints[i])
-		record(exclude.EndpointSlice, &s.Endpoints[i].ObjectMeta, assigned, asked)
+		assigned, requested := exclude.OfEndpoints(&s.Endpoints[i])
+		record(exclude.EndpointSlice, &s.Endpoints[i].ObjectMeta, assigned, requested)
 	}
 	for i := range s.LoadBalancerPools {
 		record(exclude.LoadBalancerPool, &s.LoadBalancerPools[i].ObjectMeta, nil, exclude.OfLoadBalancerPool(&s.LoadBalancerPools[i]))

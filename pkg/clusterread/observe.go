@@ -37,26 +37,28 @@ func unclear(format string, args ...any) error { return UnclearError{fmt.Sprintf
 // ModeOf returns the mode that assigns addresses in the cluster. It fails if the configuration does
 // not say, names a mode that no CiliumNode shows, or differs between nodes.
 func ModeOf(c *ciliumconfig.Config, namespace string) (ciliumnode.Mode, error) {
-	where := "ConfigMap " + namespace + "/" + ciliumconfig.Name
+	place := "ConfigMap " + namespace + "/" + ciliumconfig.Name
 	if c == nil {
 		c = &ciliumconfig.Config{}
 	}
-	denied := slices.DeleteFunc(slices.Clone(c.Denied), func(what string) bool { return strings.HasSuffix(what, "/"+ciliumconfig.MasqAgentName) })
-	switch {
-	case len(denied) > 0:
+	denied := slices.DeleteFunc(slices.Clone(c.Denied), func(obj string) bool { return strings.HasSuffix(obj, "/"+ciliumconfig.MasqAgentName) })
+	if len(denied) > 0 {
 		return "", unclear("cannot tell what assigns addresses: %s may not be read", strings.Join(denied, ", "))
-	case c.Data == nil:
-		return "", unclear("cannot tell what assigns addresses: there is no %s. --cilium-namespace names another namespace", where)
 	}
-	is, chained := c.Mode(nil), c.Setting(nil, "cni-chaining-mode")
-	mode := ciliumnode.Mode(is)
-	switch {
-	case chained != "" && chained != "none" && chained != "portmap":
-		return "", unclear("%s says cni-chaining-mode: %s: another CNI plugin assigns the addresses, and CiliumNodes do not show them", where, chained)
-	case !slices.Contains(append(ciliumnode.Modes(), ciliumnode.ClusterPool), mode):
-		return "", unclear("%s says ipam: %q, and CiliumNodes show which addresses a node has only in cluster-pool, multi-pool, kubernetes and crd mode", where, is)
-	case c.Differs(is):
-		return "", unclear("%s says ipam: %s, and a CiliumNodeConfig another mode: a migration is under way. Observe before it or after it", where, is)
+	if c.Data == nil {
+		return "", unclear("cannot tell what assigns addresses: there is no %s. --cilium-namespace names another namespace", place)
+	}
+	configured := c.Mode(nil)
+	chained := c.Setting(nil, "cni-chaining-mode")
+	mode := ciliumnode.Mode(configured)
+	if chained != "" && chained != "none" && chained != "portmap" {
+		return "", unclear("%s says cni-chaining-mode: %s: another CNI plugin assigns the addresses, and CiliumNodes do not show them", place, chained)
+	}
+	if !slices.Contains(append(ciliumnode.Modes(), ciliumnode.ClusterPool), mode) {
+		return "", unclear("%s says ipam: %q, and CiliumNodes show which addresses a node has only in cluster-pool, multi-pool, kubernetes and crd mode", place, configured)
+	}
+	if c.Differs(configured) {
+		return "", unclear("%s says ipam: %s, and a CiliumNodeConfig another mode: a migration is under way. Observe before it or after it", place, configured)
 	}
 	return mode, nil
 }
@@ -86,7 +88,9 @@ func Describe(s *Snapshot, sources []importer.Object) error {
 	d.addOutside()
 	for i := range s.Pools { // as its operator would report it
 		p := &s.Pools[i]
-		p.Finalizers, p.Generation, p.Status.ObservedGeneration = []string{v1alpha1.Finalizer}, 1, 1
+		p.Finalizers = []string{v1alpha1.Finalizer}
+		p.Generation = 1
+		p.Status.ObservedGeneration = 1
 		meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolReady, Status: metav1.ConditionTrue, Reason: ReasonObserved})
 	}
 	return d.contradiction()
@@ -94,12 +98,12 @@ func Describe(s *Snapshot, sources []importer.Object) error {
 
 // assignedHere reports whether every node with CIDRs holds PodIPBlocks: this operator assigns them.
 func assignedHere(s *Snapshot) bool {
-	holds := map[string]bool{}
+	holders := map[string]bool{}
 	for i := range s.Blocks {
-		holds[s.Blocks[i].Spec.NodeName] = true
+		holders[s.Blocks[i].Spec.NodeName] = true
 	}
-	other := func(cn CiliumNode) bool { return len(cn.Listed())+len(cn.Pool) > 0 && !holds[cn.Name] }
-	return len(s.Blocks) > 0 && s.Mode != ciliumnode.ClusterPool && !slices.ContainsFunc(s.CiliumNodes, other)
+	isOther := func(cn CiliumNode) bool { return len(cn.Listed())+len(cn.Pool) > 0 && !holders[cn.Name] }
+	return len(s.Blocks) > 0 && s.Mode != ciliumnode.ClusterPool && !slices.ContainsFunc(s.CiliumNodes, isOther)
 }
 
 type describer struct {
@@ -183,16 +187,16 @@ func (d *describer) outsideOf(ciliumPool string) string {
 // addOutside adds pools of the CIDRs that nodes have and no known range contains. The rest of these
 // ranges is not known, so they are cordoned.
 func (d *describer) addOutside() {
-	var more []v1alpha1.PodIPPool
+	var added []v1alpha1.PodIPPool
 	for ciliumPool, cidrs := range d.outside {
 		p := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: d.outsideOf(ciliumPool)}}
 		p.Spec.CiliumPoolName = ciliumPoolName(ciliumPool)
 		for _, f := range ipalloc.Families() {
 			d.addRanges(&p.Spec, f, slices.DeleteFunc(slices.Clone(cidrs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f }))
 		}
-		more = append(more, p)
+		added = append(added, p)
 	}
-	d.Pools = append(d.Pools, more...)
+	d.Pools = append(d.Pools, added...)
 	slices.SortFunc(d.Pools, func(a, b v1alpha1.PodIPPool) int { return strings.Compare(a.Name, b.Name) })
 }
 
@@ -210,34 +214,35 @@ func (d *describer) addRanges(spec *v1alpha1.PodIPPoolSpec, f ipalloc.Family, ci
 		bits = max(bits, wide)
 	}
 	set, _ := merged.IPSet() // it holds valid CIDRs alone
-	var more []v1alpha1.PoolCIDR
+	var added []v1alpha1.PoolCIDR
 	for _, cidr := range set.Prefixes() {
-		more = append(more, v1alpha1.PoolCIDR{CIDR: cidr.String(), AllocationPolicy: v1alpha1.AllocationCordon})
+		added = append(added, v1alpha1.PoolCIDR{CIDR: cidr.String(), AllocationPolicy: v1alpha1.AllocationCordon})
 	}
 	if f == ipalloc.IPv4 {
-		spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: int32(bits), CIDRs: more}
+		spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: int32(bits), CIDRs: added}
 		return
 	}
-	spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: int32(bits), CIDRs: more}
+	spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: int32(bits), CIDRs: added}
 }
 
 // contradiction returns an error if pods of a node have addresses, and none of these is of its blocks.
 func (d *describer) contradiction() error {
-	has := map[string][]netip.Prefix{}
+	blocks := map[string][]netip.Prefix{}
 	for i := range d.Blocks {
 		if cidr, err := netip.ParsePrefix(d.Blocks[i].Spec.CIDR); err == nil {
-			has[d.Blocks[i].Spec.NodeName] = append(has[d.Blocks[i].Spec.NodeName], cidr)
+			blocks[d.Blocks[i].Spec.NodeName] = append(blocks[d.Blocks[i].Spec.NodeName], cidr)
 		}
 	}
-	within, strange := map[string]bool{}, map[string]string{}
+	inside := map[string]bool{}
+	strange := map[string]string{}
 	for i := range d.Pods {
 		pod := state.ReadPod(&d.Pods[i])
 		if !pod.NeedsAddress {
 			continue
 		}
 		for _, a := range pod.IPs {
-			if ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), has[pod.Node]) {
-				within[pod.Node] = true
+			if ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), blocks[pod.Node]) {
+				inside[pod.Node] = true
 			} else {
 				strange[pod.Node] = fmt.Sprintf("%s (%s of pod %s)", pod.Node, a, pod.Name)
 			}
@@ -246,8 +251,8 @@ func (d *describer) contradiction() error {
 	var wrong []string
 	for _, cn := range d.CiliumNodes {
 		withoutAgent := d.Mode == ciliumnode.Kubernetes && !cn.BlockAssignment.HasAgent
-		if at := strange[cn.Name]; at != "" && !within[cn.Name] && !withoutAgent {
-			wrong = append(wrong, at)
+		if place := strange[cn.Name]; place != "" && !inside[cn.Name] && !withoutAgent {
+			wrong = append(wrong, place)
 		}
 	}
 	if len(wrong) == 0 {

@@ -124,18 +124,21 @@ func (o Operator) SettingsUnknown() string {
 func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
 	label, err := o.readLease(ctx, c, w)
 	w.CiliumNamespace = cmp.Or(w.CiliumNamespace, o.Settings.AgentNamespace)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case cmp.Or(w.Mode, label) == ObserveMode:
+	}
+	if cmp.Or(w.Mode, label) == ObserveMode {
 		return o.observe(ctx, c, w)
-	case w.Mode != "":
+	}
+	if w.Mode != "" {
 		if o.Mode, err = ciliumnode.ParseMode(w.Mode); err != nil {
 			return fmt.Errorf("--mode is %s: %w", w.Mode, err)
 		}
-		o.By, o.Denied = byFlag, ""
+		o.By = byFlag
+		o.Denied = ""
 		return nil
-	case label != "":
+	}
+	if label != "" {
 		if o.Mode, err = ciliumnode.ParseMode(label); err != nil {
 			return fmt.Errorf("the Lease %s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", o.Lease, label)
 		}
@@ -147,7 +150,9 @@ func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
 		return err
 	}
 	if mode, err := ciliumnode.ParseMode(cilium.Mode(nil)); err == nil {
-		o.Mode, o.By, o.Denied = mode, "ConfigMap "+w.CiliumNamespace+"/"+ciliumconfig.Name, ""
+		o.Mode = mode
+		o.By = "ConfigMap " + w.CiliumNamespace + "/" + ciliumconfig.Name
+		o.Denied = ""
 	} else if !cilium.Known && o.Denied == "" {
 		o.Denied = cilium.Denied[0]
 	}
@@ -160,30 +165,36 @@ func (o *Operator) observe(ctx context.Context, c client.Reader, w Where) error 
 	if err == nil {
 		o.Mode, err = ModeOf(config, w.CiliumNamespace)
 	}
-	o.Observe, o.By, o.Denied = true, "ConfigMap "+w.CiliumNamespace+"/"+ciliumconfig.Name, ""
+	o.Observe = true
+	o.By = "ConfigMap " + w.CiliumNamespace + "/" + ciliumconfig.Name
+	o.Denied = ""
 	return err
 }
 
 // readLease reads the mode and the settings that the operator publishes. Until find knows better,
 // the mode is crd.
 func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where) (mode string, err error) {
-	o.Mode, o.Lease = ciliumnode.CRD, client.ObjectKey{Namespace: cmp.Or(w.LeaseNamespace, LeaseNamespace), Name: cmp.Or(w.LeaseName, LeaseName)}
+	o.Mode = ciliumnode.CRD
+	o.Lease = client.ObjectKey{Namespace: cmp.Or(w.LeaseNamespace, LeaseNamespace), Name: cmp.Or(w.LeaseName, LeaseName)}
 	lease := &coordinationv1.Lease{}
-	there, err := o.get(ctx, c, "Lease "+o.Lease.String(), o.Lease, lease)
+	found, err := o.get(ctx, c, "Lease "+o.Lease.String(), o.Lease, lease)
 	if err == nil && (w.LeaseNamespace == "" || w.LeaseName == "") && !held(lease) {
-		var other *coordinationv1.Lease
-		if other, err = otherLease(ctx, c, w); other != nil && (!there || held(other)) {
-			lease, there, o.Denied, o.Lease = other, true, "", client.ObjectKeyFromObject(other)
+		var another *coordinationv1.Lease
+		if another, err = otherLease(ctx, c, w); another != nil && (!found || held(another)) {
+			lease = another
+			found = true
+			o.Denied = ""
+			o.Lease = client.ObjectKeyFromObject(another)
 		}
 	}
-	if there {
+	if found {
 		o.Holder = &lease.Spec
 	}
 	o.Published = lease.Annotations[v1alpha1.SettingsAnnotation]
 	switch {
 	case o.Denied != "":
 		o.NoSettings = "Lease " + o.Lease.String() + " may not be read"
-	case !there:
+	case !found:
 		o.NoSettings = "there is no Lease " + o.Lease.String()
 	case o.Published == "":
 		o.NoSettings = "Lease " + o.Lease.String() + " has no annotation " + v1alpha1.SettingsAnnotation
@@ -193,7 +204,7 @@ func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where) (mod
 			o.NoSettings = unreadable.Error()
 		}
 	}
-	if value, stands := lease.Annotations[v1alpha1.RestoredAnnotation]; stands {
+	if value, ok := lease.Annotations[v1alpha1.RestoredAnnotation]; ok {
 		o.Recovery = &state.Recovery{}
 		o.Recovery.Begin(value != v1alpha1.RestoredPerhaps, time.Now())
 	}
@@ -213,48 +224,52 @@ func held(lease *coordinationv1.Lease) bool {
 // nil: there is none, or the list is forbidden. A held one is preferred.
 func otherLease(ctx context.Context, c client.Reader, w Where) (*coordinationv1.Lease, error) {
 	list := &coordinationv1.LeaseList{}
-	switch err := c.List(ctx, list, client.InNamespace(w.LeaseNamespace), client.HasLabels{v1alpha1.ModeLabel}); {
-	case apierrors.IsForbidden(err):
+	err := c.List(ctx, list, client.InNamespace(w.LeaseNamespace), client.HasLabels{v1alpha1.ModeLabel})
+	if apierrors.IsForbidden(err) {
 		return nil, nil
-	case err != nil:
+	}
+	if err != nil {
 		return nil, fmt.Errorf("listing Leases: %w", err)
 	}
-	var all, live []*coordinationv1.Lease
+	var leases, live []*coordinationv1.Lease
 	var names []string
 	for i := range list.Items {
 		lease := &list.Items[i]
 		if w.LeaseName != "" && lease.Name != w.LeaseName {
 			continue
 		}
-		all = append(all, lease)
+		leases = append(leases, lease)
 		if held(lease) {
-			live, names = append(live, lease), append(names, lease.Namespace+"/"+lease.Name)
+			live = append(live, lease)
+			names = append(names, lease.Namespace+"/"+lease.Name)
 		}
 	}
-	switch {
-	case len(live) > 1:
+	if len(live) > 1 {
 		return nil, fmt.Errorf("cannot tell which operator is meant: Leases %s are held. Name the namespace (-n) or the Lease of one", strings.Join(names, ", "))
-	case len(live) == 1:
+	}
+	if len(live) == 1 {
 		return live[0], nil
-	case len(all) == 1:
-		return all[0], nil
+	}
+	if len(leases) == 1 {
+		return leases[0], nil
 	}
 	return nil, nil
 }
 
 // get reports whether an object is there and may be read.
-func (o *Operator) get(ctx context.Context, c client.Reader, says string, key client.ObjectKey, into client.Object) (bool, error) {
+func (o *Operator) get(ctx context.Context, c client.Reader, subject string, key client.ObjectKey, into client.Object) (bool, error) {
 	err := c.Get(ctx, key, into)
-	switch {
-	case apierrors.IsNotFound(err):
+	if apierrors.IsNotFound(err) {
 		return false, nil
-	case apierrors.IsForbidden(err):
+	}
+	if apierrors.IsForbidden(err) {
 		if o.Denied == "" {
-			o.Denied = says
+			o.Denied = subject
 		}
 		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("reading %s: %w", says, err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading %s: %w", subject, err)
 	}
 	return true, nil
 }

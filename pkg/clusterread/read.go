@@ -82,13 +82,15 @@ func (r *Reader) Read(ctx context.Context) (*Snapshot, error) {
 	if now == nil {
 		now = time.Now
 	}
-	s, l, views := &Snapshot{Time: now(), Mode: r.Mode}, &lists{Reader: r, ctx: ctx}, ciliumnode.NewViews(r.Mode)
+	s := &Snapshot{Time: now(), Mode: r.Mode}
+	l := &lists{Reader: r, ctx: ctx}
+	views := ciliumnode.NewViews(r.Mode)
 	each(l, "pods", &corev1.PodList{}, func(p *corev1.Pod) { s.Pods = append(s.Pods, r.stripPod(p)) },
 		client.MatchingFieldsSelector{Selector: state.PodFields()})
 	each(l, "CiliumNodes", &ciliumv2.CiliumNodeList{}, func(cn *ciliumv2.CiliumNode) {
 		if v := views.CiliumNode(cn); v != nil {
-			changed, since := changes(cn)
-			s.CiliumNodes = append(s.CiliumNodes, CiliumNode{View: v, ReleaseSince: since, Changed: changed})
+			changed, release := changes(cn)
+			s.CiliumNodes = append(s.CiliumNodes, CiliumNode{View: v, ReleaseSince: release, Changed: changed})
 		}
 	})
 	s.Routes = l.readRoutes(s)
@@ -136,10 +138,10 @@ func (r *Reader) live() client.Reader {
 // describe describes what another IPAM assigns.
 func (l *lists) describe(s *Snapshot) error {
 	mode, err := ModeOf(s.CiliumConfig, l.AgentNamespace)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case mode != l.Mode:
+	}
+	if mode != l.Mode {
 		return fmt.Errorf("ConfigMap %s/%s changed ipam from %s to %s while it was read: try again", l.AgentNamespace, ciliumconfig.Name, l.Mode, mode)
 	}
 	data := map[string]any{}
@@ -176,13 +178,14 @@ func (l *lists) readRoutes(s *Snapshot) *state.FRRConfigurations {
 	if l.err != nil || l.Observe {
 		return nil
 	}
-	routes, list := state.NewFRRConfigurations(), &unstructured.UnstructuredList{}
+	routes := state.NewFRRConfigurations()
+	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(frrconfig.Kind)
 	each(l, "FRRConfigurations", list, func(o *unstructured.Unstructured) {
-		switch v := frrconfig.Read(o); {
-		case o.GetNamespace() == l.FRRNamespace:
+		v := frrconfig.Read(o)
+		if o.GetNamespace() == l.FRRNamespace {
 			routes.Set(v)
-		case v.Ours:
+		} else if v.Ours {
 			s.RoutesLeft = append(s.RoutesLeft, client.ObjectKeyFromObject(o))
 		}
 	})
@@ -217,11 +220,10 @@ func (l *lists) readRouteFaults(s *Snapshot) {
 				s.RouteFaults = append(s.RouteFaults, report)
 			}
 		}, client.InNamespace(l.FRRNamespace))
-		switch {
-		case apierrors.IsForbidden(l.err):
+		if apierrors.IsForbidden(l.err) {
 			s.RoutesUnread = append(s.RoutesUnread, kind.Kind+"s")
 			l.err = nil
-		case meta.IsNoMatchError(l.err), apierrors.IsNotFound(l.err):
+		} else if meta.IsNoMatchError(l.err) || apierrors.IsNotFound(l.err) {
 			l.err = nil
 		}
 	}
@@ -231,7 +233,7 @@ func (l *lists) readRouteFaults(s *Snapshot) {
 // Kubernetes 1.33 serve no ServiceCIDRs, and CiliumLoadBalancerIPPools may be missing.
 func (l *lists) readServices(s *Snapshot) {
 	each(l, "Services", &corev1.ServiceList{}, func(svc *corev1.Service) {
-		if assigned, asked := exclude.OfService(svc); len(assigned)+len(asked) > 0 {
+		if assigned, requested := exclude.OfService(svc); len(assigned)+len(requested) > 0 {
 			s.Services = append(s.Services, corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name, CreationTimestamp: svc.CreationTimestamp},
 				Spec:       corev1.ServiceSpec{ExternalIPs: svc.Spec.ExternalIPs, LoadBalancerIP: svc.Spec.LoadBalancerIP},
@@ -305,30 +307,30 @@ type lists struct {
 }
 
 // eachOwn is each for a kind of this operator, which an observer does without.
-func eachOwn[O client.Object](l *lists, what string, empty client.ObjectList, take func(O)) {
+func eachOwn[O client.Object](l *lists, kind string, empty client.ObjectList, take func(O)) {
 	if l.Observe {
-		eachServed(l, what, empty, take)
+		eachServed(l, kind, empty, take)
 	} else {
-		each(l, what, empty, take)
+		each(l, kind, empty, take)
 	}
 }
 
 // eachServed is each for a kind that the API server may not serve.
-func eachServed[O client.Object](l *lists, what string, empty client.ObjectList, take func(O)) {
+func eachServed[O client.Object](l *lists, kind string, empty client.ObjectList, take func(O)) {
 	if l.err != nil {
 		return
 	}
-	if each(l, what, empty, take); meta.IsNoMatchError(l.err) {
+	if each(l, kind, empty, take); meta.IsNoMatchError(l.err) {
 		l.err = nil
 	}
 }
 
 // eachReadable is each for a kind that may not be served, or not be readable.
-func eachReadable[O client.Object](l *lists, what string, empty client.ObjectList, take func(O), opts ...client.ListOption) {
+func eachReadable[O client.Object](l *lists, kind string, empty client.ObjectList, take func(O), opts ...client.ListOption) {
 	if l.err != nil {
 		return
 	}
-	each(l, what, empty, take, opts...)
+	each(l, kind, empty, take, opts...)
 	if meta.IsNoMatchError(l.err) || apierrors.IsNotFound(l.err) || apierrors.IsForbidden(l.err) {
 		l.err = nil
 	}
@@ -336,7 +338,7 @@ func eachReadable[O client.Object](l *lists, what string, empty client.ObjectLis
 
 // each reads all pages of a list. An expired continue token costs only the consistency of the list:
 // the API server sends another.
-func each[O client.Object](l *lists, what string, empty client.ObjectList, take func(O), opts ...client.ListOption) {
+func each[O client.Object](l *lists, kind string, empty client.ObjectList, take func(O), opts ...client.ListOption) {
 	for next, n := "", 0; l.err == nil; {
 		page := empty.DeepCopyObject().(client.ObjectList) // each its own: take keeps pointers into it
 		err := l.Client.List(l.ctx, page, append(slices.Clone(opts), client.Limit(cmp.Or(l.PageSize, 500)), client.Continue(next))...)
@@ -345,7 +347,7 @@ func each[O client.Object](l *lists, what string, empty client.ObjectList, take 
 			continue
 		}
 		if err != nil {
-			l.err = fmt.Errorf("listing %s: %w", what, err)
+			l.err = fmt.Errorf("listing %s: %w", kind, err)
 			return
 		}
 		l.err = meta.EachListItem(page, func(o runtime.Object) error {
@@ -354,7 +356,7 @@ func each[O client.Object](l *lists, what string, empty client.ObjectList, take 
 			return nil
 		})
 		if l.Progress != nil {
-			l.Progress(what, n)
+			l.Progress(kind, n)
 		}
 		if next = page.GetContinue(); next == "" {
 			return
@@ -385,13 +387,15 @@ func (r *Reader) stripPod(p *corev1.Pod) corev1.Pod {
 		out.Labels = p.Labels
 	}
 	if len(p.Status.PodIPs) == 0 { // see state.Cluster.Waiting
-		out.OwnerReferences, out.Spec.Tolerations = p.OwnerReferences, p.Spec.Tolerations
+		out.OwnerReferences = p.OwnerReferences
+		out.Spec.Tolerations = p.Spec.Tolerations
 	}
 	return out
 }
 
 func stripNode(n *corev1.Node) corev1.Node {
-	capacity, allocatable := state.KeepResources(n.Status.Capacity), state.KeepResources(n.Status.Allocatable)
+	capacity := state.KeepResources(n.Status.Capacity)
+	allocatable := state.KeepResources(n.Status.Allocatable)
 	return corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, CreationTimestamp: n.CreationTimestamp, Labels: n.Labels, Annotations: n.Annotations},
 		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable},
@@ -402,21 +406,21 @@ func stripNode(n *corev1.Node) corev1.Node {
 // keepRequests reduces a pod's containers to a single one that requests as many addresses
 // as all of them; nil: they request none.
 func keepRequests(spec *corev1.PodSpec) []corev1.Container {
-	kept := corev1.ResourceList{}
+	resources := corev1.ResourceList{}
 	keep := func(pool string, requests [2]uint16) {
 		for f, n := range requests {
 			if n > 0 {
-				kept[state.OfferResource(ipalloc.Family(f), pool)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+				resources[state.OfferResource(ipalloc.Family(f), pool)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 			}
 		}
 	}
-	ofDefault, others := state.AddressRequests(spec)
+	ofDefault, ofPools := state.AddressRequests(spec)
 	keep("", ofDefault)
-	for pool, requests := range others {
+	for pool, requests := range ofPools {
 		keep(pool, requests)
 	}
-	if len(kept) == 0 {
+	if len(resources) == 0 {
 		return nil
 	}
-	return []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: kept}}}
+	return []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: resources}}}
 }

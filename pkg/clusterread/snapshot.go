@@ -100,22 +100,22 @@ func (s *Snapshot) Undated() int {
 // StandSince dates entries that s shares with an earlier snapshot back to that one: release
 // entries, in any state, and versions of CiliumNodes.
 func (s *Snapshot) StandSince(earlier *Snapshot) {
-	before := make(map[string]CiliumNode, len(earlier.CiliumNodes))
+	byName := make(map[string]CiliumNode, len(earlier.CiliumNodes))
 	for _, cn := range earlier.CiliumNodes {
-		before[cn.Name] = cn
+		byName[cn.Name] = cn
 	}
 	for i := range s.CiliumNodes {
 		cn := &s.CiliumNodes[i]
-		was, ok := before[cn.Name]
-		if !ok || was.UID != cn.UID {
+		old, ok := byName[cn.Name]
+		if !ok || old.UID != cn.UID {
 			continue
 		}
-		if cn.ResourceVersion == was.ResourceVersion {
-			cn.SeenSince = cmp.Or(was.SeenSince, earlier.Time)
+		if cn.ResourceVersion == old.ResourceVersion {
+			cn.SeenSince = cmp.Or(old.SeenSince, earlier.Time)
 		}
 		for addr := range cn.Release {
-			if _, stood := was.Release[addr]; stood {
-				cn.stoodSince(addr, was.since(addr, earlier.Time))
+			if _, stood := old.Release[addr]; stood {
+				cn.stoodSince(addr, old.since(addr, earlier.Time))
 			}
 		}
 	}
@@ -123,15 +123,15 @@ func (s *Snapshot) StandSince(earlier *Snapshot) {
 
 // since returns the age of the entry of addr as a time, given that it was seen at seen.
 func (cn *CiliumNode) since(addr netip.Addr, seen time.Time) time.Time {
-	if at, ok := cn.ReleaseSince[addr]; ok && at.Before(seen) {
-		return at
+	if first, ok := cn.ReleaseSince[addr]; ok && first.Before(seen) {
+		return first
 	}
 	return seen
 }
 
-func (cn *CiliumNode) stoodSince(addr netip.Addr, at time.Time) {
+func (cn *CiliumNode) stoodSince(addr netip.Addr, first time.Time) {
 	if cn.ReleaseSince == nil {
 		cn.ReleaseSince = map[netip.Addr]time.Time{}
 	}
-	cn.ReleaseSince[addr] = cn.since(addr, at)
+	cn.ReleaseSince[addr] = cn.since(addr, first)
 }

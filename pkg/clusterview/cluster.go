@@ -110,12 +110,12 @@ func (c *Cluster) NodeNames() []string {
 
 // Blocks returns all blocks, sorted by address.
 func (c *Cluster) Blocks() []crd.Block {
-	var all []crd.Block
+	var blocks []crd.Block
 	for _, node := range c.Ledger.Nodes() {
-		all = append(all, c.Ledger.NodeBlocks(node)...)
+		blocks = append(blocks, c.Ledger.NodeBlocks(node)...)
 	}
-	slices.SortFunc(all, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
-	return all
+	slices.SortFunc(blocks, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
+	return blocks
 }
 
 // Users returns the addresses of a node in use, and by whom, from the agent's report, pods'
@@ -140,10 +140,11 @@ func (c *Cluster) Users(node string) map[netip.Addr]string {
 
 // UsableCount returns the number of addresses of a block that pods can have.
 func (c *Cluster) UsableCount(b crd.Block) int {
-	switch view := c.Ledger.CiliumNode(b.Node); {
-	case view != nil && view.BlockAssignment != nil:
+	view := c.Ledger.CiliumNode(b.Node)
+	if view != nil && view.BlockAssignment != nil {
 		return view.Of(view.ListedFor(b.CIDR)).BlockAssignment.Count(b.CIDR)
-	case view != nil && c.Operator.Observe: // its writer may leave some out
+	}
+	if view != nil && c.Operator.Observe { // its writer may leave some out
 		return len(view.PublishedIn(b.CIDR))
 	}
 	if pool := c.Pools.Get(b.Pool); pool != nil && !pool.Frozen() {
@@ -166,12 +167,12 @@ func (c *Cluster) PodStarts() map[string]time.Time {
 // of its addresses. A block that was recreated in the meantime is left alone.
 func (c *Cluster) DeleteBlock(ctx context.Context, b crd.Block) error {
 	obj := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name}}
-	of := client.Preconditions{UID: &b.UID}
-	err := c.Client.Delete(ctx, obj, of)
+	preconditions := client.Preconditions{UID: &b.UID}
+	err := c.Client.Delete(ctx, obj, preconditions)
 	if apierrors.IsForbidden(err) { // by the chart's policy
 		allowed := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, b.UID, v1alpha1.AllowDeleteAnnotation)
 		if err = c.PatchBlock(ctx, b, allowed); err == nil {
-			err = c.Client.Delete(ctx, obj, of)
+			err = c.Client.Delete(ctx, obj, preconditions)
 		}
 	}
 	if client.IgnoreNotFound(err) != nil {
@@ -252,8 +253,8 @@ func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 func (c *Cluster) holdAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		if is, ok := c.Ledger.Block(b.CIDR); ok && is.Wait.For.IsDelay() && state.MayWait(b) && b.Delay.For == "" && !c.Hypothetical {
-			b.Delay.For = is.Wait.For
+		if reported, ok := c.Ledger.Block(b.CIDR); ok && reported.Wait.For.IsDelay() && state.MayWait(b) && b.Delay.For == "" && !c.Hypothetical {
+			b.Delay.For = reported.Wait.For
 		}
 	}
 }

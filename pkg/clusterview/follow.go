@@ -38,14 +38,15 @@ func Follow(ctx context.Context, config *rest.Config, c client.Client, operator 
 	w.reader = clusterread.Reader{Client: w, Live: c, AgentNamespace: namespace, AgentSelector: agents, Mode: operator.Mode, Observe: operator.Observe}
 	kinds := []client.Object{&corev1.Pod{}, &ciliumv2.CiliumNode{}, &corev1.Node{}}
 	optional := []client.Object{}
-	own := []client.Object{&v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}}
+	watched := []client.Object{&v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}}
 	if operator.Observe {
-		optional = append(optional, own...)
+		optional = append(optional, watched...)
 	} else {
-		kinds = append(kinds, own...)
+		kinds = append(kinds, watched...)
 	}
 	if operator.Mode.ManyPools() {
-		kinds, optional = append(kinds, &corev1.Namespace{}), append(optional, &ciliumv2alpha1.CiliumPodIPPool{})
+		kinds = append(kinds, &corev1.Namespace{})
+		optional = append(optional, &ciliumv2alpha1.CiliumPodIPPool{})
 	}
 	for _, kind := range optional {
 		if gvk, err := c.GroupVersionKindFor(kind); err == nil {
@@ -64,10 +65,10 @@ func Follow(ctx context.Context, config *rest.Config, c client.Client, operator 
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
 		DefaultTransform:             w.slim,
 	}, kinds...)
-	switch {
-	case meta.IsNoMatchError(err):
+	if meta.IsNoMatchError(err) {
 		return nil, clusterread.CannotRead(config.Host, err)
-	case err != nil:
+	}
+	if err != nil {
 		return nil, w.Unreadable(err)
 	}
 	select {
@@ -86,7 +87,8 @@ func (w *Followed) slim(obj any) (any, error) {
 	}
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		o.Annotations, o.OwnerReferences = state.KeepPoolRequests(o.Annotations), nil
+		o.Annotations = state.KeepPoolRequests(o.Annotations)
+		o.OwnerReferences = nil
 		if o.Namespace != w.reader.AgentNamespace && !w.operator.Mode.ManyPools() {
 			o.Labels = nil
 		}

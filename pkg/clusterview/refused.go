@@ -44,19 +44,19 @@ func (c *Cluster) ReadRefusedWrites(ctx context.Context) ([]RefusedWrite, error)
 		}
 		for i := range list.Items {
 			e := &list.Items[i]
-			is := RefusedWrite{Kind: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, At: LastOf(e)}
+			write := RefusedWrite{Kind: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, At: LastOf(e)}
 			if reason == config.ReasonWriteRefused {
-				is.Note = termsafe.Line(e.Message)
+				write.Note = termsafe.Line(e.Message)
 			}
-			if key := is.Kind + "/" + is.Name; !is.At.Before(last[key].At) {
-				last[key] = is
+			if key := write.Kind + "/" + write.Name; !write.At.Before(last[key].At) {
+				last[key] = write
 			}
 		}
 	}
 	var refused []RefusedWrite
-	for _, is := range last {
-		if is.Note != "" && c.Now.Sub(is.At) < refusedFor {
-			refused = append(refused, is)
+	for _, write := range last {
+		if write.Note != "" && c.Now.Sub(write.At) < refusedFor {
+			refused = append(refused, write)
 		}
 	}
 	slices.SortFunc(refused, func(a, b RefusedWrite) int {
@@ -67,11 +67,11 @@ func (c *Cluster) ReadRefusedWrites(ctx context.Context) ([]RefusedWrite, error)
 
 // RefusedAbout returns the refused writes about a node or its blocks.
 func (c *Cluster) RefusedAbout(node string, refused []RefusedWrite) []RefusedWrite {
-	about := map[string]bool{"Node/" + node: true}
+	objects := map[string]bool{"Node/" + node: true}
 	for _, b := range c.Ledger.NodeBlocks(node) {
-		about["PodIPBlock/"+b.Name] = true
+		objects["PodIPBlock/"+b.Name] = true
 	}
-	return slices.DeleteFunc(slices.Clone(refused), func(is RefusedWrite) bool { return !about[is.Kind+"/"+is.Name] })
+	return slices.DeleteFunc(slices.Clone(refused), func(write RefusedWrite) bool { return !objects[write.Kind+"/"+write.Name] })
 }
 
 // LastOf returns when an event was last observed.

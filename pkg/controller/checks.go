@@ -71,28 +71,28 @@ func (c *ciliumConfigCheck) look(ctx context.Context) error {
 			return err
 		}
 	}
-	others, n := c.cluster.OtherModes(nodes.Items)
+	groups, n := c.cluster.OtherModes(nodes.Items)
 	c.metrics.otherMode.Set(float64(n))
 	select {
 	case <-c.leads:
-		c.report(others)
+		c.report(groups)
 	default:
 	}
 	return failed
 }
 
 // report sends an event when the modes of the nodes' next start change.
-func (c *ciliumConfigCheck) report(others []state.NodesInMode) {
-	modes := make([]string, 0, len(others))
-	for _, o := range others {
+func (c *ciliumConfigCheck) report(groups []state.NodesInMode) {
+	modes := make([]string, 0, len(groups))
+	for _, o := range groups {
 		modes = append(modes, o.Mode)
 	}
 	if !c.events.Last.Changed(ciliumconfig.Name, "mode", strings.Join(modes, ",")) {
 		return
 	}
-	about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: ciliumconfig.Name}}
-	for _, o := range others {
-		c.events.Send(about, event.ReasonCiliumModeDiffers, "StartIn-"+termsafe.Cut(o.Mode, 100), o.Says(c.cluster.Mode)+
+	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: ciliumconfig.Name}}
+	for _, o := range groups {
+		c.events.Send(obj, event.ReasonCiliumModeDiffers, "StartIn-"+termsafe.Cut(o.Mode, 100), o.Says(c.cluster.Mode)+
 			fmt.Sprintf(". Until then nothing changes for their pods, and no drain begins there. Set ipam back to %s, also in CiliumNodeConfigs, or see docs/migration.md", c.cluster.Mode))
 	}
 }
@@ -139,10 +139,10 @@ func (s *schemaCheck) look(ctx context.Context) {
 		}
 		s.metrics.schemas.WithLabelValues(name).Set(common.OneIf(words != ""))
 		logger := log.FromContext(ctx).WithName("schema").WithValues("crd", name)
-		switch changed := s.last.Changed(name, "schema", words); {
-		case changed && words != "":
+		changed := s.last.Changed(name, "schema", words)
+		if changed && words != "" {
 			logger.Error(nil, words)
-		case changed:
+		} else if changed {
 			logger.Info("the CRD is the one that this operator was built with")
 		}
 	}

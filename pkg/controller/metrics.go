@@ -50,12 +50,12 @@ type allMetrics struct {
 	unscheduled *unscheduled.Metrics
 }
 
-func newAllMetrics(r prometheus.Registerer) (all allMetrics, err error) {
+func newAllMetrics(r prometheus.Registerer) (metrics allMetrics, err error) {
 	var errs [5]error
-	all.own, errs[0] = newOperatorMetrics(r)
-	all.shared, errs[1] = common.NewShared(r)
-	all.node, errs[2] = node.NewMetrics(r)
-	all.pool, errs[3] = pool.NewMetrics(r)
-	all.unscheduled, errs[4] = unscheduled.NewMetrics(r)
-	return all, errors.Join(errs[:]...)
+	metrics.own, errs[0] = newOperatorMetrics(r)
+	metrics.shared, errs[1] = common.NewShared(r)
+	metrics.node, errs[2] = node.NewMetrics(r)
+	metrics.pool, errs[3] = pool.NewMetrics(r)
+	metrics.unscheduled, errs[4] = unscheduled.NewMetrics(r)
+	return metrics, errors.Join(errs[:]...)
 }

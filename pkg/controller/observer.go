@@ -41,16 +41,16 @@ type Observer struct {
 
 // SetupObserver adds an observer to a manager, and no controller.
 func SetupObserver(mgr manager.Manager, s config.Settings) error {
-	all, err := newAllMetrics(s.Registry)
+	metrics, err := newAllMetrics(s.Registry)
 	if err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
-	all.own.build.WithLabelValues(s.Version, s.Commit, runtime.Version()).Set(1)
+	metrics.own.build.WithLabelValues(s.Version, s.Commit, runtime.Version()).Set(1)
 	live, err := liveClient(mgr)
 	if err != nil {
 		return err
 	}
-	return mgr.Add(&Observer{config: mgr.GetConfig(), client: live, settings: s, metrics: all})
+	return mgr.Add(&Observer{config: mgr.GetConfig(), client: live, settings: s, metrics: metrics})
 }
 
 // Start observes until ctx ends. While it cannot tell what assigns addresses, it shows none.
@@ -108,7 +108,8 @@ func (o *Observer) observe(ctx context.Context) error {
 
 // show sets the series of a cluster, and drops the series of pools and nodes that are gone; nil drops all.
 func (o *Observer) show(c *clusterview.Cluster) {
-	pools, nodes := map[string]bool{}, map[string]bool{}
+	pools := map[string]bool{}
+	nodes := map[string]bool{}
 	if c != nil {
 		used := map[string][2]int64{}
 		for _, name := range c.NodeNames() {
@@ -132,7 +133,8 @@ func (o *Observer) show(c *clusterview.Cluster) {
 			}
 		}
 	}
-	o.pools, o.nodes = pools, nodes
+	o.pools = pools
+	o.nodes = nodes
 }
 
 // showNode sets the series of a node, and adds its used addresses to used, by pool.

@@ -58,26 +58,39 @@ type Operator struct {
 
 // New assembles an operator without any state.
 func New(c Connections, s config.Settings) (*Operator, error) {
-	all, err := newAllMetrics(s.Registry)
+	metrics, err := newAllMetrics(s.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	all.own.build.WithLabelValues(s.Version, s.Commit, runtime.Version()).Set(1)
+	metrics.own.build.WithLabelValues(s.Version, s.Commit, runtime.Version()).Set(1)
 	c.Client = common.NewBreaker(c.Client, c.Clock)
 	s.Defaults.WholeBlocks, s.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
-	ledger, pressure, feed := state.NewLedger(), state.NewPressure(), informer.NewFeed()
+	ledger := state.NewLedger()
+	pressure := state.NewPressure()
+	feed := informer.NewFeed()
 	cluster := clusterOf(c, s, ledger, pressure)
 	if len(s.OfferFamilies) > 0 {
 		feed.Unscheduled = scheduling.NewUnscheduled()
-		cluster.Pods.RememberEnded, cluster.Unscheduled, feed.Unscheduled.Changed = true, feed.Unscheduled, feed.Reassign
+		cluster.Pods.RememberEnded = true
+		cluster.Unscheduled = feed.Unscheduled
+		feed.Unscheduled.Changed = feed.Reassign
 	}
-	feed.Ledger, feed.Pools, feed.Pods, feed.Agents = ledger, cluster.Pools, cluster.Pods, cluster.Agents
-	feed.CiliumPools, feed.Awaiting, feed.Now, feed.Mode = cluster.CiliumPools, cluster.Awaiting, c.Clock.Now, s.Mode
+	feed.Ledger = ledger
+	feed.Pools = cluster.Pools
+	feed.Pods = cluster.Pods
+	feed.Agents = cluster.Agents
+	feed.CiliumPools = cluster.CiliumPools
+	feed.Awaiting = cluster.Awaiting
+	feed.Now = c.Clock.Now
+	feed.Mode = s.Mode
 	ledger.Now = c.Clock.Now
-	ledger.Changed, pressure.Changed = feed.Changed, feed.QueueNodes
+	ledger.Changed = feed.Changed
+	pressure.Changed = feed.QueueNodes
 	c.Recovery.Notify(feed.Reconfigured)
-	cluster.Awaiting.Changed, cluster.Awaiting.Free = feed.QueueNodes, cluster.FreeIn
-	pace, recorder := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool), event.NewRecorder(c.Recorder, c.Clock)
+	cluster.Awaiting.Changed = feed.QueueNodes
+	cluster.Awaiting.Free = cluster.FreeIn
+	pace := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool)
+	recorder := event.NewRecorder(c.Recorder, c.Clock)
 	pace.Changed = feed.QueueNodes
 	o := &Operator{
 		Node: &node.Reconciler{
@@ -86,45 +99,45 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 				Writer: c.Client, Reader: c.Live, Mode: s.Mode, DropManagedFields: !s.KeepManagedFields, Known: ledger.CiliumNodeAt,
 			},
 			Blocks: &node.BlockClient{
-				Cache: c.Cache, Live: c.Live, Writer: c.Client, Ledger: ledger, Shared: all.shared, Clock: c.Clock,
+				Cache: c.Cache, Live: c.Live, Writer: c.Client, Ledger: ledger, Shared: metrics.shared, Clock: c.Clock,
 				WaitForCache: ledger.WaitForCache,
 			},
 			Reporter: &node.Reporter{
-				Client: c.Client, Events: recorder, Shared: all.shared, Clock: c.Clock,
+				Client: c.Client, Events: recorder, Shared: metrics.shared, Clock: c.Clock,
 				NodeCondition: s.NodeCondition, Cache: c.Cache, Live: c.Live, Ledger: ledger,
 			},
 			Pacing: pace, Pressure: pressure,
-			Events: recorder, Metrics: all.node, Shared: all.shared, Clock: c.Clock, Shadow: s.Shadow,
+			Events: recorder, Metrics: metrics.node, Shared: metrics.shared, Clock: c.Clock, Shadow: s.Shadow,
 		},
 		Pool: &pool.Reconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Cilium: cluster.Cilium,
 			Pacing: pace, Pressure: pressure,
-			Events: recorder, Metrics: all.pool, Shared: all.shared, Clock: c.Clock, Idle: s.Paused || s.Shadow,
+			Events: recorder, Metrics: metrics.pool, Shared: metrics.shared, Clock: c.Clock, Idle: s.Paused || s.Shadow,
 		},
 		Block: &block.Reconciler{
-			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: recorder, Shared: all.shared, Clock: c.Clock,
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: recorder, Shared: metrics.shared, Clock: c.Clock,
 			WholeBlocks: s.Defaults.WholeBlocks, Paused: s.Paused || s.Shadow,
 		},
 		Pin: &pin.Reconciler{
-			Cache: c.Cache, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Events: recorder, Shared: all.shared, Clock: c.Clock,
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Events: recorder, Shared: metrics.shared, Clock: c.Clock,
 			Paused: s.Paused || s.Shadow,
 		},
 		Keeper: &pin.Keeper{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Pods: cluster.Pods, CiliumPools: cluster.CiliumPools,
-			Events: recorder, Shared: all.shared, Clock: c.Clock, Off: s.Paused || s.Shadow,
+			Events: recorder, Shared: metrics.shared, Clock: c.Clock, Off: s.Paused || s.Shadow,
 		},
 		Publisher: &block.Publisher{
-			Cache: c.Cache, Client: c.Client, Ledger: ledger, Shared: all.shared, Clock: c.Clock, Paused: s.Paused || s.Shadow,
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Shared: metrics.shared, Clock: c.Clock, Paused: s.Paused || s.Shadow,
 		},
 		CiliumPool: &ciliumpool.Reconciler{
-			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Events: recorder, Shared: all.shared,
+			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Events: recorder, Shared: metrics.shared,
 			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
 		},
 		Unscheduled: &unscheduled.Reconciler{
 			Cluster: scheduling.Cluster{Cluster: cluster, Unscheduled: feed.Unscheduled},
-			Cache:   c.Cache, QueueNodes: feed.QueueNodes, Metrics: all.unscheduled, Clock: c.Clock,
+			Cache:   c.Cache, QueueNodes: feed.QueueNodes, Metrics: metrics.unscheduled, Clock: c.Clock,
 		},
-		Feed: feed, metrics: all.own,
+		Feed: feed, metrics: metrics.own,
 	}
 	o.announce(c, s)
 	return o, nil

@@ -77,14 +77,16 @@ func (p Prerequisites) CheckMode(ctx context.Context) error {
 		p.Cilium.Set(config)
 	}
 	mode := config.Mode(nil)
-	switch {
-	case p.SkipModeCheck:
+	if p.SkipModeCheck {
 		return nil
-	case !config.Known && err != nil:
+	}
+	if !config.Known && err != nil {
 		return err
-	case !config.Known:
+	}
+	if !config.Known {
 		return fmt.Errorf("%s may not be read: install chart and image of one version, which grants it", config.Denied[0])
-	case mode == "" || mode == p.Mode.String():
+	}
+	if mode == "" || mode == p.Mode.String() {
 		return nil
 	}
 	return fmt.Errorf("%w: Cilium runs with %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore what --mode=%s writes: "+
@@ -98,7 +100,7 @@ func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 	logger := log.FromContext(ctx).WithName("prerequisites")
 	var reported []string
 	var reportedAt time.Time
-	for again := true; again; again = clusterread.Sleep(ctx, prerequisitesRetry) == nil {
+	for retry := true; retry; retry = clusterread.Sleep(ctx, prerequisitesRetry) == nil {
 		missing, err := p.Missing()
 		if err == nil && len(missing) == 0 {
 			err = p.CheckMode(ctx)
@@ -118,7 +120,8 @@ func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 		m.awaited.Set(float64(len(missing)))
 		if !slices.Equal(missing, reported) || time.Since(reportedAt) >= prerequisitesReminder {
 			logger.Info("waiting: no node gets addresses until this is there", "missing", strings.Join(missing, "; "))
-			reported, reportedAt = missing, time.Now()
+			reported = missing
+			reportedAt = time.Now()
 		}
 	}
 	return nil

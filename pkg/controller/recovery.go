@@ -65,7 +65,7 @@ func (c *recoveryCheck) look(ctx context.Context, now time.Time) {
 		note := fmt.Sprintf("%s: until then no node and no block changes. Agents that have yet to report: %d %s. See docs/operations.md, restore of a backup",
 			c.cluster.PausedBecause(nil, nil), len(waiting), suggest.First(5, waiting))
 		logger.Info(note)
-		about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: ciliumconfig.Name}}
-		c.events.Send(about, event.ReasonEtcdRestored, event.Reconcile, note)
+		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: ciliumconfig.Name}}
+		c.events.Send(obj, event.ReasonEtcdRestored, event.Reconcile, note)
 	}
 }

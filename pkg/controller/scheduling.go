@@ -55,10 +55,10 @@ func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Fa
 		if err == nil {
 			m.noOffers.Set(common.OneIf(!served))
 		}
-		switch {
-		case err == nil && served:
+		if err == nil && served {
 			return s.Families
-		case err == nil:
+		}
+		if err == nil {
 			logger.Error(nil, "--scheduling-families is without effect: the API server serves no MutatingAdmissionPolicy in version v1, as Kubernetes 1.36 does. "+
 				"Pods are scheduled without regard to addresses. Use the webhook, or restart the operator once the cluster is upgraded")
 			return nil
@@ -86,7 +86,10 @@ func addWebhook(mgr manager.Manager, o *Operator, s config.Settings) error {
 	}
 	certificate := &requests.Certificate{Service: s.Webhook, Live: mgr.GetAPIReader(), Writer: mgr.GetClient(), Clock: clock.RealClock{}}
 	server := webhook.NewServer(webhook.Options{Host: host, Port: number, TLSOpts: []func(*tls.Config){
-		func(c *tls.Config) { c.GetCertificate, c.MinVersion = certificate.Serve, tls.VersionTLS13 },
+		func(c *tls.Config) {
+			c.GetCertificate = certificate.Serve
+			c.MinVersion = tls.VersionTLS13
+		},
 	}})
 	server.Register(requests.Path, &admission.Webhook{Handler: &requests.Requests{Cluster: &o.Node.Cluster, Families: s.OfferFamilies}})
 	// Until there is one and all objects have been read, the API server asks another replica: during an upgrade, too.
@@ -141,7 +144,7 @@ func (p ownPod) tolerates(ctx context.Context, shortage string, startup []string
 			return false
 		}
 	}
-	may := true
+	tolerated := true
 	for _, pod := range pods.Items {
 		for _, key := range append([]string{shortage}, startup...) {
 			taint := corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}
@@ -151,10 +154,11 @@ func (p ownPod) tolerates(ctx context.Context, shortage string, startup []string
 			}
 			effect := "new Nodes with it cannot run the operator"
 			if key == shortage {
-				may, effect = false, "the operator does not set it (--shortage-taint)"
+				tolerated = false
+				effect = "the operator does not set it (--shortage-taint)"
 			}
 			logger.Error(nil, "the operator's Pod does not tolerate a taint: add {key: "+key+", operator: Exists} to its tolerations", "until then", effect)
 		}
 	}
-	return may
+	return tolerated
 }

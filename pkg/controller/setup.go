@@ -44,7 +44,8 @@ func Setup(mgr manager.Manager, s config.Settings, recovery *state.Recovery) err
 	}
 	o.Publisher.Pace = rate.NewLimiter(publishedPerSecond, publishedPerSecond).Wait
 	feed := o.Feed
-	feed.Cache, feed.Elected = mgr.GetCache(), mgr.Elected()
+	feed.Cache = mgr.GetCache()
+	feed.Elected = mgr.Elected()
 	prerequisites := Prerequisites{
 		Mapper: mgr.GetRESTMapper(), Live: mgr.GetAPIReader(),
 		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: o.Node.AnyMode, Cilium: o.Node.Cilium,
@@ -142,7 +143,7 @@ type worker struct {
 }
 
 func controllersOf(o *Operator, s config.Settings) []worker {
-	all := []worker{
+	workers := []worker{
 		{name: "node", source: o.Feed.Source(informer.NodeQueue), reconciler: o.Node, workers: s.NodeWorkers, newQueue: o.Feed.NewNodeQueue},
 		{name: "pool", source: o.Feed.Source(informer.PoolQueue), reconciler: o.Pool, workers: PoolWorkers},
 		{name: "block", source: o.Feed.Source(informer.BlockQueue), reconciler: o.Block, workers: 1},
@@ -150,20 +151,20 @@ func controllersOf(o *Operator, s config.Settings) []worker {
 		{name: "published", source: o.Feed.Source(informer.PublishedQueue), reconciler: o.Publisher, workers: 1},
 	}
 	if s.Mode.ManyPools() {
-		all = append(all,
+		workers = append(workers,
 			worker{name: "ciliumpool", source: o.Feed.Source(informer.CiliumPoolQueue), reconciler: o.CiliumPool, workers: 1},
 			worker{name: "keeper", source: o.Feed.Source(informer.KeeperQueue), reconciler: o.Keeper, workers: 1})
 	}
 	if len(s.OfferFamilies) > 0 {
-		all = append(all, worker{name: "unscheduled", source: o.Feed.Source(informer.UnscheduledQueue), reconciler: o.Unscheduled, workers: 1})
+		workers = append(workers, worker{name: "unscheduled", source: o.Feed.Source(informer.UnscheduledQueue), reconciler: o.Unscheduled, workers: 1})
 	}
 	if o.Route != nil {
-		all = append(all, worker{name: "route", source: o.Feed.Source(informer.RouteQueue), reconciler: o.Route, workers: PoolWorkers})
+		workers = append(workers, worker{name: "route", source: o.Feed.Source(informer.RouteQueue), reconciler: o.Route, workers: PoolWorkers})
 	}
-	for i := range all {
-		all[i].reconciler = untilShutdown{all[i].reconciler}
+	for i := range workers {
+		workers[i].reconciler = untilShutdown{workers[i].reconciler}
 	}
-	return all
+	return workers
 }
 
 // untilShutdown stops a reconciler during shutdown, and drops the errors that the shutdown causes.

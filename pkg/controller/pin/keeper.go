@@ -310,7 +310,9 @@ func (k *Keeper) earlier(of podFamily, has []netip.Addr, pools []*crd.Pool) (cid
 }
 
 // contains reports whether an address is of the family.
-func (of podFamily) contains(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == of.family }
+func (of podFamily) contains(cidr netip.Prefix) bool {
+	return ipalloc.FamilyOf(cidr.Addr()) == of.family
+}
 
 func (k *Keeper) tell(pod *state.NamedPod, why string) bool {
 	namespace, name, _ := strings.Cut(pod.Name, "/")
