@@ -43,10 +43,7 @@ type blockShare struct {
 	*input
 	*BlockAssignment
 	blocks *blocks
-	// freeSince and witness are of the next Memory, triesAgain when the first pod that hangs is tried again.
-	freeSince  map[string]time.Time
-	witness    string
-	triesAgain time.Time
+	closed closedBlocks
 }
 
 // newBlockShare sorts the assigned CIDRs under their blocks.
@@ -55,12 +52,12 @@ func newBlockShare(in *input) *blockShare {
 	w.blocks.foreign, w.blocks.published = w.Foreign, w.Foreign
 	for _, b := range w.blocks.all {
 		b.wholeBlock = wholeBlock{
-			whole:       true,
-			returnable:  w.Reported,
-			outlived:    !w.SingleBlock && !b.Created.IsZero() && !b.Created.After(w.Created),
-			wasAssigned: b.Listed || slices.Contains(w.old.Assigned, b.CIDR),
-			runs:        w.runsWith(b.Block),
-			replaced:    w.SingleBlock && len(w.Assigned) > 0,
+			whole:              true,
+			returnable:         w.Reported,
+			predatesCiliumNode: !w.SingleBlock && !b.Created.IsZero() && !b.Created.After(w.Created),
+			wasAssigned:        b.Listed || slices.Contains(w.old.Assigned, b.CIDR),
+			runs:               w.runsWith(b.Block),
+			replaced:           w.SingleBlock && len(w.Assigned) > 0,
 		}
 		if b.Listed {
 			b.usableIn, b.allocatable = b.Size, b.Size
@@ -96,8 +93,10 @@ func (w *blockShare) isOfNode(a netip.Addr) bool {
 	return w.blocks.blockOf(a) != nil || w.isPublished(a)
 }
 
-// useless reports whether the agent does not need the family.
-func (w *BlockAssignment) useless() bool { return w.Reported && w.Requested == 0 && !w.NoPreallocation }
+// familyUnused reports whether the agent does not need the family.
+func (w *BlockAssignment) familyUnused() bool {
+	return w.Reported && w.Requested == 0 && !w.NoPreallocation
+}
 
 // lostByAgent reports whether a belongs to a pod that its agent did not restore: the
 // agent returned a's block after it was assigned again. It would return it each time,
@@ -132,7 +131,7 @@ func (w *blockShare) countBlockAssignment() usage {
 		case fresh:
 			waiting++
 			u.pendingPods = append(u.pendingPods, pod.Name)
-		case !slices.ContainsFunc(pod.IPs, u.ours) && !w.useless() && !u.OtherFamilyFull:
+		case !slices.ContainsFunc(pod.IPs, u.ours) && !w.familyUnused() && !u.OtherFamilyFull:
 			u.stuck = append(u.stuck, pod)
 		}
 	}
@@ -155,7 +154,7 @@ func (w *blockShare) countsPod(u *usage, pod Pod) (here, fresh bool) {
 			u.learn(a, user{name: pod.Name})
 		}
 	}
-	return here, !has && !w.useless() && w.now.Before(pod.Seen.Add(w.policy.AckTimeout))
+	return here, !has && !w.familyUnused() && w.now.Before(pod.Seen.Add(w.policy.AckTimeout))
 }
 
 // needs covers the agent's request, and bound pods it has not seen yet. The
@@ -163,8 +162,8 @@ func (w *blockShare) countsPod(u *usage, pod Pod) (here, fresh bool) {
 // own (--ipam-multi-pool-pre-allocation).
 func (w *blockShare) needs(u *usage) needs {
 	n, requested := needs{}, limit(w.Requested)
-	demand := max(u.demand, w.agentRestores(u)) + w.blocks.closedFree
-	if w.blocks.closedFree > 0 && w.OtherFamilyFull {
+	demand := max(u.demand, w.agentRestores(u)) + w.closed.free
+	if w.closed.free > 0 && w.OtherFamilyFull {
 		// Pods that find no address beside a closed block make the agent request some. Once
 		// they have found one they fail for the other family, and the agent returns it.
 		requested = 0
@@ -172,7 +171,7 @@ func (w *blockShare) needs(u *usage) needs {
 	switch {
 	case w.SingleBlock && len(w.Assigned) > 0:
 		// It has all it can have.
-	case len(w.Runs) > 0, w.SingleBlock && w.comesBack():
+	case len(w.Runs) > 0, w.SingleBlock && w.awaitsRedrain():
 		// It gets the block it runs with, or none.
 	case w.SingleBlock:
 		n.target = 1
@@ -180,7 +179,7 @@ func (w *blockShare) needs(u *usage) needs {
 		n.target = max(demand, requested)
 	case !w.Reported:
 		n.target = u.withReserve(demand)
-	case !w.useless():
+	case !w.familyUnused():
 		n.target = max(agentFloor, demand, requested)
 	}
 	if w.Expected > 0 && w.RunsFamily() && !w.SingleBlock {
@@ -192,7 +191,7 @@ func (w *blockShare) needs(u *usage) needs {
 	n.unreserved = n.target
 	n.hardCap = math.MaxInt32 // a block takes as little room as a podCIDR
 	if most := limit(w.Limits.MaxAllocate); most > 0 {
-		n.hardCap = most + w.blocks.closedFree
+		n.hardCap = most + w.closed.free
 	}
 	return n
 }
@@ -226,7 +225,7 @@ func (w *blockShare) assignBlocks(p *planner) {
 	}
 	for _, b := range p.all {
 		needed := p.deficit() > 0 || !w.Reported
-		if b.inService() && b.published == 0 && !b.closed && needed && p.room() > 0 {
+		if b.inService() && b.published == 0 && !p.closed.contains(b) && needed && p.room() > 0 {
 			p.assignBlock(b)
 		}
 	}
@@ -240,7 +239,7 @@ func (p *planner) assignBlock(b *block) {
 // assignSingle assigns the one block that an agent with a single block gets. A cooling block must
 // leave that phase first.
 func (w *blockShare) assignSingle(p *planner) {
-	if len(w.Assigned) > 0 || len(w.Runs) == 0 && w.comesBack() {
+	if len(w.Assigned) > 0 || len(w.Runs) == 0 && w.awaitsRedrain() {
 		return
 	}
 	if b := w.fixedBlock(); b != nil && b.Phase != ipalloc.CoolingDown {
@@ -248,9 +247,9 @@ func (w *blockShare) assignSingle(p *planner) {
 	}
 }
 
-// comesBack reports whether pods have addresses of a block that cools down and must go: it drains again
+// awaitsRedrain reports whether pods have addresses of a block that cools down and must go: it drains again
 // first, and is assigned then.
-func (w *blockShare) comesBack() bool {
+func (w *blockShare) awaitsRedrain() bool {
 	return slices.ContainsFunc(w.blocks.all, func(b *block) bool {
 		return b.Phase == ipalloc.CoolingDown && b.users > 0 && b.Size > 0 && !b.Conflict && !b.Orphaned && !b.drainEnds() && !b.superseded()
 	})
@@ -296,10 +295,10 @@ func (s *State) RunsWithAnother() bool {
 // could not restore them otherwise.
 func (p *planner) restoreLeftovers() {
 	for _, b := range p.all {
-		if b.wasAssigned && (b.Leftover || b.outlived) {
+		if b.wasAssigned && (b.Leftover || b.predatesCiliumNode) {
 			p.memory.Assigned = append(p.memory.Assigned, b.CIDR)
 		}
-		if b.mayHave() && b.published == 0 && !b.assigned && b.keepsUsed() {
+		if b.mayHavePods() && b.published == 0 && !b.assigned && b.keepsUsed() {
 			p.assignBlock(b)
 		}
 	}
@@ -356,7 +355,7 @@ func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
 	switch {
 	case len(b.byAgent) > 0:
 		return WaitAgent, b.byAgent
-	case len(b.byPods) > 0 && !b.closed && w.regains():
+	case len(b.byPods) > 0 && !w.closed.contains(b) && w.regains():
 		return WaitNewPods, b.byPods
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
@@ -376,7 +375,7 @@ func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
 // closed block makes them count anyway: see closeBlocks.
 func (w *blockShare) reportStuckPods(p *planner) {
 	lacks := w.SingleBlock || p.target > p.plan.Capacity
-	if p.closedFree > 0 || p.demand < p.plan.Capacity || !lacks {
+	if p.closed.free > 0 || p.demand < p.plan.Capacity || !lacks {
 		return
 	}
 	p.plan.Demand += p.admitted(len(p.stuck))

@@ -16,8 +16,6 @@ type blocks struct {
 	// published counts the addresses in the pool, including the additions of the plan and its
 	// undrained blocks. foreign counts the addresses outside all blocks that any pod may get.
 	published, foreign int
-	// closedFree counts the free addresses of listed blocks that are closed.
-	closedFree int
 	// walk are the addresses that the handshake visits, sorted.
 	walk []netip.Addr
 }
@@ -54,18 +52,13 @@ type wholeBlock struct {
 	// whole: the agent is assigned whole blocks. The block's open addresses are capacity, whether
 	// it is planned to leave or not.
 	whole bool
-	// closed: the agent allocates no address of the block to a new pod. inferred is the plan's
-	// record of that if it was not observed; zero: none. disproved: an earlier one is wrong.
-	closed    bool
-	inferred  Closed
-	disproved bool
 	// notCompacted: its compaction, if it has begun, is given up.
 	notCompacted bool
 	// returnable: the agent returns the block by itself once it does not need it.
 	returnable bool
-	// outlived: it is older than the CiliumNode, so that an agent may have been assigned it by
+	// predatesCiliumNode: it is older than the CiliumNode, so that an agent may have been assigned it by
 	// an earlier one. wasAssigned: it has been seen Listed.
-	outlived, wasAssigned bool
+	predatesCiliumNode, wasAssigned bool
 	// runs: an agent with a fixed block runs with it though its Node names no CIDR. replaced:
 	// the Node names one.
 	runs, replaced bool
@@ -268,13 +261,13 @@ func (b *block) keepsUsed() bool {
 	return !b.Conflict && !b.Orphaned && !b.undrained && b.Phase != ipalloc.CoolingDown
 }
 
-// mayHave reports whether an agent may have pods in a block that is not listed, because an agent
+// mayHavePods reports whether an agent may have pods in a block that is not listed, because an agent
 // that is assigned addresses still runs, or because the CiliumNode was deleted and created again. A
 // block that was listed since was returned: the first agent removes no block from the list, and any
 // other only once it has restored its pods. It writes a request before that (updateLocalNode and
 // restoreFinished in pkg/ipam/multipool_manager.go, Cilium v1.20.2).
-func (b *block) mayHave() bool {
-	lost := b.outlived && b.keepsUsed() && b.Request != NodeUnselected && b.Size > 0
+func (b *block) mayHavePods() bool {
+	lost := b.predatesCiliumNode && b.keepsUsed() && b.Request != NodeUnselected && b.Size > 0
 	return (b.Leftover || lost) && !b.wasAssigned
 }
 

@@ -18,7 +18,7 @@ func (w *blockShare) compactable(p *planner) []*block {
 		switch {
 		case !b.Listed, b.users == 0 && b.inService():
 			continue
-		case b.closed || !b.inService() || b.leaveDelayed():
+		case w.closed.contains(b) || !b.inService() || b.leaveDelayed():
 			return nil
 		}
 		rest += b.allocatable
@@ -46,7 +46,7 @@ func (b *block) mayCompact() bool {
 // notCompacted reports whether a block is not, or no longer, to be parked for compaction alone: it has
 // addresses of the agent's own, the agent has restarted since it closed the block, or it closes none. It
 // would have to be parked again, after each restart.
-func (w *blockShare) notCompacted(b *block) bool {
+func (w *blockShare) notCompacted(b *block, closed bool) bool {
 	reopened := w.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.Agent
-	return b.own > 0 || reopened || !b.closed && w.regains() || !w.mayCompact() && b.Closed.Agent == ""
+	return b.own > 0 || reopened || !closed && w.regains() || !w.mayCompact() && b.Closed.Agent == ""
 }

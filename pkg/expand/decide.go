@@ -86,7 +86,7 @@ func decideBlocks(in *input) (Plan, Memory) {
 
 	p.explain(func(b *block) (WaitReason, []string) { return w.waitOf(p, b) })
 	w.reportStuckPods(p)
-	p.plan.Capacity -= p.closedFree
+	p.plan.Capacity -= p.closed.free
 	return p.finish()
 }
 
@@ -95,11 +95,13 @@ func planBlocks(in *input) (*blockShare, *planner) {
 	w := newBlockShare(in)
 	use := w.countBlockAssignment()
 	w.blocks.classify(&use)
-	use = w.closeBlocks(use)
+	w.closed = w.closeBlocks(&use)
+	use.countStuck(&w.closed)
 	p := newPlanner(use, w.blocks, w.needs(&use))
-	p.memory.FreeSince = w.freeSince
-	p.memory.Witness = w.witness
-	p.requeueAt(w.triesAgain)
+	p.closed = w.closed
+	p.memory.FreeSince = w.closed.freeSince
+	p.memory.Witness = w.closed.witness
+	p.requeueAt(w.closed.retryAt)
 	return w, p
 }
 
@@ -136,6 +138,7 @@ type planner struct {
 	usage
 	needs
 	*blocks
+	closed closedBlocks
 
 	plan   Plan
 	memory Memory

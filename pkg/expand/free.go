@@ -20,7 +20,7 @@ func (p *planner) freeEmpty() {
 
 // frees reports whether this plan lets the block cool down.
 func (p *planner) frees(b *block) bool {
-	if b.mayHave() || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
+	if b.mayHavePods() || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
 		return false
 	}
 	if b.superseded() {

@@ -95,7 +95,7 @@ func (p *planner) undrain() {
 	}
 	var leaving []*block
 	for _, b := range p.all {
-		if b.mayReturn() && !b.closed {
+		if b.mayReturn() && !p.closed.contains(b) {
 			leaving = append(leaving, b)
 		}
 	}
@@ -160,7 +160,7 @@ func (p *planner) claim() {
 	if p.Pins > 0 && p.BlockAssignment == nil && !p.FamilyDisabled && room > 0 { // an agent returns a whole block that it does not need
 		p.plan.Claim.Pins, p.plan.Claim.Room = p.Pins, room
 	}
-	p.plan.Shortage = max(0, p.demand+p.closedFree-p.plan.Capacity-growth-p.plan.ServedElsewhere)
+	p.plan.Shortage = max(0, p.demand+p.closed.free-p.plan.Capacity-growth-p.plan.ServedElsewhere)
 }
 
 // countServedElsewhere counts the part of the demand that is met by addresses outside the capacity:

@@ -50,7 +50,7 @@ func Offer(s State, b Budget, p Plan) int {
 // RunsFamily reports whether the agent runs the family, as far as is known.
 func (s *State) RunsFamily() bool {
 	w := s.BlockAssignment
-	return !s.FamilyDisabled && (w == nil || !w.useless())
+	return !s.FamilyDisabled && (w == nil || !w.familyUnused())
 }
 
 // offering is a node, and a plan for it.
@@ -272,7 +272,7 @@ func roomOfBlocks(in *input) Room {
 func (p *planner) roomWith(free int) Room {
 	room := Room{Free: free, Blocks: max(0, p.policy.MaxBlocks-p.inService())}
 	for _, b := range p.all {
-		if b.mayReturn() && !b.closed && room.Blocks > 0 {
+		if b.mayReturn() && !p.closed.contains(b) && room.Blocks > 0 {
 			room.Back += b.Count()
 			room.Blocks--
 		}

@@ -66,35 +66,77 @@ func (u *usage) steadyAgent() string {
 	return u.Agent
 }
 
-// closeBlocks finds the blocks with free addresses that no pod gets. The agent counts on these all
-// the same: it requests too little, and would return their replacement. So pods that do not fit
-// into the other blocks raise the target, and they alone; also pods that have waited for long, as
-// they may wait for just that, unless they lack an address of the other family or hang for another
-// reason.
-func (w *blockShare) closeBlocks(u usage) usage {
+// closedBlocks are the blocks that an agent has closed to new pods, with the evidence. The zero value has none.
+type closedBlocks struct {
+	evidence map[netip.Prefix]evidence
+	// free counts the free addresses of listed closed blocks.
+	free int
+	// notForAddresses are the stuck pods that wait for another reason than addresses. retryAt is when the
+	// first of them is tried again.
+	notForAddresses map[string]bool
+	retryAt         time.Time
+	// freeSince and witness are of the next Memory.
+	freeSince map[string]time.Time
+	witness   string
+}
+
+// evidence shows whether an agent has closed a block.
+type evidence struct {
+	// closed: the agent allocates no address of the block to a new pod.
+	closed bool
+	// inferred is the plan's record of that if it was not observed; zero: none. disproved: an earlier one
+	// is wrong.
+	inferred  Closed
+	disproved bool
+}
+
+// contains reports whether a block is closed.
+func (c *closedBlocks) contains(b *block) bool { return c.evidence[b.CIDR].closed }
+
+// add adds a block that was observed, or inferred, to be closed.
+func (c *closedBlocks) add(b *block, inferred Closed) {
+	found := c.evidence[b.CIDR]
+	found.closed = true
+	found.inferred = inferred
+	remember(&c.evidence, b.CIDR, found)
+	if b.Listed {
+		c.free += max(0, b.allocatable-b.users)
+	}
+}
+
+// closeBlocks finds the blocks that the agent has closed, from records, from parkings that are not recorded
+// yet, and from pods that wait although blocks have free addresses.
+func (w *blockShare) closeBlocks(u *usage) closedBlocks {
+	closed := closedBlocks{}
 	for _, b := range w.blocks.all {
-		// Also if the record could not be written.
-		b.closed = w.isClosed(b) || u.closedSince(b, w.old.Parked[b.CIDR]) && !w.hasNewer(b, w.old.Parked[b.CIDR].Since)
-		b.notCompacted = w.notCompacted(b)
-		if b.closed && b.Listed {
-			w.blocks.closedFree += max(0, b.allocatable-b.users)
+		parking := w.old.Parked[b.CIDR]
+		if w.isClosed(b) || u.closedSince(b, parking) && !w.hasNewer(b, parking.Since) {
+			closed.add(b, Closed{})
 		}
+		b.notCompacted = w.notCompacted(b, closed.contains(b))
 	}
-	var hanging map[string]bool
-	if w.blocks.closedFree > 0 || w.MayHaveClosed {
-		hanging = w.hanging(&u)
+	if closed.free > 0 || w.MayHaveClosed {
+		w.findNotForAddresses(&closed, u)
 	}
-	w.judgeInferred(hanging)
-	if w.inferClosed(&u) { // the stuck pods wait for just that
-		w.freeSince = nil
-		hanging = nil
+	w.judgeInferred(&closed)
+	if w.inferClosed(&closed, u) { // the stuck pods wait for just that
+		closed.freeSince = nil
+		closed.notForAddresses = nil
 	}
-	if w.blocks.closedFree > 0 {
-		stuck := u.admitted(len(u.stuck) - len(hanging))
-		u.waiting += stuck
-		u.demand += stuck
+	return closed
+}
+
+// countStuck counts the stuck pods that wait for addresses beside closed blocks. The agent counts on the free
+// addresses of these all the same: it requests too little, and would return their replacement. So pods that do
+// not fit into the other blocks raise the target, and they alone; also pods that have waited for long, as they
+// may wait for just that, unless they lack an address of the other family or wait for another reason.
+func (u *usage) countStuck(closed *closedBlocks) {
+	if closed.free == 0 {
+		return
 	}
-	return u
+	stuck := u.admitted(len(u.stuck) - len(closed.notForAddresses))
+	u.waiting += stuck
+	u.demand += stuck
 }
 
 // triedFor is the time of several attempts of the kubelet to start a pod: one every 10 to 15 s
@@ -105,18 +147,12 @@ const triedFor = 2 * time.Minute
 // as a sign of closed blocks: most pods that wait for a Secret or a volume get it sooner.
 const hangsFor = time.Hour
 
-// hanging returns the stuck pods that hang for another reason than addresses: one was free beside
+// findNotForAddresses finds the stuck pods that wait for another reason than addresses: one was free beside
 // the closed blocks, several attempts of the kubelet ago. The agent returns a block claimed for
 // such a pod, and the node would claim another one, over and over. But the agent may have returned
 // it before the pod's next attempt, so the pod is tried again, later each time.
-func (w *blockShare) hanging(u *usage) map[string]bool {
-	free := w.Foreign
-	hanging := map[string]bool{}
-	for _, b := range w.blocks.all {
-		if b.Listed && !b.closed {
-			free += b.allocatable - b.users
-		}
-	}
+func (w *blockShare) findNotForAddresses(closed *closedBlocks, u *usage) {
+	free := w.blocks.freeElsewhere(closed, nil) + w.Foreign
 	for _, pod := range u.stuck {
 		since, known := w.old.FreeSince[pod.Name]
 		known = known && !since.Before(pod.Seen)
@@ -127,14 +163,25 @@ func (w *blockShare) hanging(u *usage) map[string]bool {
 		case !known:
 			since = w.now
 		case !w.now.Before(since.Add(triedFor)):
-			hanging[pod.Name] = true
-			if free <= 0 && (w.triesAgain.IsZero() || again.Before(w.triesAgain)) {
-				w.triesAgain = again
+			remember(&closed.notForAddresses, pod.Name, true)
+			if free <= 0 && (closed.retryAt.IsZero() || again.Before(closed.retryAt)) {
+				closed.retryAt = again
 			}
 		}
-		remember(&w.freeSince, pod.Name, since)
+		remember(&closed.freeSince, pod.Name, since)
 	}
-	return hanging
+}
+
+// freeElsewhere is the number of free addresses of listed blocks that are not closed, except one block, which may
+// be nil.
+func (bs *blocks) freeElsewhere(closed *closedBlocks, except *block) int {
+	free := 0
+	for _, b := range bs.all {
+		if b != except && b.Listed && !closed.contains(b) {
+			free += b.allocatable - b.users
+		}
+	}
+	return free
 }
 
 // longer returns when to draw a conclusion from a pod that found a free address at that time: each time
@@ -153,7 +200,7 @@ func (w *blockShare) asked(u *usage) bool {
 // judgeInferred confirms or ends what was inferred from a pod that waited. Its address elsewhere, once there
 // was one, confirms it. A later pod's address of the block, the pod's end, or a pod that hangs all the same
 // disproves it: else the block's free addresses would be lost until the agent restarts.
-func (w *blockShare) judgeInferred(hanging map[string]bool) {
+func (w *blockShare) judgeInferred(closed *closedBlocks) {
 	for _, b := range w.blocks.all {
 		if !b.Closed.Inferred || !w.hasClosed(b.Block) || !b.Listed {
 			continue
@@ -165,15 +212,15 @@ func (w *blockShare) judgeInferred(hanging map[string]bool) {
 				continue
 			}
 			elsewhere = elsewhere || pod.Name == w.old.Witness && slices.ContainsFunc(pod.IPs, w.isElsewhere)
-			waits = waits || !slices.ContainsFunc(pod.IPs, w.ours) && !hanging[pod.Name]
+			waits = waits || !slices.ContainsFunc(pod.IPs, w.ours) && !closed.notForAddresses[pod.Name]
 		}
-		if w.witness == "" {
-			w.witness = w.old.Witness
-		}
+		closed.witness = w.old.Witness
+		found := closed.evidence[b.CIDR]
 		if elsewhere {
-			b.inferred = Closed{Agent: b.Closed.Agent, Since: b.Closed.Since}
+			found.inferred = Closed{Agent: b.Closed.Agent, Since: b.Closed.Since}
 		}
-		b.disproved = !elsewhere && !waits || w.hasNewer(b, b.Closed.Since)
+		found.disproved = !elsewhere && !waits || w.hasNewer(b, b.Closed.Since)
+		remember(&closed.evidence, b.CIDR, found)
 	}
 }
 
@@ -186,35 +233,34 @@ func (w *blockShare) isElsewhere(a netip.Addr) bool {
 // inferClosed closes the blocks with free addresses if a pod has got none of these for minutes, nor
 // has a later one. It reports whether there are any. A pod closes no other blocks later, as it may hang
 // for another reason.
-func (w *blockShare) inferClosed(u *usage) bool {
+func (w *blockShare) inferClosed(closed *closedBlocks, u *usage) bool {
 	agent := u.steadyAgent()
-	witness := w.stuckBeside(u, agent)
-	closed := Closed{Agent: agent, Since: witness.Created, Inferred: true}
-	if !w.MayHaveClosed || w.Foreign > 0 || closed.Agent == "" || closed.Since.IsZero() {
+	witness := w.stuckDespiteFree(closed, u, agent)
+	inferred := Closed{Agent: agent, Since: witness.Created, Inferred: true}
+	if !w.MayHaveClosed || w.Foreign > 0 || inferred.Agent == "" || inferred.Since.IsZero() {
 		return false
 	}
 	var free []*block
 	for _, b := range w.blocks.all {
 		switch {
-		case !b.Listed || b.closed || b.allocatable <= b.users:
-		case w.hasNewer(b, closed.Since):
+		case !b.Listed || closed.contains(b) || b.allocatable <= b.users:
+		case w.hasNewer(b, inferred.Since):
 			return false
 		default:
 			free = append(free, b)
 		}
 	}
 	for _, b := range free {
-		b.closed, b.inferred = true, closed
-		w.blocks.closedFree += b.allocatable - b.users
-		w.witness = witness.Name
+		closed.add(b, inferred)
+		closed.witness = witness.Name
 	}
 	return len(free) > 0
 }
 
-// stuckBeside is the newest pod that has waited for long beside free addresses, and from which nothing was
+// stuckDespiteFree is the newest pod that has waited for long beside free addresses, and from which nothing was
 // inferred yet; zero: there is none. Minutes are long if the agent was asked for an
 // address, else an hour, and then only if the node can get another block.
-func (w *blockShare) stuckBeside(u *usage, agent string) (newest Pod) {
+func (w *blockShare) stuckDespiteFree(closed *closedBlocks, u *usage, agent string) (newest Pod) {
 	least := hangsFor
 	switch {
 	case w.asked(u):
@@ -223,7 +269,7 @@ func (w *blockShare) stuckBeside(u *usage, agent string) (newest Pod) {
 		return newest
 	}
 	for _, pod := range u.stuck {
-		since, known := w.freeSince[pod.Name]
+		since, known := closed.freeSince[pod.Name]
 		if known && !w.hasInferred(agent, pod.Created) && !w.now.Before(longer(since, pod, least)) && pod.Created.After(newest.Created) {
 			newest = pod
 		}
@@ -314,6 +360,7 @@ func (c closing) parkDraining() {
 
 func (c closing) parkBlock(b *block) {
 	parking, was := c.old.Parked[b.CIDR]
+	found := c.closed.evidence[b.CIDR]
 	switch {
 	case b.Parked:
 		if !was {
@@ -324,10 +371,10 @@ func (c closing) parkBlock(b *block) {
 	case was && c.closedSince(b, parking):
 		remember(&c.memory.Parked, b.CIDR, parking)
 		c.record(b, Closed{Agent: parking.Agent, Since: parking.Since, Fruitless: c.fruitless(b)})
-	case b.disproved && b.inService():
+	case found.disproved && b.inService():
 		c.record(b, Closed{})
-	case b.inferred != Closed{}:
-		c.record(b, b.inferred)
+	case found.inferred != Closed{}:
+		c.record(b, found.inferred)
 	case b.Closed.Fruitless == mostFruitless-1 && c.fruitless(b) == mostFruitless:
 		c.record(b, Closed{Agent: b.Closed.Agent, Since: b.Closed.Since, Fruitless: mostFruitless})
 	case c.mayPark(b) && c.parks(b):
@@ -387,7 +434,7 @@ func (c closing) parks(b *block) bool {
 	if closedSince.After(c.now) {
 		closedSince = c.now
 	}
-	if !c.mayReplace() && c.freeBeside(b) <= 0 {
+	if !c.mayReplace() && c.BlockAssignment.Foreign+c.freeElsewhere(&c.closed, b)-c.waiting <= 0 {
 		b.heldFor = WaitReplacement
 		c.requeueLater()
 		return false
@@ -410,7 +457,7 @@ func (c closing) parks(b *block) bool {
 // parksInUse reports whether to park a block with users that its agent was last known to close at
 // closedSince.
 func (c closing) parksInUse(b *block, closedSince time.Time) bool {
-	if b.closed || c.regains() {
+	if c.closed.contains(b) || c.regains() {
 		return false
 	}
 	if b.own > 0 && b.Closed.Agent != "" && b.Closed.Agent != c.Agent && !b.Closed.Inferred {
@@ -426,14 +473,3 @@ func (c closing) mayReplace() bool {
 
 // requeueLater requeues the node in a while: that pods have waited for too long is no event.
 func (c closing) requeueLater() { c.requeueAt(c.now.Add(reserveWait)) }
-
-// freeBeside is the number of addresses that pods may get from the agent outside a block.
-func (c closing) freeBeside(without *block) int {
-	n := c.BlockAssignment.Foreign
-	for _, b := range c.all {
-		if b != without && b.Listed && !b.closed {
-			n += b.allocatable - b.users
-		}
-	}
-	return n - c.waiting
-}

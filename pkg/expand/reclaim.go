@@ -42,7 +42,7 @@ func (p *planner) drainRequested(covered bool) {
 // its pods. Keeping the block that must leave would not add to its reserve, either.
 func (p *planner) coveredAtLimit() bool {
 	grows := p.changesService() || p.plan.Claim.Addresses > 0
-	return !grows && p.plan.Capacity-p.closedFree >= max(p.demand, agentFloor)
+	return !grows && p.plan.Capacity-p.closed.free >= max(p.demand, agentFloor)
 }
 
 // drainAgain corrects the reason of drains that a user has requested since, and
