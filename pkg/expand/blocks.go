@@ -23,6 +23,7 @@ type blocks struct {
 // block is a Block, with derived facts and planned changes.
 type block struct {
 	*Block
+	fate        fate
 	published   int // its addresses in the pool
 	usableIn    int // published addresses that are usable
 	allocatable int // without an owner that a person has set, so that any pod may get them
@@ -39,13 +40,59 @@ type block struct {
 	publish   []netip.Addr
 	toPublish int
 	// retired counts own addresses that the agent does not take again when it restarts.
-	retired                   int
-	undrained, drained, freed bool
-	assigned                  bool       // the plan assigns it whole
-	heldFor                   WaitReason // why it is not marked, or parked, yet; "": nothing holds it
+	retired  int
+	change   change
+	assigned bool       // the plan assigns it whole
+	heldFor  WaitReason // why it is not marked, or parked, yet; "": nothing holds it
 	// byAgent and byPods name its users if it is on its way out.
 	byAgent, byPods []string
 }
+
+// fate is what a block's phase, its request and its delay make of it, before the plan.
+type fate int
+
+const (
+	fateServing   fate = iota // it is in service
+	fateDelayed               // it is in service, and must leave, but not yet
+	fateMustLeave             // it is in service, and must leave now
+	fateDraining              // it drains, and may return to service
+	fateVacating              // it drains and must leave, even if the node needs its addresses
+	fateCooling               // it cools down, and may return to service
+	fateExpiring              // it cools down, and must leave
+)
+
+func fateOf(b *Block) fate {
+	requested := b.Request != None
+	switch b.Phase {
+	case ipalloc.Draining:
+		if requested {
+			return fateVacating
+		}
+		return fateDraining
+	case ipalloc.CoolingDown:
+		if requested {
+			return fateExpiring
+		}
+		return fateCooling
+	}
+	if !requested {
+		return fateServing
+	}
+	if b.Delay.For != "" {
+		return fateDelayed
+	}
+	return fateMustLeave
+}
+
+// change is how the plan changes a block's phase.
+type change int
+
+const (
+	changeNone    change = iota
+	changeUndrain        // it returns to service
+	changeDrain          // it starts, or starts again, to drain
+	changeFree           // it starts to cool down
+)
 
 // wholeBlock holds facts about a block of an agent that is assigned whole blocks.
 type wholeBlock struct {
@@ -69,6 +116,7 @@ func sortBlocks(in *input) *blocks {
 	list := make([]block, len(in.Blocks))
 	for i := range list {
 		list[i].Block = in.budget.limit(&in.Blocks[i])
+		list[i].fate = fateOf(list[i].Block)
 		bs.all[i] = &list[i]
 	}
 	slices.SortFunc(bs.all, func(a, b *block) int { return a.CIDR.Compare(b.CIDR) })
@@ -186,69 +234,80 @@ func (bs *blocks) openCapacity() int {
 	return n
 }
 
+// planned returns the fate of the block once the plan is done.
+func (b *block) planned() fate {
+	switch b.change {
+	case changeUndrain:
+		return fateServing
+	case changeDrain:
+		return fateDraining
+	case changeFree:
+		return fateCooling
+	default:
+		return b.fate
+	}
+}
+
 // inService reports whether the block's addresses are capacity once the plan is done.
 func (b *block) inService() bool {
-	if b.undrained {
-		return !b.Stuck
+	planned := b.planned()
+	if b.Conflict || planned != fateServing && planned != fateDelayed {
+		return false
 	}
-	return b.Phase == ipalloc.InService && !b.mustLeave() && !b.Conflict && !b.drained && (!b.Stuck || b.published != 0)
+	return !b.Stuck || b.published != 0 && b.change != changeUndrain
 }
 
 // mayGo reports whether reclaim may take the block.
-func (b *block) mayGo() bool { return !b.undrained && !b.anchored && !b.IsKept() }
-
-// mustLeave reports whether the block is in service and must leave now.
-func (b *block) mustLeave() bool {
-	return b.Phase == ipalloc.InService && b.Request != None && b.Delay.For == ""
-}
-
-// leaveDelayed reports whether the block is in service and must leave, but not yet.
-func (b *block) leaveDelayed() bool {
-	return b.Phase == ipalloc.InService && b.Request != None && b.Delay.For != ""
-}
+func (b *block) mayGo() bool { return b.change != changeUndrain && !b.anchored && !b.IsKept() }
 
 // leaving reports whether the block is leaving or must leave now, and does not return to
 // service even if the node needs its addresses.
 func (b *block) leaving() bool {
-	return b.mustLeave() || b.Phase != ipalloc.InService && b.Request != None
+	return b.fate == fateMustLeave || b.fate == fateVacating || b.fate == fateExpiring
 }
 
 // releases reports whether a published address of the block must go by the handshake. drainAgain is
 // for addresses of a cooling block.
 func (b *block) releases(usable bool) bool {
-	switch b.Phase {
-	case ipalloc.Draining:
+	switch b.fate {
+	case fateDraining, fateVacating:
 		return true
-	case ipalloc.InService:
-		return b.Conflict || !usable
-	default:
+	case fateCooling, fateExpiring:
 		return false
+	default:
+		return b.Conflict || !usable
 	}
 }
 
 // vacates reports whether even the agent's own addresses leave the block: a person has
 // requested its drain. Idleness is no reason to have an agent change its addresses.
-func (b *block) vacates() bool {
-	return b.Phase == ipalloc.Draining && b.Request != None && b.Request != PoolChanged
-}
+func (b *block) vacates() bool { return b.fate == fateVacating && b.Request != PoolChanged }
 
 // mayReturn reports whether a block that is leaving can be restored to service.
 func (b *block) mayReturn() bool {
-	return b.Phase != ipalloc.InService && b.Request == None && !b.Conflict && !b.undrained
+	returnable := b.fate == fateDraining || b.fate == fateCooling
+	return returnable && !b.Conflict && b.change != changeUndrain
 }
 
 // drainEnds reports whether the reason for a block's leaving no longer holds: its node was gone and
 // its pods may still have its addresses, or its removal is no longer requested, also of one that has
 // cooled down since.
 func (b *block) drainEnds() bool {
-	// An agent returns a whole block again that it does not need.
-	returned := b.Phase == ipalloc.CoolingDown && (b.Reason == NodeGone || b.Undone && !b.whole)
-	// Of whole blocks none is reclaimed unless it is compacted; one in use was restored.
-	reprieved := b.Reason != Reclaim || b.Pinned || b.whole && b.Listed
-	if b.Reason == Compaction {
-		reprieved = b.Pinned || b.notCompacted
+	if !b.mayReturn() || b.superseded() {
+		return false
 	}
-	return b.mayReturn() && (returned || b.Phase == ipalloc.Draining && reprieved) && !b.superseded()
+	if b.fate == fateCooling {
+		// An agent returns a whole block again that it does not need.
+		return b.Reason == NodeGone || b.Undone && !b.whole
+	}
+	switch b.Reason {
+	case Reclaim: // of whole blocks none is reclaimed unless it is compacted; one in use was restored
+		return b.Pinned || b.whole && b.Listed
+	case Compaction:
+		return b.Pinned || b.notCompacted
+	default:
+		return true
+	}
 }
 
 // superseded reports whether a block is surplus: the node was assigned another one,
@@ -258,7 +317,7 @@ func (b *block) superseded() bool { return b.replaced && b.published == 0 && !b.
 
 // keepsUsed reports whether the plan can publish the block's addresses in use.
 func (b *block) keepsUsed() bool {
-	return !b.Conflict && !b.Orphaned && !b.undrained && b.Phase != ipalloc.CoolingDown
+	return !b.Conflict && !b.Orphaned && b.change != changeUndrain && b.Phase != ipalloc.CoolingDown
 }
 
 // mayHavePods reports whether an agent may have pods in a block that is not listed, because an agent
@@ -273,10 +332,14 @@ func (b *block) mayHavePods() bool {
 
 // goingOut reports whether the block's addresses leave, once the plan is done.
 func (b *block) goingOut() bool {
-	if b.undrained {
+	switch b.planned() {
+	case fateDraining, fateVacating:
+		return true
+	case fateCooling, fateExpiring:
 		return false
+	default:
+		return b.Conflict
 	}
-	return b.drained || b.Phase == ipalloc.Draining || b.Phase == ipalloc.InService && b.Conflict
 }
 
 // capacity returns the number of addresses that the block contributes while it serves.

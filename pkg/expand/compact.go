@@ -18,7 +18,7 @@ func (w *blockShare) compactable(p *planner) []*block {
 		switch {
 		case !b.Listed, b.users == 0 && b.inService():
 			continue
-		case w.closed.contains(b) || !b.inService() || b.leaveDelayed():
+		case w.closed.contains(b) || !b.inService() || b.fate == fateDelayed:
 			return nil
 		}
 		rest += b.allocatable

@@ -167,7 +167,7 @@ func (p *planner) due(t time.Time) bool {
 // finish completes and sorts the plan.
 func (p *planner) finish() (Plan, Memory) {
 	for _, b := range p.all {
-		if !b.drained {
+		if b.change != changeDrain {
 			// Sorted, because the blocks and each block's addresses are.
 			p.plan.Publish = append(p.plan.Publish, b.publish...)
 			if b.assigned {

@@ -20,7 +20,7 @@ func (p *planner) freeEmpty() {
 
 // frees reports whether this plan lets the block cool down.
 func (p *planner) frees(b *block) bool {
-	if b.mayHavePods() || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
+	if b.mayHavePods() || b.change != changeNone || b.published > 0 || b.users > 0 || b.Listed {
 		return false
 	}
 	if b.superseded() {
@@ -50,14 +50,14 @@ func (p *planner) useIsKnown(b *block) bool {
 }
 
 func (p *planner) free(b *block, why Reason) {
-	b.freed = true
+	b.change = changeFree
 	p.plan.Free = append(p.plan.Free, Free{CIDR: b.CIDR, Reason: why})
 }
 
 // deleteCooled deletes the blocks after their cooldown.
 func (p *planner) deleteCooled() {
 	for _, b := range p.all {
-		if b.Phase != ipalloc.CoolingDown || b.undrained || b.drained {
+		if b.Phase != ipalloc.CoolingDown || b.change != changeNone {
 			continue
 		}
 		if p.due(b.CooldownUntil) && b.published == 0 && b.users == 0 && !b.Listed {

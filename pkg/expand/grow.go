@@ -118,7 +118,7 @@ func (p *planner) undrain() {
 
 // putBack returns a block to service. A stuck one counts once that has been written.
 func (p *planner) putBack(b *block) {
-	b.undrained = true
+	b.change = changeUndrain
 	p.plan.Undrain = append(p.plan.Undrain, b.CIDR)
 	if b.Stuck {
 		return
@@ -172,7 +172,7 @@ func (p *planner) countServedElsewhere() {
 	}
 	n := 0
 	for _, b := range p.all {
-		if b.mustLeave() {
+		if b.fate == fateMustLeave {
 			n += b.allocatable
 		}
 	}
@@ -191,7 +191,7 @@ func (p *planner) counted(a netip.Addr) bool {
 		_, published := p.Pool[a]
 		return published && !inHandshake(p.Release[a])
 	}
-	if !b.inService() && !b.mustLeave() {
+	if !b.inService() && b.fate != fateMustLeave {
 		return false
 	}
 	_, published := p.Pool[a]

@@ -51,7 +51,7 @@ func (h *handshake) advance() {
 // conditionFirst reports whether this plan changes the block's phase, so that its addresses
 // must wait for the next plan.
 func (p *planner) conditionFirst(b *block) bool {
-	return b.undrained || b.Phase == ipalloc.CoolingDown && b.drained || p.frees(b)
+	return b.change == changeUndrain || b.Phase == ipalloc.CoolingDown && b.change == changeDrain || p.frees(b)
 }
 
 // clearUnpublished deletes the entry of an address that is not in the pool. The agent

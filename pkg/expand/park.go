@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // An agent that is assigned whole blocks has no handshake, but a block can be closed to
@@ -421,7 +419,7 @@ func (c closing) unpark(b *block, parking Parking) {
 // mayPark reports whether a block that must go may be parked: no other one is, the agent
 // runs steadily, and no agent of crd mode may run in its place.
 func (c closing) mayPark(b *block) bool {
-	drains := b.Phase == ipalloc.Draining && (b.Request != None || b.Reason == Compaction) && !b.undrained
+	drains := b.change != changeUndrain && (b.fate == fateVacating || b.fate == fateDraining && b.Reason == Compaction)
 	return drains && c.MayPark && !c.budget.OtherParks && !c.plan.Park.IsValid() && c.steadyAgent() != "" && !b.Leftover
 }
 

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // budgetWait is the requeue delay while a due reclaim lacks budget: the node's state
@@ -19,7 +17,7 @@ const delaySoon = time.Hour
 
 // drain starts, or starts again, to drain a block.
 func (p *planner) drain(b *block, why Reason) {
-	b.drained = true
+	b.change = changeDrain
 	p.plan.Drain = append(p.plan.Drain, Drain{CIDR: b.CIDR, Reason: why})
 }
 
@@ -32,7 +30,7 @@ func (p *planner) drainRequested(covered bool) {
 	for _, b := range p.all {
 		// freeEmpty frees a block in conflict without a drain if none of its addresses is left on
 		// the node.
-		if b.mustLeave() && (!b.Conflict || !b.empty()) {
+		if b.fate == fateMustLeave && (!b.Conflict || !b.empty()) {
 			p.drain(b, b.Request)
 		}
 	}
@@ -50,12 +48,18 @@ func (p *planner) coveredAtLimit() bool {
 // agent runs with them.
 func (p *planner) drainAgain() {
 	for _, b := range p.all {
-		switch {
-		case b.undrained, b.superseded():
-		case b.Phase == ipalloc.Draining && b.Request != None && b.Request != b.Reason && !b.empty():
-			p.drain(b, b.Request)
-		case b.Phase == ipalloc.CoolingDown && (b.published+b.users > 0 || b.runs):
-			p.drain(b, cmp.Or(b.Request, Reclaim))
+		if b.change == changeUndrain || b.superseded() {
+			continue
+		}
+		switch b.fate {
+		case fateVacating:
+			if b.Request != b.Reason && !b.empty() {
+				p.drain(b, b.Request)
+			}
+		case fateCooling, fateExpiring:
+			if b.published+b.users > 0 || b.runs {
+				p.drain(b, cmp.Or(b.Request, Reclaim))
+			}
 		}
 	}
 }
@@ -111,7 +115,7 @@ func (p *planner) mayReclaim(due int) int {
 
 // changesService reports whether the plan already changes which blocks serve, by writes that should pass.
 func (p *planner) changesService() bool {
-	return slices.ContainsFunc(p.all, func(b *block) bool { return !b.Stuck && (b.undrained || b.drained) })
+	return slices.ContainsFunc(p.all, func(b *block) bool { return !b.Stuck && (b.change == changeUndrain || b.change == changeDrain) })
 }
 
 // removable are the blocks that the node can do without all together, in the order of their return:
@@ -205,5 +209,5 @@ func Releasable(now time.Time, policy Policy, s State) []netip.Prefix {
 
 // leavesSoon reports whether the block serves until its delay ends, shortly.
 func (in *input) leavesSoon(b *block) bool {
-	return b.leaveDelayed() && b.inService() && !b.Delay.Until.IsZero() && b.Delay.Until.Before(in.now.Add(delaySoon))
+	return b.fate == fateDelayed && b.inService() && !b.Delay.Until.IsZero() && b.Delay.Until.Before(in.now.Add(delaySoon))
 }

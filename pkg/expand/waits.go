@@ -15,22 +15,23 @@ import (
 func (p *planner) explain(waitOf func(*block) (WaitReason, []string)) {
 	p.findUsers()
 	for _, b := range p.all {
+		planned := b.planned()
+		if planned != fateMustLeave && planned != fateDelayed && !b.goingOut() {
+			continue
+		}
 		wait := Wait{CIDR: b.CIDR}
 		if b.Phase == ipalloc.InService {
 			wait.Request = b.Request
 		}
-		switch {
-		case b.freed:
-			continue
-		case b.mustLeave() && !b.drained:
+		switch planned {
+		case fateMustLeave:
 			wait.For = WaitReplacement
-		case b.leaveDelayed() && !b.drained:
-			wait.For, wait.Until = b.Delay.For, b.Delay.Until
+		case fateDelayed:
+			wait.For = b.Delay.For
+			wait.Until = b.Delay.Until
 			p.requeueAt(b.Delay.Until)
-		case b.goingOut():
-			wait.For, wait.By = waitOf(b)
 		default:
-			continue
+			wait.For, wait.By = waitOf(b)
 		}
 		p.plan.Waits = append(p.plan.Waits, wait)
 	}
@@ -55,7 +56,7 @@ func (h *handshake) waitOf(b *block) (WaitReason, []string) {
 
 // waitOfOwn returns the obstacle to the agent's own addresses in a block.
 func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
-	leave := b.vacates() || b.drained && b.Request != None
+	leave := b.vacates() || b.change == changeDrain && b.Request != None
 	switch {
 	case !leave:
 		return WaitAgent, b.byAgent
