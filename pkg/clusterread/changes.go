@@ -1,7 +1,6 @@
 package clusterread
 
 import (
-	"context"
 	"encoding/json"
 	"net/netip"
 	"strings"
@@ -9,18 +8,6 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 )
-
-// Sleep waits, or returns the context's error if that ends before.
-func Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // releaseFields is where fieldsV1 of a manager names its release entries.
 type releaseFields struct {

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -56,14 +57,13 @@ func SetupObserver(mgr manager.Manager, s config.Settings) error {
 // Start observes until ctx ends. While it cannot tell what assigns addresses, it shows none.
 func (o *Observer) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("observer")
-	for ctx.Err() == nil {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := o.observe(ctx); ctx.Err() == nil {
 			logger.Error(err, "observing nothing; trying again")
 			o.metrics.own.awaited.Set(1)
 			o.show(nil)
 		}
-		_ = clusterread.Sleep(ctx, observeRetry) // an interrupt ends the loop
-	}
+	}, observeRetry)
 	return nil
 }
 
@@ -93,8 +93,10 @@ func (o *Observer) observe(ctx context.Context) error {
 		}
 		o.metrics.own.awaited.Set(0)
 		o.show(c)
-		if err := clusterread.Sleep(ctx, max(observeEvery, observeFactor*time.Since(began))); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(max(observeEvery, observeFactor*time.Since(began))):
 		}
 		select {
 		case <-ctx.Done():

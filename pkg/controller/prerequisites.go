@@ -10,12 +10,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 )
 
@@ -100,14 +100,14 @@ func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 	logger := log.FromContext(ctx).WithName("prerequisites")
 	var reported []string
 	var reportedAt time.Time
-	for retry := true; retry; retry = clusterread.Sleep(ctx, prerequisitesRetry) == nil {
+	err := wait.PollUntilContextCancel(ctx, prerequisitesRetry, true, func(ctx context.Context) (bool, error) {
 		missing, err := p.Missing()
 		if err == nil && len(missing) == 0 {
 			err = p.CheckMode(ctx)
 		}
 		switch {
 		case errors.Is(err, ErrWrongMode):
-			return err
+			return false, err
 		case err != nil:
 			missing = []string{"an answer of the API server: " + err.Error()}
 		case len(missing) == 0:
@@ -115,7 +115,7 @@ func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 			if len(reported) > 0 {
 				logger.Info("all prerequisites are there")
 			}
-			return nil
+			return true, nil
 		}
 		m.awaited.Set(float64(len(missing)))
 		if !slices.Equal(missing, reported) || time.Since(reportedAt) >= prerequisitesReminder {
@@ -123,6 +123,10 @@ func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 			reported = missing
 			reportedAt = time.Now()
 		}
+		return false, nil
+	})
+	if wait.Interrupted(err) {
+		return nil
 	}
-	return nil
+	return err
 }

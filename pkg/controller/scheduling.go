@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
@@ -50,24 +50,24 @@ func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Fa
 	}
 	logger := log.FromContext(ctx).WithName("scheduling")
 	kind := schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingAdmissionPolicy"}
-	for {
-		served, err := informer.Serves(s.Mapper, kind)
-		if err == nil {
-			m.noOffers.Set(common.OneIf(!served))
+	var served bool
+	err := wait.PollUntilContextCancel(ctx, prerequisitesRetry, true, func(context.Context) (bool, error) {
+		var err error
+		if served, err = informer.Serves(s.Mapper, kind); err != nil {
+			logger.Error(err, "asking the API server for "+kind.Kind)
 		}
-		if err == nil && served {
-			return s.Families
-		}
-		if err == nil {
-			logger.Error(nil, "--scheduling-families is without effect: the API server serves no MutatingAdmissionPolicy in version v1, as Kubernetes 1.36 does. "+
-				"Pods are scheduled without regard to addresses. Use the webhook, or restart the operator once the cluster is upgraded")
-			return nil
-		}
-		logger.Error(err, "asking the API server for "+kind.Kind)
-		if clusterread.Sleep(ctx, prerequisitesRetry) != nil {
-			return nil
-		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return nil
 	}
+	m.noOffers.Set(common.OneIf(!served))
+	if served {
+		return s.Families
+	}
+	logger.Error(nil, "--scheduling-families is without effect: the API server serves no MutatingAdmissionPolicy in version v1, as Kubernetes 1.36 does. "+
+		"Pods are scheduled without regard to addresses. Use the webhook, or restart the operator once the cluster is upgraded")
+	return nil
 }
 
 // addWebhook adds the webhook that makes pods request addresses, if the settings name one. All
@@ -134,15 +134,15 @@ func (p ownPod) tolerates(ctx context.Context, shortage string, startup []string
 	}
 	logger := log.FromContext(ctx).WithName("tolerations")
 	pods := &corev1.PodList{}
-	for {
+	err := wait.PollUntilContextCancel(ctx, prerequisitesRetry, true, func(ctx context.Context) (bool, error) {
 		err := p.live.List(ctx, pods, client.InNamespace(p.namespace), client.MatchingFields{"metadata.name": p.name})
-		if err == nil {
-			break
+		if err != nil {
+			logger.Error(err, "reading the operator's own Pod")
 		}
-		logger.Error(err, "reading the operator's own Pod")
-		if clusterread.Sleep(ctx, prerequisitesRetry) != nil {
-			return false
-		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return false
 	}
 	tolerated := true
 	for _, pod := range pods.Items {

@@ -28,8 +28,10 @@ func auditCluster(ctx context.Context, r *clusterread.Reader, set audit.Settings
 		undated = last.Undated()
 	}
 	again := func() error {
-		if err := clusterread.Sleep(ctx, p.Again); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(p.Again):
 		}
 		next, err := r.Read(ctx)
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
@@ -56,7 +55,7 @@ func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
 
 // ping sends the API server a minimal request periodically until ctx ends.
 func (w *watched) ping(ctx context.Context) {
-	for clusterread.Sleep(ctx, pingEvery) == nil {
+	for cli.Sleep(ctx, pingEvery) == nil {
 		once, stop := context.WithTimeout(ctx, pingTime)
 		err := w.client.List(once, &corev1.NodeList{}, client.Limit(1))
 		stop()
@@ -91,6 +90,6 @@ func (w *watched) follow(ctx context.Context, board *Board, name string) {
 			continue
 		}
 		board.Put(mapOf(c, name))
-		_ = clusterread.Sleep(ctx, max(lowestPause, pauseFactor*time.Since(began)))
+		_ = cli.Sleep(ctx, max(lowestPause, pauseFactor*time.Since(began)))
 	}
 }

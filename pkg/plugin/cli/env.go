@@ -23,7 +23,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
@@ -118,7 +117,17 @@ func (e *Env) Sleep(ctx context.Context, d time.Duration) error {
 	if e.Place != nil {
 		return e.Place.Sleep(ctx, d)
 	}
-	return clusterread.Sleep(ctx, d)
+	return Sleep(ctx, d)
+}
+
+// Sleep waits, or returns the context's error if that ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // CompleteNodes completes names of Nodes.

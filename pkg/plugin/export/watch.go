@@ -16,7 +16,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
@@ -133,7 +132,7 @@ func (f *follower) write(ctx context.Context, read func() ([]byte, error), due b
 	if err = f.to.put(ctx, now); ctx.Err() == nil {
 		err = f.delivered(now, err)
 	}
-	_ = clusterread.Sleep(ctx, f.every)
+	_ = cli.Sleep(ctx, f.every)
 	return err
 }
 
