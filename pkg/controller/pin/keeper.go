@@ -108,7 +108,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	told, wait := map[types.UID]string{}, time.Duration(0)
 	for i := range pods {
 		pod := &pods[i]
-		why, again, err := k.keep(ctx, pod)
+		why, again, err := k.ensurePins(ctx, pod)
 		if why != "" && (k.told[pod.UID()] == why || k.tell(pod, why)) {
 			told[pod.UID()] = why
 		}
@@ -156,25 +156,42 @@ func (k *Keeper) forget() {
 	})
 }
 
-// keep makes the pins that a pod lacks, or returns why it cannot, and when to ask again.
-func (k *Keeper) keep(ctx context.Context, pod *state.NamedPod) (why string, again time.Duration, err error) {
-	pools, node := k.pools, &corev1.Node{}
-	of := func(want func(*crd.Pool) bool) bool {
-		pools = slices.DeleteFunc(slices.Clone(pools), func(pool *crd.Pool) bool { return !want(pool) })
-		return len(pools) > 0
+// poolsFor returns the pools that keep an address for a pod on its node, best first. If none does, again is
+// when to ask again; 0: an event brings the next look.
+func (k *Keeper) poolsFor(ctx context.Context, pod *state.NamedPod) (pools []*crd.Pool, again time.Duration) {
+	if pod.NamesPool() {
+		return nil, 0
 	}
-	switch _, name, _ := strings.Cut(pod.Name, "/"); {
-	case pod.NamesPool() || !of(func(pool *crd.Pool) bool { return pool.Picks(pod.Labels, pod.Namespace) }):
-		return "", 0, nil
-	case k.Cache.Get(ctx, types.NamespacedName{Name: pod.Node}, node) != nil,
-		!of(func(pool *crd.Pool) bool { return pool.Matches(labels.Set(node.Labels)) }):
-		return "", nodeAgain, nil //nolint:nilerr // the watch will show the Node
-	case pools[0].Paused:
-		return "", 0, nil
-	case len(name) > maxSelected:
+	for _, pool := range k.pools {
+		if pool.Picks(pod.Labels, pod.Namespace) {
+			pools = append(pools, pool)
+		}
+	}
+	if len(pools) == 0 {
+		return nil, 0
+	}
+	node := &corev1.Node{}
+	if err := k.Cache.Get(ctx, types.NamespacedName{Name: pod.Node}, node); err != nil {
+		return nil, nodeAgain // the watch will show the Node
+	}
+	pools = slices.DeleteFunc(pools, func(pool *crd.Pool) bool { return !pool.Matches(labels.Set(node.Labels)) })
+	if len(pools) == 0 {
+		return nil, nodeAgain
+	}
+	return pools, 0
+}
+
+// ensurePins makes the pins that a pod lacks, or returns why it cannot, and when to ask again.
+func (k *Keeper) ensurePins(ctx context.Context, pod *state.NamedPod) (why string, again time.Duration, err error) {
+	pools, again := k.poolsFor(ctx, pod)
+	if len(pools) == 0 || pools[0].Paused {
+		return "", again, nil
+	}
+	if _, name, _ := strings.Cut(pod.Name, "/"); len(name) > maxSelected {
 		return fmt.Sprintf("no address is kept for its name: CiliumPodIPPools select no pod with a name of more than %d characters", maxSelected), 0, nil
-	case len(pod.OtherCandidates()) > 0:
-		return "no address is kept for its name: CiliumPodIPPool " + pod.OtherCandidates()[0] + " selects it, too, and agents accept only one", 0, nil
+	}
+	if others := pod.OtherCandidates(); len(others) > 0 {
+		return "no address is kept for its name: CiliumPodIPPool " + others[0] + " selects it, too, and agents accept only one", 0, nil
 	}
 	for _, f := range ipalloc.Families() {
 		cidr, err := k.pin(ctx, podFamily{pod.Name, f}, pod.IPs, pools)
