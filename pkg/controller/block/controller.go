@@ -97,7 +97,5 @@ func (r *Reconciler) conflict(ctx context.Context, obj *v1alpha1.PodIPBlock, b c
 func (r *Reconciler) reportTooLarge(obj *v1alpha1.PodIPBlock, cidr netip.Prefix) {
 	f := ipalloc.FamilyOf(cidr.Addr())
 	note := fmt.Sprintf("block %s is larger than a /%d; none of its addresses is published. Delete it, and let the node claim smaller ones", cidr, f.Bits()-ipalloc.MaxHostBits(f, r.WholeBlocks))
-	if r.Events.Last.Changed(obj.Name, "size", note) {
-		r.Events.Send(obj, event.ReasonBlockTooLarge, event.Reconcile, note)
-	}
+	r.Events.SendOnce(obj, "size", event.ReasonBlockTooLarge, note)
 }

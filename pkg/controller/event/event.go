@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
@@ -107,6 +108,13 @@ func Type(reason string) string {
 // Send sends an event about an object.
 func (e *Recorder) Send(about runtime.Object, reason, action, note string) {
 	e.SendWith(about, nil, reason, action, note)
+}
+
+// SendOnce sends an event about an object when its note on a topic changes; "": there is none to send.
+func (e *Recorder) SendOnce(about client.Object, topic, reason, note string) {
+	if e.Last.Changed(about.GetName(), topic, note) && note != "" {
+		e.Send(about, reason, Reconcile, note)
+	}
 }
 
 // SendOften sends an event about a block of a node, or a pod, except in a storm: blocks, and

@@ -105,8 +105,8 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 	}
 	lack := shortageOf(supplies)
 	r.reportSupplies(o, supplies, lack)
-	r.Reporter.sendOnce(o.Node, topicFamily, event.ReasonFamilyNotRun, o.familyDisabled())
-	r.Reporter.sendOnce(o.Node, topicBad, event.ReasonCiliumNodeUnreadable, o.unreadable())
+	r.Events.SendOnce(o.Node, topicFamily, event.ReasonFamilyNotRun, o.familyDisabled())
+	r.Events.SendOnce(o.Node, topicBad, event.ReasonCiliumNodeUnreadable, o.unreadable())
 	if unselected {
 		lack = o.unselected(lack)
 	}

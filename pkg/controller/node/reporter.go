@@ -183,13 +183,6 @@ func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns fun
 	r.Events.Send(node, kind, lack.reason, termsafe.Cut(lack.message+cooldowns(), longestShortage)+". "+advice[lack.reason])
 }
 
-// sendOnce reports why to a Node when it changes; "": there is nothing to report.
-func (r *Reporter) sendOnce(node *corev1.Node, topic, reason, message string) {
-	if r.Events.Last.Changed(node.Name, topic, message) && message != "" {
-		r.Events.Send(node, reason, event.Reconcile, message)
-	}
-}
-
 // unreadable describes the values of the CiliumNode that cannot be read.
 func (o *observation) unreadable() string {
 	if o.CiliumNode == nil || len(o.CiliumNode.BadFields) == 0 {
