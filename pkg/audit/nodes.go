@@ -237,7 +237,7 @@ func (x *index) staleFirst(names ...string) string {
 // that the agent itself uses its own.
 func (n *nodeCheck) clusterAddresses() {
 	for addr, user := range n.inUse {
-		for _, r := range slices.Concat(n.cluster.Ledger.Excluded(ipalloc.Single(addr)), n.cluster.Ledger.Beyond(ipalloc.Single(addr))) {
+		for _, r := range slices.Concat(n.cluster.Ledger.Exclusions.Excluded(ipalloc.Single(addr)), n.cluster.Ledger.Exclusions.Beyond(ipalloc.Single(addr))) {
 			if r.By.Kind == exclude.LoadBalancerPool || n.view != nil && slices.Contains(n.view.Own, addr) && r.By == (exclude.Claimant{Kind: exclude.CiliumNode, Name: n.name}) {
 				continue
 			}

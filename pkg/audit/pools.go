@@ -112,7 +112,7 @@ func (c *poolCheck) ranges() {
 	case c.pool.WholeBlocks:
 		says = "no node gets a block with one of these addresses of nodes or Services"
 	}
-	for _, r := range c.cluster.Ledger.ExcludedFrom(c.pool) {
+	for _, r := range c.cluster.Ledger.Exclusions.ExcludedFrom(c.pool) {
 		f := c.about(r.CIDR)
 		f.Note = "of " + r.By.String()
 		if held := c.cluster.Ledger.HeldIn(r.CIDR); observed && len(held) > 0 && !r.Asked() {
@@ -133,7 +133,7 @@ func (c *poolCheck) ranges() {
 			c.add(PoolCoversCluster, f, "the operator does not withhold this address: pods can get it, too")
 		}
 	}
-	for _, r := range c.cluster.Ledger.SharedWith(c.pool) {
+	for _, r := range c.cluster.Ledger.Exclusions.SharedWith(c.pool) {
 		f := c.about(r.CIDR)
 		f.Note = "of " + r.By.String()
 		c.add(PoolCoversCluster, f, "objects ask for more than a quarter of the blocks of a CIDR: pods can get this address, too")

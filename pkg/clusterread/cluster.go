@@ -43,7 +43,7 @@ func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) 
 	for _, cn := range ciliumNodes {
 		ledger.UpsertCiliumNode(cn)
 		hasNode := slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == cn.Name })
-		ledger.ExcludeCiliumNode(cn.Name, hasNode)
+		ledger.Exclusions.ExcludeCiliumNode(cn.Name, hasNode)
 	}
 	s.exclude(ledger)
 	ledger.SetReady()
@@ -52,7 +52,7 @@ func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) 
 	}
 	for i := range s.Pins {
 		if pin, err := crd.PinFrom(&s.Pins[i]); err == nil {
-			ledger.SetPin(pin)
+			ledger.Pins.Set(pin)
 		}
 	}
 	for i := range s.Agents {
@@ -69,9 +69,9 @@ func (s *Snapshot) exclude(ledger *state.Ledger) {
 		if meta.Namespace != "" {
 			claimant.Name = meta.Namespace + "/" + meta.Name
 		}
-		ledger.Exclude(claimant, assigned)
+		ledger.Exclusions.Exclude(claimant, assigned)
 		claimant.Asks = true
-		ledger.Ask(exclude.Ask{By: claimant, Since: meta.CreationTimestamp.Time, CIDRs: requested})
+		ledger.Exclusions.Ask(exclude.Ask{By: claimant, Since: meta.CreationTimestamp.Time, CIDRs: requested})
 	}
 	for i := range s.Nodes {
 		assigned, requested := exclude.OfNode(&s.Nodes[i])

@@ -338,7 +338,7 @@ func TestFleetsLeaveNothingBehind(t *testing.T) {
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Errorf("held before and after (-before +after):\n%s", diff)
 			}
-			if n := after["state.Ledger.closed"]; n > 0 { // later nodes with the same CIDRs hide it above
+			if n := after["state.claims.closed"]; n > 0 { // later nodes with the same CIDRs hide it above
 				t.Errorf("%d closed blocks of nodes that are gone", n)
 			}
 		})

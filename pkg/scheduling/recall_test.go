@@ -132,7 +132,7 @@ func TestRecall(t *testing.T) {
 		c.Agents.Set(state.ReadAgent(agent), now)
 	}
 	withheld := func(c *Cluster, _ []corev1.Node) {
-		c.Ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "n"}, []netip.Prefix{fixtures.Prefix("10.0.1.5/32")})
+		c.Ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "n"}, []netip.Prefix{fixtures.Prefix("10.0.1.5/32")})
 	}
 	tomorrow := func(c *Cluster, _ []corev1.Node) {
 		b, _ := c.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))

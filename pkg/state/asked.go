@@ -31,13 +31,11 @@ type askedShare struct {
 // Ask replaces the addresses that an object asks for. No block that contains any of them is claimed
 // from now on, unless they are beyond the share of all such objects in a CIDR of a pool: these
 // addresses are only reported. Held blocks keep their addresses.
-func (e *exclusions) Ask(ask exclude.Ask) {
-	e.mu.Lock()
-	defer e.unlock()
-	e.ask(ask)
+func (e *Exclusions) Ask(ask exclude.Ask) {
+	e.change(func() { e.ask(ask) })
 }
 
-func (e *exclusions) ask(ask exclude.Ask) {
+func (e *Exclusions) ask(ask exclude.Ask) {
 	old := e.asks[ask.By]
 	if old.Since.Equal(ask.Since) && slices.Equal(old.CIDRs, ask.CIDRs) || len(old.CIDRs)+len(ask.CIDRs) == 0 {
 		return
@@ -67,7 +65,7 @@ func (e *exclusions) ask(ask exclude.Ask) {
 }
 
 // sharesOf returns the shares of the CIDRs of pools that overlap any of cidrs.
-func (e *exclusions) sharesOf(cidrs []netip.Prefix) map[*askedShare]bool {
+func (e *Exclusions) sharesOf(cidrs []netip.Prefix) map[*askedShare]bool {
 	out := map[*askedShare]bool{}
 	for _, p := range cidrs {
 		for _, held := range heldIn(e.withShare, p) {
@@ -81,7 +79,7 @@ func (e *exclusions) sharesOf(cidrs []netip.Prefix) map[*askedShare]bool {
 
 // grant decides anew which objects withhold addresses of a share, and adds those with another answer
 // to changed. Until all objects are read it decides nothing: each would change the answer.
-func (e *exclusions) grant(share *askedShare, changed map[exclude.Claimant]bool) {
+func (e *Exclusions) grant(share *askedShare, changed map[exclude.Claimant]bool) {
 	if !e.space.Ready() {
 		return
 	}
@@ -100,7 +98,7 @@ func (e *exclusions) grant(share *askedShare, changed map[exclude.Claimant]bool)
 }
 
 // withhold brings the withheld addresses of objects that have changed up to date.
-func (e *exclusions) withhold(changed map[exclude.Claimant]bool) {
+func (e *Exclusions) withhold(changed map[exclude.Claimant]bool) {
 	if !e.space.Ready() {
 		return
 	}
@@ -120,7 +118,7 @@ func (e *exclusions) withhold(changed map[exclude.Claimant]bool) {
 }
 
 // isGranted reports whether no share refuses the addresses of p to an object.
-func (e *exclusions) isGranted(by exclude.Claimant, p netip.Prefix) bool {
+func (e *Exclusions) isGranted(by exclude.Claimant, p netip.Prefix) bool {
 	for _, held := range heldIn(e.withShare, p) {
 		for _, share := range e.shares[held.CIDR] {
 			if !share.granted[by] {
@@ -132,7 +130,7 @@ func (e *exclusions) isGranted(by exclude.Claimant, p netip.Prefix) bool {
 }
 
 // grantAll decides about all asks, once all objects are read.
-func (e *exclusions) grantAll() {
+func (e *Exclusions) grantAll() {
 	changed := map[exclude.Claimant]bool{}
 	for by := range e.asks {
 		changed[by] = true
@@ -146,7 +144,7 @@ func (e *exclusions) grantAll() {
 }
 
 // setShares replaces the shares after a change of pools. A CIDR that is cut as before keeps its share.
-func (e *exclusions) setShares(pools map[string]*crd.Pool) {
+func (e *Exclusions) setShares(pools map[string]*crd.Pool) {
 	old := e.shares
 	e.shares, e.withShare = map[netip.Prefix][]*askedShare{}, ipalloc.NewSpace()
 	added, kept := map[*askedShare]bool{}, map[*askedShare]bool{}
@@ -192,7 +190,7 @@ func shareIn(shares map[netip.Prefix][]*askedShare, cidr netip.Prefix, blockBits
 }
 
 // addAsks fills new shares, and returns the objects that ask for addresses of them.
-func (e *exclusions) addAsks(added map[*askedShare]bool) map[exclude.Claimant]bool {
+func (e *Exclusions) addAsks(added map[*askedShare]bool) map[exclude.Claimant]bool {
 	changed := map[exclude.Claimant]bool{}
 	if len(added) == 0 {
 		return changed

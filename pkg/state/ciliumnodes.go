@@ -19,7 +19,8 @@ import (
 // ciliumNodes is the ledger's memory of CiliumNodes, by name.
 type ciliumNodes struct {
 	*core
-	seen map[string]*seenNode
+	blocks *heldBlocks
+	seen   map[string]*seenNode
 }
 
 // seenNode is a CiliumNode until it is forgotten.
@@ -69,25 +70,26 @@ func (c *ciliumNodes) store(cn *ciliumnode.View, gone bool) (was *ciliumnode.Vie
 // returned, unless a later version is known, as either may be late. It reports whether the
 // addresses taken because of it have changed.
 func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
-	l.mu.Lock()
-	defer l.unlock()
-	was, stored := l.store(cn, false)
-	if !stored {
-		return false
-	}
-	if was != nil && was.FamiliesDisabled() != cn.FamiliesDisabled() { // pools report this
-		for _, held := range l.byNode[cn.Name] {
-			l.taken = append(l.taken, held.CIDR)
+	l.change(func() {
+		was, stored := l.nodes.store(cn, false)
+		if !stored {
+			return
 		}
-	}
-	l.countUsed(cn.Name, l.byNode[cn.Name])
-	return l.setForeign(cn.Name, l.foreignOf(cn.Name))
+		if was != nil && was.FamiliesDisabled() != cn.FamiliesDisabled() { // pools report this
+			for _, held := range l.blocks.byNode[cn.Name] {
+				l.taken = append(l.taken, held.CIDR)
+			}
+		}
+		l.nodes.countUsed(cn.Name, l.blocks.byNode[cn.Name])
+		changed = l.nodes.setForeign(cn.Name, l.nodes.foreignOf(cn.Name))
+	})
+	return changed
 }
 
 // countUsed counts the addresses of blocks of a node that its CiliumNode, or the last state of a
 // deleted one, reports in use.
-func (l *Ledger) countUsed(node string, blocks []*heldBlock) {
-	n := l.seen[node]
+func (c *ciliumNodes) countUsed(node string, blocks []*heldBlock) {
+	n := c.seen[node]
 	for _, held := range blocks {
 		used := int64(0)
 		if n != nil && n.view.BlockAssignment == nil {
@@ -97,33 +99,31 @@ func (l *Ledger) countUsed(node string, blocks []*heldBlock) {
 				}
 			}
 		}
-		l.setUsed(held, used)
+		c.blocks.setUsed(held, used)
 	}
 }
 
 // RemoveCiliumNode handles the deletion of a CiliumNode at its resourceVersion. The addresses it
 // named stay taken until it is back or ForgetCiliumNode is called.
-func (c *ciliumNodes) RemoveCiliumNode(cn *ciliumnode.View) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.store(cn, true)
+func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.View) {
+	l.change(func() { l.nodes.store(cn, true) })
 }
 
 // CiliumNodes returns the names of all CiliumNodes, including deleted ones before they are
 // forgotten.
-func (c *ciliumNodes) CiliumNodes() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.seen))
+func (l *Ledger) CiliumNodes() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.nodes.seen))
 }
 
 // MissingCiliumNodes returns the known CiliumNodes that a list shows to be deleted: older than the
 // list's version, and with a UID that is not among listed. The result carries the list's
 // resourceVersion.
-func (c *ciliumNodes) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.View {
+func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.View {
 	var out []*ciliumnode.View
-	inParts(&c.mu, c.CiliumNodes(), func(name string) {
-		cn := c.current(name)
+	inParts(&l.mu, l.CiliumNodes(), func(name string) {
+		cn := l.nodes.current(name)
 		if cn != nil && !listed[cn.UID] && reached(version, cn.ResourceVersion) {
 			out = append(out, cn.At(version))
 		}
@@ -132,19 +132,19 @@ func (c *ciliumNodes) MissingCiliumNodes(listed map[types.UID]bool, version stri
 }
 
 // CiliumNode returns a CiliumNode in the latest version known, or nil.
-func (c *ciliumNodes) CiliumNode(name string) *ciliumnode.View {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.current(name)
+func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nodes.current(name)
 }
 
 // CiliumNodeAt returns the View of obj if exactly this version is the latest known, and
 // otherwise nil. Each version that this process writes arrives twice, in the response to the write
 // and from the watch, in either order: the second one need not be read again.
-func (c *ciliumNodes) CiliumNodeAt(obj metav1.Object) *ciliumnode.View {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	seen, version := c.current(obj.GetName()), obj.GetResourceVersion()
+func (l *Ledger) CiliumNodeAt(obj metav1.Object) *ciliumnode.View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen, version := l.nodes.current(obj.GetName()), obj.GetResourceVersion()
 	if seen == nil || version == "" || seen.ResourceVersion != version || seen.UID != obj.GetUID() {
 		return nil
 	}
@@ -152,65 +152,65 @@ func (c *ciliumNodes) CiliumNodeAt(obj metav1.Object) *ciliumnode.View {
 }
 
 // LastCiliumNode returns the last known state of a deleted CiliumNode, or nil.
-func (c *ciliumNodes) LastCiliumNode(name string) *ciliumnode.View {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := c.seen[name]; n != nil && n.gone {
+func (l *Ledger) LastCiliumNode(name string) *ciliumnode.View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := l.nodes.seen[name]; n != nil && n.gone {
 		return n.view
 	}
 	return nil
 }
 
 // MarkRestored records that a CiliumNode was restored after its agent had reported.
-func (c *ciliumNodes) MarkRestored(name string, uid types.UID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := c.seen[name]; n != nil && n.view.UID == uid {
-		n.restored = true
-	}
+func (l *Ledger) MarkRestored(name string, uid types.UID) {
+	l.change(func() {
+		if n := l.nodes.seen[name]; n != nil && n.view.UID == uid {
+			n.restored = true
+		}
+	})
 }
 
 // ForgetCiliumNode removes a CiliumNode that will not come back. It reports whether
 // something it named is no longer taken. It keeps a CiliumNode that the watch has delivered
 // since the caller's read.
 func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
-	l.mu.Lock()
-	defer l.unlock()
-	if l.current(name) != nil {
-		return false
-	}
-	maps.DeleteFunc(l.closed, func(c closedOn, _ expand.Closed) bool { return c.node == name })
-	changed = l.setForeign(name, nil)
-	delete(l.seen, name)
-	l.countUsed(name, l.byNode[name])
+	l.change(func() {
+		if l.nodes.current(name) != nil {
+			return
+		}
+		maps.DeleteFunc(l.claims.closed, func(c closedOn, _ expand.Closed) bool { return c.node == name })
+		changed = l.nodes.setForeign(name, nil)
+		delete(l.nodes.seen, name)
+		l.nodes.countUsed(name, l.blocks.byNode[name])
+	})
 	return changed
 }
 
 // MarkFenced records that the CiliumNode of a block has changed since the block was
 // seen cooling down.
 func (l *Ledger) MarkFenced(b crd.Block) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
-		held.fenced = b.ResourceVersion
-	}
+	l.change(func() {
+		if held, ok := l.blocks.byCIDR[b.CIDR]; ok && held.UID == b.UID {
+			held.fenced = b.ResourceVersion
+		}
+	})
 }
 
 // Fenced reports whether MarkFenced was called for the block in its current version.
 func (l *Ledger) Fenced(b crd.Block) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held, ok := l.blocks[b.CIDR]
+	held, ok := l.blocks.byCIDR[b.CIDR]
 	return ok && held.UID == b.UID && held.fenced != "" && held.fenced == b.ResourceVersion
 }
 
 // ListedFor returns the CIDRs that CiliumNodes list for a Cilium pool, including deleted
 // CiliumNodes that may be restored. It walks them all.
-func (c *ciliumNodes) ListedFor(ciliumPool string) []netip.Prefix {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (l *Ledger) ListedFor(ciliumPool string) []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var out []netip.Prefix
-	for _, n := range c.seen {
+	for _, n := range l.nodes.seen {
 		for _, a := range n.view.Allocated {
 			if a.Pool == ciliumPool {
 				out = append(out, a.CIDR.Masked())
@@ -244,11 +244,11 @@ func reached(seen, want string) bool {
 //	otherwise                                unless both
 //
 // A block inside such a CIDR has a more specific route.
-func (l *Ledger) withholds(cn *ciliumnode.View, cidr netip.Prefix) bool {
+func (c *ciliumNodes) withholds(cn *ciliumnode.View, cidr netip.Prefix) bool {
 	if ipalloc.TooLarge(cidr, true) {
 		return false
 	}
-	alone := !slices.ContainsFunc(l.space.Overlapping(cidr), func(h ipalloc.Held) bool {
+	alone := !slices.ContainsFunc(c.space.Overlapping(cidr), func(h ipalloc.Held) bool {
 		return h.Owner.Node != cn.Name && ipalloc.Contains(cidr, h.CIDR)
 	})
 	if ipalloc.TooLarge(cidr, false) {
@@ -257,14 +257,14 @@ func (l *Ledger) withholds(cn *ciliumnode.View, cidr netip.Prefix) bool {
 	return alone || !cn.ReportsUse(cidr)
 }
 
-func (l *Ledger) foreignOf(node string) []netip.Prefix {
-	if l.seen[node] == nil {
+func (c *ciliumNodes) foreignOf(node string) []netip.Prefix {
+	if c.seen[node] == nil {
 		return nil
 	}
-	cn := l.seen[node].view
-	taken := slices.DeleteFunc(cn.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.withholds(cn, p) })
+	cn := c.seen[node].view
+	taken := slices.DeleteFunc(cn.AssignedCIDRs(), func(p netip.Prefix) bool { return !c.withholds(cn, p) })
 	covers := slices.Clone(taken)
-	for _, held := range l.byNode[node] {
+	for _, held := range c.blocks.byNode[node] {
 		covers = append(covers, held.CIDR)
 	}
 	for addr := range cn.Addresses() {
@@ -274,7 +274,7 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 	}
 	if cn.BlockAssignment != nil {
 		for _, p := range cn.BlockAssignment.Taken {
-			if l.withholds(cn, p) {
+			if c.withholds(cn, p) {
 				taken = append(taken, p)
 			}
 		}
@@ -294,11 +294,11 @@ type Withholder struct {
 // walks all CiliumNodes.
 func (l *Ledger) Withholders(cut ipalloc.Cut) []Withholder {
 	l.mu.Lock()
-	names := l.namers("")
+	names := l.nodes.namers("")
 	l.mu.Unlock()
 	var out []Withholder
 	inParts(&l.mu, names, func(name string) {
-		if n := l.withheldBy(name, cut); n > 0 {
+		if n := l.nodes.withheldBy(name, cut); n > 0 {
 			out = append(out, Withholder{name, n})
 		}
 	})
@@ -309,11 +309,11 @@ func (l *Ledger) Withholders(cut ipalloc.Cut) []Withholder {
 }
 
 // withheldBy counts the blocks of cut that a CiliumNode withholds.
-func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
+func (c *ciliumNodes) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 	counted := map[netip.Prefix]bool{}
-	for _, p := range l.foreign(name) {
+	for _, p := range c.foreign(name) {
 		for _, within := range cut.Ranges {
-			if !within.Overlaps(p) || l.isHeld(p) {
+			if !within.Overlaps(p) || isHeld(c.space, p) {
 				continue
 			}
 			part := p
@@ -322,11 +322,11 @@ func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 			}
 			if part.Bits() < cut.BlockBits {
 				total := ipalloc.Cut{Ranges: []netip.Prefix{part}, BlockBits: cut.BlockBits}.Total()
-				n += total - min(total, uint64(len(l.space.Overlapping(part))))
+				n += total - min(total, uint64(len(c.space.Overlapping(part))))
 				continue
 			}
 			block := netip.PrefixFrom(part.Addr(), cut.BlockBits).Masked()
-			if !counted[block] && !l.isHeld(block) {
+			if !counted[block] && !isHeld(c.space, block) {
 				counted[block], n = true, n+1
 			}
 		}
@@ -340,7 +340,7 @@ func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	inParts(&l.mu, l.mayName(node, cidr), func(name string) {
-		for _, p := range l.foreign(name) {
+		for _, p := range l.nodes.foreign(name) {
 			if p.Overlaps(cidr) {
 				out = append(out, p)
 			}
@@ -354,21 +354,21 @@ func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := 0
-	for _, p := range l.foreign(node) {
+	for _, p := range l.nodes.foreign(node) {
 		if p.Overlaps(cidr) {
 			own++
 		}
 	}
-	if l.space.Reservations(cidr)-l.reserved.Reservations(cidr) == own {
+	if l.space.Reservations(cidr)-l.Exclusions.reserved.Reservations(cidr) == own {
 		return nil
 	}
-	return l.namers(node)
+	return l.nodes.namers(node)
 }
 
 // namers returns the nodes with a CiliumNode that names foreign prefixes, except one.
-func (l *Ledger) namers(except string) []string {
+func (c *ciliumNodes) namers(except string) []string {
 	var names []string
-	for name, n := range l.seen {
+	for name, n := range c.seen {
 		if name != except && len(n.foreign) > 0 {
 			names = append(names, name)
 		}
@@ -376,26 +376,38 @@ func (l *Ledger) namers(except string) []string {
 	return names
 }
 
-func (l *Ledger) foreign(node string) []netip.Prefix {
-	if n := l.seen[node]; n != nil {
+func (c *ciliumNodes) foreign(node string) []netip.Prefix {
+	if n := c.seen[node]; n != nil {
 		return n.foreign
 	}
 	return nil
 }
 
-func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
-	old := l.foreign(name)
+func (c *ciliumNodes) setForeign(name string, taken []netip.Prefix) (changed bool) {
+	old := c.foreign(name)
 	if slices.Equal(old, taken) {
 		return false
 	}
 	for _, p := range taken {
-		l.space.Reserve(p)
+		c.space.Reserve(p)
 	}
 	for _, p := range old {
-		l.space.Unreserve(p)
+		c.space.Unreserve(p)
 	}
-	l.taken = append(l.taken, l.missingFrom(old, taken)...)
-	l.freed = append(l.freed, l.missingFrom(taken, old)...)
-	l.seen[name].foreign = taken
+	c.taken = append(c.taken, c.missingFrom(old, taken)...)
+	c.freed = append(c.freed, c.missingFrom(taken, old)...)
+	c.seen[name].foreign = taken
 	return true
+}
+
+// missingFrom returns the prefixes of list that are not in sorted and that no block or
+// claim covers. A node's own blocks, which its podCIDRs name as well, make no difference.
+func (c *ciliumNodes) missingFrom(sorted, list []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range list {
+		if _, there := slices.BinarySearchFunc(sorted, p, netip.Prefix.Compare); !there && !isHeld(c.space, p) {
+			out = append(out, p)
+		}
+	}
+	return out
 }

@@ -185,8 +185,8 @@ func TestUsedFollowsReports(t *testing.T) {
 			t.Errorf("%s: p %v, q %v, changed %v; want %v, %v, %v", step.name, p, q, changed, step.p, step.q, step.changed)
 		}
 	}
-	if len(l.used) > 0 {
-		t.Errorf("left is %v", l.used)
+	if len(l.blocks.used) > 0 {
+		t.Errorf("left is %v", l.blocks.used)
 	}
 }
 
@@ -272,8 +272,8 @@ func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {
 		for _, event := range events {
 			event(l)
 		}
-		if want := fixtures.Prefixes("10.0.0.0/30", "10.0.0.9/32"); !slices.Equal(l.foreign("n"), want) {
-			t.Errorf("%s: foreign are %v, want %v", name, l.foreign("n"), want)
+		if want := fixtures.Prefixes("10.0.0.0/30", "10.0.0.9/32"); !slices.Equal(l.nodes.foreign("n"), want) {
+			t.Errorf("%s: foreign are %v, want %v", name, l.nodes.foreign("n"), want)
 		}
 		if n := l.space.Reservations(fixtures.Prefix("10.0.0.4/30")); n != 0 {
 			t.Errorf("%s: %d reservations in a block of the node's own", name, n)
@@ -347,7 +347,7 @@ func TestCiliumNodeAt(t *testing.T) {
 			t.Errorf("%s: it is known", name)
 		}
 	}
-	if known := l.CiliumNodeAt(at("u", "5")); known == nil || known != l.seen["n"].view {
+	if known := l.CiliumNodeAt(at("u", "5")); known == nil || known != l.nodes.seen["n"].view {
 		t.Errorf("the same version: %v is known", known)
 	}
 	l.RemoveCiliumNode(ciliumnode.NewView(at("u", "7")))
@@ -364,7 +364,7 @@ func TestMayName(t *testing.T) {
 	pools.Set(fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/24"), func(s *v1alpha1.PodIPPoolSpec) {
 		s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}}
 	}))
-	l.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.5/32"))
+	l.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.5/32"))
 	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/28")))
 	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("m", "1", "10.1.0.0/28")))
 	if got := l.mayName("n", block); len(got) > 0 {
@@ -375,7 +375,7 @@ func TestMayName(t *testing.T) {
 		t.Errorf("%v may name a part of it, want m", got)
 	}
 	pools.Delete("p")
-	l.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, nil)
+	l.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, nil)
 	if got := l.mayName("n", block); !slices.Equal(got, []string{"m"}) {
 		t.Errorf("with nothing else reserved, %v may name a part of it, want m", got)
 	}

@@ -96,7 +96,7 @@ func (c *CiliumPools) OfPod(pod string, ledger *Ledger) string {
 		block, _ := ledger.Block(cidr)
 		return block.CiliumPool == old
 	}
-	if c.Get(old) != nil || slices.ContainsFunc(ledger.PinsOf(pod), isForOld) {
+	if c.Get(old) != nil || slices.ContainsFunc(ledger.Pins.Of(pod), isForOld) {
 		return old
 	}
 	return crd.PodPool(pod)

@@ -33,14 +33,14 @@ func (c *claims) hasClosed(cidr netip.Prefix, node, agent string) (closed, certa
 
 // closedBy returns which run of its node's agent has closed a block. The agent that runs in that
 // container may have done so before the node had this block of the CIDR.
-func (c *claims) closedBy(b crd.Block, agent string) expand.Closed {
+func (l *Ledger) closedBy(b crd.Block, agent string) expand.Closed {
 	if agent == "" || b.Closed.Agent == agent || crd.PodOfPool(b.CiliumPool) != "" { // see claimPin
 		return b.Closed
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, certain := c.hasClosed(b.CIDR, b.Node, agent); certain {
-		return c.closed[closedOn{b.CIDR, b.Node}]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, certain := l.claims.hasClosed(b.CIDR, b.Node, agent); certain {
+		return l.claims.closed[closedOn{b.CIDR, b.Node}]
 	}
 	return b.Closed
 }
@@ -48,8 +48,8 @@ func (c *claims) closedBy(b crd.Block, agent string) expand.Closed {
 // claims are the claims of blocks, and the CIDRs they must not pick.
 type claims struct {
 	*core
-	*heldBlocks
-	*pins
+	blocks *heldBlocks
+	pins   *Pins
 
 	// underWay are the CIDRs, by node, that are reserved for blocks that do not exist yet; turnover
 	// is the number of blocks of each pool that have been claimed or freed.
@@ -73,15 +73,24 @@ type claims struct {
 // server. It skips blocks that the node's agent, running in that container, has closed, and blocks
 // that the API server has refused: if no other is left, it returns ErrRefused, and the next call
 // tries these again. It returns ipalloc.ErrExhausted if no pool has one left.
-func (c *claims) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (cidr netip.Prefix, pool *crd.Pool, err error) {
+	l.change(func() { cidr, pool, err = l.claims.claim(f, node, agent, pools) })
+	return cidr, pool, err
+}
+
+// ClaimPinned is Claim for blocks that are pinned to node alone.
+func (l *Ledger) ClaimPinned(f ipalloc.Family, node, agent string, pools []*crd.Pool) (cidr netip.Prefix, pool *crd.Pool, err error) {
+	l.change(func() { cidr, pool, err = l.claims.tryAgain(l.claims.claimPinned(f, node, agent, pools)) })
+	return cidr, pool, err
+}
+
+func (c *claims) claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
 	cidr, pool, none := c.claimPinned(f, node, agent, pools)
 	if pool != nil {
 		return cidr, pool, none
 	}
-	near := make([]netip.Prefix, 0, len(c.byNode[node]))
-	for _, held := range c.byNode[node] {
+	near := make([]netip.Prefix, 0, len(c.blocks.byNode[node]))
+	for _, held := range c.blocks.byNode[node] {
 		near = append(near, held.CIDR)
 	}
 	pools = slices.DeleteFunc(slices.Clone(pools), func(p *crd.Pool) bool { return p.Pod != "" })
@@ -92,13 +101,6 @@ func (c *claims) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 		err = none
 	}
 	return c.tryAgain(cidr, pool, err)
-}
-
-// ClaimPinned is Claim for blocks that are pinned to node alone.
-func (c *claims) ClaimPinned(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.tryAgain(c.claimPinned(f, node, agent, pools))
 }
 
 func (c *claims) claimPinned(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
@@ -170,14 +172,14 @@ func (c *claims) claimOpen(cut ipalloc.Cut, o ipalloc.Owner, agent string, near 
 
 // Refuse drops a claim of node that the API server refuses. Claim skips its CIDR for all
 // nodes while it has others, so that a policy against one CIDR does not stop its pool.
-func (c *claims) Refuse(node string, cidr netip.Prefix) {
-	c.mu.Lock()
-	defer c.unlock()
-	if len(c.refused) >= maxRefused {
-		clear(c.refused)
-	}
-	c.refused[cidr] = true
-	c.unhold(node, cidr)
+func (l *Ledger) Refuse(node string, cidr netip.Prefix) {
+	l.change(func() {
+		if len(l.claims.refused) >= maxRefused {
+			clear(l.claims.refused)
+		}
+		l.claims.refused[cidr] = true
+		l.claims.unhold(node, cidr)
+	})
 }
 
 // move counts a block of a pool that is claimed or freed.
@@ -189,41 +191,41 @@ func (c *claims) move(pool string) {
 
 // Turnover returns the number of blocks of each pool, by name, that have been claimed or freed so
 // far.
-func (c *claims) Turnover() map[string]uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return maps.Clone(c.turnover)
+func (l *Ledger) Turnover() map[string]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.claims.turnover)
 }
 
 // MarkUnknown keeps a claim with a write that may or may not have succeeded. Only a live read
 // resolves it: the watch may still deliver an older block with that CIDR.
-func (c *claims) MarkUnknown(node string, cidr netip.Prefix) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !slices.Contains(c.unknown[node], cidr) {
-		c.unknown[node], c.unknownOf[cidr] = append(c.unknown[node], cidr), append(c.unknownOf[cidr], node)
-	}
+func (l *Ledger) MarkUnknown(node string, cidr netip.Prefix) {
+	l.change(func() {
+		if !slices.Contains(l.claims.unknown[node], cidr) {
+			l.claims.unknown[node], l.claims.unknownOf[cidr] = append(l.claims.unknown[node], cidr), append(l.claims.unknownOf[cidr], node)
+		}
+	})
 }
 
 // UnknownClaims returns the claims of node with writes that may or may not have succeeded.
-func (c *claims) UnknownClaims(node string) []netip.Prefix {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.unknown[node])
+func (l *Ledger) UnknownClaims(node string) []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.claims.unknown[node])
 }
 
 // Forget drops a claim of node that was certainly not written, and its unknown state.
-func (c *claims) Forget(node string, cidr netip.Prefix) {
-	c.mu.Lock()
-	defer c.unlock()
-	removeFrom(c.unknown, node, cidr)
-	removeFrom(c.unknownOf, cidr, node)
-	c.unhold(node, cidr)
+func (l *Ledger) Forget(node string, cidr netip.Prefix) {
+	l.change(func() {
+		removeFrom(l.claims.unknown, node, cidr)
+		removeFrom(l.claims.unknownOf, cidr, node)
+		l.claims.unhold(node, cidr)
+	})
 }
 
 // unhold releases a CIDR that node has claimed and that has no block.
 func (c *claims) unhold(node string, cidr netip.Prefix) {
-	_, exists := c.blocks[cidr]
+	_, exists := c.blocks.byCIDR[cidr]
 	if o, held := c.space.Owner(cidr); held && !exists && o.Node == node {
 		removeFrom(c.underWay, node, cidr)
 		c.release(cidr)

@@ -44,14 +44,14 @@ func TestRouterOutsideItsNode(t *testing.T) {
 		{"in a block of another node", func() { ledger.UpsertCiliumNode(router("3", "10.0.0.3", "10.0.0.8/29")) }, fixtures.Prefixes("10.0.0.3/32", "192.0.2.1/32")},
 		{"in its block, and a cloud lists it as an address of the Node", func() {
 			ledger.UpsertCiliumNode(router("4", "10.0.0.9"))
-			ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "b"}, fixtures.Prefixes("10.0.0.9/32", "10.0.0.10/32"))
+			ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "b"}, fixtures.Prefixes("10.0.0.9/32", "10.0.0.10/32"))
 		}, fixtures.Prefixes("10.0.0.10/32", "192.0.2.1/32")},
-		{"the Node is gone", func() { ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "b"}, nil) }, fixtures.Prefixes("192.0.2.1/32")},
+		{"the Node is gone", func() { ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "b"}, nil) }, fixtures.Prefixes("192.0.2.1/32")},
 		{"its CiliumNode is gone", func() { ledger.RemoveCiliumNode(router("5", "10.0.0.3")) }, nil},
 	} {
 		step.do()
-		ledger.ExcludeCiliumNode("b", true)
-		got := exclude.CIDRs(slices.Concat(ledger.Excluded(fixtures.Prefix("10.0.0.0/8")), ledger.Excluded(fixtures.Prefix("192.0.2.0/24"))))
+		ledger.Exclusions.ExcludeCiliumNode("b", true)
+		got := exclude.CIDRs(slices.Concat(ledger.Exclusions.Excluded(fixtures.Prefix("10.0.0.0/8")), ledger.Exclusions.Excluded(fixtures.Prefix("192.0.2.0/24"))))
 		if !slices.Equal(got, step.want) {
 			t.Errorf("%s: excluded %v, want %v", step.what, got, step.want)
 		}
@@ -65,11 +65,11 @@ func TestCiliumNodeWithoutNodeOnlyAsks(t *testing.T) {
 		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
 		stale.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "10.0.0.1"}}
 		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(stale))
-		c.Ledger.ExcludeCiliumNode("gone", hasNode)
+		c.Ledger.Exclusions.ExcludeCiliumNode("gone", hasNode)
 		if got := len(c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.Blocks[0].Usable); got != usable {
 			t.Errorf("with a Node %t: %d addresses of the block are usable, want %d", hasNode, got, usable)
 		}
-		if got := exclude.CIDRs(c.Ledger.Excluded(fixtures.Prefix("10.0.0.0/30"))); !slices.Equal(got, fixtures.Prefixes("10.0.0.1/32")) {
+		if got := exclude.CIDRs(c.Ledger.Exclusions.Excluded(fixtures.Prefix("10.0.0.0/30"))); !slices.Equal(got, fixtures.Prefixes("10.0.0.1/32")) {
 			t.Errorf("with a Node %t: withheld %v", hasNode, got)
 		}
 	}
@@ -111,7 +111,7 @@ func TestUsable(t *testing.T) {
 				mine.Spec.IPAM.Pool = fixtures.AllocationMap(test.published...)
 			}
 			c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
-			c.Ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, test.excluded)
+			c.Ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, test.excluded)
 			other := fixtures.CiliumNode("m", "1")
 			other.Spec.Addresses = []ciliumv2.NodeAddress{{Type: addressing.NodeCiliumInternalIP, IP: test.router}}
 			c.Ledger.UpsertCiliumNode(mode.View(other))
@@ -182,7 +182,7 @@ func TestAskedAddresses(t *testing.T) {
 		t.Helper()
 		pool := o.Pools.Get("p")
 		cut, _ := pool.Cut(ipalloc.IPv4)
-		got := []int{len(ledger.ExcludedFrom(pool)), len(ledger.SharedWith(pool)), int(ledger.Free(cut))}
+		got := []int{len(ledger.Exclusions.ExcludedFrom(pool)), len(ledger.Exclusions.SharedWith(pool)), int(ledger.Free(cut))}
 		if want := []int{excluded, shared, free}; !slices.Equal(got, want) {
 			t.Errorf("%s: excluded, shared, free are %v, want %v", what, got, want)
 		}
@@ -191,7 +191,7 @@ func TestAskedAddresses(t *testing.T) {
 		return o.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Count()
 	}
 	offer := func(cidrs ...string) {
-		ledger.Ask(exclude.Ask{By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb", Asks: true}, CIDRs: fixtures.Prefixes(cidrs...)})
+		ledger.Exclusions.Ask(exclude.Ask{By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb", Asks: true}, CIDRs: fixtures.Prefixes(cidrs...)})
 	}
 	is("none", 0, 0, 3)
 	offer("10.0.0.2/32", "10.0.0.6/32")
@@ -201,7 +201,7 @@ func TestAskedAddresses(t *testing.T) {
 	if n := usable(); n != 2 {
 		t.Errorf("a held block of an offered range has %d usable addresses", n)
 	}
-	ledger.Exclude(exclude.Claimant{Kind: exclude.Service, Name: "default/web"}, fixtures.Prefixes("10.0.0.1/32"))
+	ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Service, Name: "default/web"}, fixtures.Prefixes("10.0.0.1/32"))
 	if n := usable(); n != 1 {
 		t.Errorf("with an address of a Service the block has %d usable addresses", n)
 	}
@@ -215,7 +215,7 @@ func TestAskedAddresses(t *testing.T) {
 	set("10.0.0.0/28", v1alpha1.ReservedCIDR{CIDR: "10.0.0.0/29"})
 	is("what the pool reserves is no news", 0, 0, 2)
 	offer()
-	ledger.Exclude(exclude.Claimant{Kind: exclude.Service, Name: "default/web"}, nil)
+	ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Service, Name: "default/web"}, nil)
 	set("10.0.0.0/28")
 	is("gone", 0, 0, 3)
 }
@@ -237,7 +237,7 @@ func TestAskedInAnyOrder(t *testing.T) {
 		ledger := NewLedger()
 		pools := NewPools(fixtures.Defaults(), ledger)
 		for _, ask := range asks {
-			steps = append(steps, func() { ledger.Ask(ask) })
+			steps = append(steps, func() { ledger.Exclusions.Ask(ask) })
 		}
 		steps = append(steps, ledger.SetReady, func() { pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/24")) }, func() {
 			pools.Set(fixtures.PodIPPool("q", 1, "10.0.0.0/26"))
@@ -247,7 +247,7 @@ func TestAskedInAnyOrder(t *testing.T) {
 			step()
 		}
 		for _, ask := range asks[len(late):] { // they come and go
-			ledger.Ask(exclude.Ask{By: ask.By})
+			ledger.Exclusions.Ask(exclude.Ask{By: ask.By})
 		}
 		fresh := NewLedger()
 		again := NewPools(fixtures.Defaults(), fresh)
@@ -255,13 +255,13 @@ func TestAskedInAnyOrder(t *testing.T) {
 			again.Set(fixtures.PodIPPool(name, 1, pools.Get(name).AllRanges()[0].CIDR.String()))
 		}
 		for _, ask := range late {
-			fresh.Ask(ask)
+			fresh.Exclusions.Ask(ask)
 		}
 		fresh.SetReady()
 		for _, name := range pools.Names() {
 			pool := pools.Get(name)
 			cut, _ := pool.Cut(ipalloc.IPv4)
-			if diff := cmp.Diff(fmt.Sprint(fresh.ExcludedFrom(pool), fresh.SharedWith(pool), fresh.Free(cut)), fmt.Sprint(ledger.ExcludedFrom(pool), ledger.SharedWith(pool), ledger.Free(cut))); diff != "" {
+			if diff := cmp.Diff(fmt.Sprint(fresh.Exclusions.ExcludedFrom(pool), fresh.Exclusions.SharedWith(pool), fresh.Free(cut)), fmt.Sprint(ledger.Exclusions.ExcludedFrom(pool), ledger.Exclusions.SharedWith(pool), ledger.Free(cut))); diff != "" {
 				t.Fatalf("after a restart (-), and before it (+):\n%s", diff)
 			}
 		}
@@ -278,11 +278,11 @@ func TestTenantsTakeNoPool(t *testing.T) {
 	node := fixtures.Node()
 	for i := range 256 {
 		addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
-		c.Ledger.Ask(exclude.Ask{By: exclude.Claimant{Kind: exclude.Service, Name: fmt.Sprint("t/", i), Asks: true}, CIDRs: exclude.Of([]netip.Addr{addr})})
+		c.Ledger.Exclusions.Ask(exclude.Ask{By: exclude.Claimant{Kind: exclude.Service, Name: fmt.Sprint("t/", i), Asks: true}, CIDRs: exclude.Of([]netip.Addr{addr})})
 		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
 	}
 	_, asked := exclude.OfNode(node)
-	c.Ledger.Ask(exclude.Ask{By: exclude.Claimant{Kind: exclude.Node, Name: "x", Asks: true}, Since: fixtures.Noon(), CIDRs: asked})
+	c.Ledger.Exclusions.Ask(exclude.Ask{By: exclude.Claimant{Kind: exclude.Node, Name: "x", Asks: true}, Since: fixtures.Noon(), CIDRs: asked})
 	cut, _ := c.Pools.Get("p").Cut(ipalloc.IPv4)
 	if free := c.Ledger.Free(cut); free < 47 { // three quarters of 64, without the held one
 		t.Errorf("%d blocks are free", free)

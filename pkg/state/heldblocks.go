@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// core is shared by all parts of a ledger: its lock, and the addresses that are taken.
+// core is shared by a ledger and its parts: the lock, and the addresses that are taken.
 type core struct {
 	mu    sync.Mutex
 	space *ipalloc.Space
@@ -32,8 +32,15 @@ type core struct {
 	usedIn       []string
 }
 
-// unlock ends a change of the ledger. Only unlock reports freed CIDRs, so that no waiting
-// node is missed.
+// change records a change of the ledger under its lock, and then calls Changed, so that no waiting node
+// is missed. setPools alone leaves that to the next change.
+func (c *core) change(record func()) {
+	c.mu.Lock()
+	defer c.unlock()
+	record()
+}
+
+// unlock ends a change.
 func (c *core) unlock() {
 	freed, taken, used := c.freed, c.taken, c.usedIn
 	c.freed, c.taken, c.usedIn = nil, nil, nil
@@ -44,24 +51,24 @@ func (c *core) unlock() {
 }
 
 // Free returns the number of blocks that can currently be claimed from cut.
-func (c *core) Free(cut ipalloc.Cut) uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.space.Free(cut)
+func (l *Ledger) Free(cut ipalloc.Cut) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.space.Free(cut)
 }
 
 // Overlaps returns the blocks that share addresses with cidr, except cidr itself.
-func (c *core) Overlaps(cidr netip.Prefix) []ipalloc.Held {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.space.Overlapping(cidr)
+func (l *Ledger) Overlaps(cidr netip.Prefix) []ipalloc.Held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.space.Overlapping(cidr)
 }
 
 // HeldIn returns the blocks that share addresses with cidr, including cidr itself.
-func (c *core) HeldIn(cidr netip.Prefix) []ipalloc.Held {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return heldIn(c.space, cidr)
+func (l *Ledger) HeldIn(cidr netip.Prefix) []ipalloc.Held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return heldIn(l.space, cidr)
 }
 
 func heldIn(space *ipalloc.Space, cidr netip.Prefix) []ipalloc.Held {
@@ -74,8 +81,8 @@ func heldIn(space *ipalloc.Space, cidr netip.Prefix) []ipalloc.Held {
 
 // HolderOf returns a block that overlaps an excluded prefix, and its node, or "" if there
 // is none.
-func (c *core) HolderOf(r exclude.Range) string {
-	held := c.HeldIn(r.CIDR)
+func (l *Ledger) HolderOf(r exclude.Range) string {
+	held := l.HeldIn(r.CIDR)
 	if len(held) == 0 {
 		return ""
 	}
@@ -86,24 +93,12 @@ func (c *core) HolderOf(r exclude.Range) string {
 	return note
 }
 
-// missingFrom returns the prefixes of list that are not in sorted and that no block or
-// claim covers. A node's own blocks, which its podCIDRs name as well, make no difference.
-func (c *core) missingFrom(sorted, list []netip.Prefix) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range list {
-		if _, there := slices.BinarySearchFunc(sorted, p, netip.Prefix.Compare); !there && !c.isHeld(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 // isHeld reports whether a block or a claim covers all of p.
-func (c *core) isHeld(p netip.Prefix) bool {
-	if _, held := c.space.Owner(p); held {
+func isHeld(space *ipalloc.Space, p netip.Prefix) bool {
+	if _, held := space.Owner(p); held {
 		return true
 	}
-	return slices.ContainsFunc(c.space.Overlapping(p), func(h ipalloc.Held) bool { return ipalloc.Contains(h.CIDR, p) })
+	return slices.ContainsFunc(space.Overlapping(p), func(h ipalloc.Held) bool { return ipalloc.Contains(h.CIDR, p) })
 }
 
 // heldBlock is a block in the ledger.
@@ -122,7 +117,7 @@ type heldBlock struct {
 type heldBlocks struct {
 	*core
 
-	blocks map[netip.Prefix]*heldBlock
+	byCIDR map[netip.Prefix]*heldBlock
 	// byNode are the blocks of each node, sorted by address; byPool are the blocks of each pool.
 	byNode, byPool map[string][]*heldBlock
 	// used counts the addresses of each pool and family that agents report in use.
@@ -135,7 +130,7 @@ type heldBlocks struct {
 // index stores a block and replaces one with the same CIDR. It reports whether the node held no
 // such block of that pool.
 func (h *heldBlocks) index(b crd.Block) (isNew bool) {
-	if held, ok := h.blocks[b.CIDR]; ok && held.Pool == b.Pool && held.Node == b.Node {
+	if held, ok := h.byCIDR[b.CIDR]; ok && held.Pool == b.Pool && held.Node == b.Node {
 		h.countMoving(held.Block, -1)
 		held.Block = b
 		h.countMoving(b, 1)
@@ -143,7 +138,7 @@ func (h *heldBlocks) index(b crd.Block) (isNew bool) {
 	}
 	h.unindex(b.CIDR)
 	held := &heldBlock{Block: b, inPool: len(h.byPool[b.Pool])}
-	h.blocks[b.CIDR] = held
+	h.byCIDR[b.CIDR] = held
 	h.byPool[b.Pool] = append(h.byPool[b.Pool], held)
 	i, _ := slices.BinarySearchFunc(h.byNode[b.Node], b.CIDR, (*heldBlock).compare)
 	h.byNode[b.Node] = slices.Insert(h.byNode[b.Node], i, held)
@@ -155,13 +150,13 @@ func (b *heldBlock) compare(cidr netip.Prefix) int { return b.CIDR.Compare(cidr)
 
 // unindex removes the block with that CIDR, if any.
 func (h *heldBlocks) unindex(cidr netip.Prefix) {
-	held, ok := h.blocks[cidr]
+	held, ok := h.byCIDR[cidr]
 	if !ok {
 		return
 	}
 	h.countMoving(held.Block, -1)
 	h.setUsed(held, 0)
-	delete(h.blocks, cidr)
+	delete(h.byCIDR, cidr)
 	pool := h.byPool[held.Pool]
 	last := pool[len(pool)-1]
 	pool[held.inPool], last.inPool = last, held.inPool
@@ -195,10 +190,10 @@ func (h *heldBlocks) setUsed(held *heldBlock, n int64) {
 
 // Used returns the numbers of addresses of a pool, by family, that agents report in use. Agents that
 // are assigned whole blocks report none.
-func (h *heldBlocks) Used(pool string) [2]int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.used[pool]
+func (l *Ledger) Used(pool string) [2]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.blocks.used[pool]
 }
 
 // countMoving adds a block that has come (1) or gone (-1) to moving.
@@ -220,31 +215,31 @@ func (h *heldBlocks) countMoving(b crd.Block, by int) {
 }
 
 // MovingOff returns the number of nodes that move off a pool because it no longer selects them.
-func (h *heldBlocks) MovingOff(pool string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.moving[pool])
+func (l *Ledger) MovingOff(pool string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.blocks.moving[pool])
 }
 
 // MovesOff reports whether a node moves off a pool because it no longer selects the node.
-func (h *heldBlocks) MovesOff(node, pool string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.moving[pool][node] > 0
+func (l *Ledger) MovesOff(node, pool string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.blocks.moving[pool][node] > 0
 }
 
 // PoolBlocks iterates over the blocks that a pool has when the iteration begins, in no particular
 // order. It yields each in its state when it is read, and skips blocks deleted meanwhile. It locks
 // the ledger for a few blocks at a time and not while it yields, so the caller may call the ledger.
-func (h *heldBlocks) PoolBlocks(pool string) iter.Seq[crd.Block] {
+func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
 	return func(yield func(crd.Block) bool) {
-		h.mu.Lock()
-		all := slices.Clone(h.byPool[pool])
-		h.mu.Unlock()
+		l.mu.Lock()
+		all := slices.Clone(l.blocks.byPool[pool])
+		l.mu.Unlock()
 		blocks := make([]crd.Block, 0, min(len(all), partSize))
 		for part := range slices.Chunk(all, partSize) {
 			blocks = blocks[:0]
-			inParts(&h.mu, part, func(held *heldBlock) {
+			inParts(&l.mu, part, func(held *heldBlock) {
 				if held.inPool >= 0 {
 					blocks = append(blocks, held.Block)
 				}
@@ -259,38 +254,38 @@ func (h *heldBlocks) PoolBlocks(pool string) iter.Seq[crd.Block] {
 }
 
 // Block returns the block with that CIDR.
-func (h *heldBlocks) Block(cidr netip.Prefix) (crd.Block, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if held, ok := h.blocks[cidr]; ok {
+func (l *Ledger) Block(cidr netip.Prefix) (crd.Block, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if held, ok := l.blocks.byCIDR[cidr]; ok {
 		return held.Block, true
 	}
 	return crd.Block{}, false
 }
 
 // NodeBlocks returns the blocks that a node holds, sorted by address.
-func (h *heldBlocks) NodeBlocks(node string) []crd.Block {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	out := make([]crd.Block, 0, len(h.byNode[node]))
-	for _, held := range h.byNode[node] {
+func (l *Ledger) NodeBlocks(node string) []crd.Block {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]crd.Block, 0, len(l.blocks.byNode[node]))
+	for _, held := range l.blocks.byNode[node] {
 		out = append(out, held.Block)
 	}
 	return out
 }
 
 // CIDRs returns the CIDRs of all blocks, in no particular order.
-func (h *heldBlocks) CIDRs() []netip.Prefix {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Collect(maps.Keys(h.blocks))
+func (l *Ledger) CIDRs() []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.blocks.byCIDR))
 }
 
 // Size returns the number of blocks of a pool.
-func (h *heldBlocks) Size(pool string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.byPool[pool])
+func (l *Ledger) Size(pool string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.blocks.byPool[pool])
 }
 
 // partSize is the number of records read under a lock at once: a few microseconds.
@@ -311,7 +306,7 @@ func inParts[K any](lock sync.Locker, keys []K, do func(K)) {
 // sorted. It walks the blocks of the pool.
 func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	l.mu.Lock()
-	ranges := l.withShare
+	ranges := l.Exclusions.withShare
 	l.mu.Unlock()
 	var nodes, out []string
 	var lacking []*ciliumnode.View
@@ -319,7 +314,7 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 		nodes = append(nodes, b.Node)
 	}
 	inParts(&l.mu, nodes, func(node string) {
-		if cn := l.current(node); cn.FamilyDisabled(f) {
+		if cn := l.nodes.current(node); cn.FamilyDisabled(f) {
 			lacking = append(lacking, cn)
 		}
 	})
@@ -340,7 +335,7 @@ func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix
 	defer l.mu.Unlock()
 	var out []netip.Prefix
 	for _, p := range named {
-		if b, held := l.blocks[p]; held && b.Node != node {
+		if b, held := l.blocks.byCIDR[p]; held && b.Node != node {
 			out = append(out, p)
 		}
 		for _, held := range l.space.Overlapping(p) {

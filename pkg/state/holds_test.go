@@ -209,7 +209,7 @@ func (f *fleet) addNode(n, pool, place int) {
 	cn.Spec.IPAM.Pool = fixtures.AllocationMap(keys...)
 	f.nodes = append(f.nodes, ciliumnode.NewView(cn))
 	f.UpsertCiliumNode(f.nodes[n])
-	f.Exclude(exclude.Claimant{Kind: exclude.Node, Name: name}, f.address(len(f.nodes)))
+	f.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: name}, f.address(len(f.nodes)))
 	for k := range podsPerNode {
 		pod := state.ReadPod(fixtures.Pod(fmt.Sprintf("pod-%s-%d", name, k), fmt.Sprintf("%s-uid-of-36-characters-%d", name, k), name, "10.0.0.1"))
 		f.pods.Set(pod, fixtures.Noon())
@@ -269,7 +269,9 @@ func (f *fleet) stores() []store {
 	f.part, f.one = newFleet(4, partNodes*blocksPerNode), newFleet(1, blocksPerNode)
 	f.part.UpsertCiliumNode(withoutIPv6())
 	stores := []store{
-		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes", "ListedFor", "Pins", "PinnedPods"}, without: []string{"WaitReady", "WaitForCache"}},
+		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes", "ListedFor"}, without: []string{"WaitReady", "WaitForCache"}},
+		{of: f.Exclusions, special: f.exclusionCalls()},
+		{of: f.Pins, walks: []string{"All", "Pods"}},
 		{of: f.pools, values: f.poolNames, special: map[string]holds.Call{
 			"Set":    {N: len(f.cuts), Do: f.setPool},
 			"Delete": {N: len(f.cuts), Do: func(i int) { f.pools.Delete(poolName(i)) }, Undo: f.setPool},
@@ -305,12 +307,6 @@ func (f *fleet) ledgerCalls() map[string]holds.Call {
 	}
 	unknown := func(i int) { f.MarkUnknown(f.node(i), f.block(i).CIDR) }
 	restore := func(i int) { f.UpsertCiliumNode(f.view(i)) }
-	exclusion := func(add int) func(int) {
-		return func(i int) { f.Exclude(exclude.Claimant{Kind: exclude.Node, Name: f.node(i)}, f.address(i+1+add)) }
-	}
-	ask := func(cidrs ...netip.Prefix) exclude.Ask {
-		return exclude.Ask{By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb", Asks: true}, CIDRs: cidrs}
-	}
 	// after measures a call without the one before it.
 	after := func(before, do func(i int)) holds.Call {
 		return holds.Call{N: min(tried, len(f.nodes)), Hold: func(i int) time.Duration {
@@ -333,8 +329,6 @@ func (f *fleet) ledgerCalls() map[string]holds.Call {
 		"NotRunning":                     f.few(func(int) { f.part.NotRunning(ipalloc.IPv6, poolName(0)) }),
 		"NamedElsewhere":                 f.each(func(i int) { f.NamedElsewhere(f.block(i).Node, f.block(i).CIDR) }),
 		"NamedElsewhere of another node": f.few(func(i int) { f.part.NamedElsewhere("another", f.part.block(i).CIDR) }),
-		"Excluded":                       f.each(func(i int) { f.Excluded(f.block(i).CIDR) }),
-		"Excluded of all":                f.few(func(int) { f.Excluded(netip.MustParsePrefix("192.168.0.0/16")) }),
 		"MissingCiliumNodes":             f.few(func(int) { f.part.MissingCiliumNodes(f.listed, f.next()) }),
 		"Withholders":                    f.few(func(int) { f.part.Withholders(f.cuts[0]) }),
 		"Upsert": f.each(func(i int) {
@@ -351,8 +345,23 @@ func (f *fleet) ledgerCalls() map[string]holds.Call {
 		"UpsertCiliumNode":       f.each(restore),
 		"RemoveCiliumNode":       f.each(func(i int) { f.RemoveCiliumNode(f.view(i)) }, restore),
 		"ForgetCiliumNode":       forgetCiliumNode,
-		"Exclude":                f.each(exclusion(len(f.nodes)), exclusion(0)),
-		"Ask":                    f.each(func(i int) { f.Ask(ask(f.address(i + 1)...)) }, func(int) { f.Ask(ask()) }),
+	}
+}
+
+func (f *fleet) exclusionCalls() map[string]holds.Call {
+	exclusion := func(add int) func(int) {
+		return func(i int) {
+			f.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: f.node(i)}, f.address(i+1+add))
+		}
+	}
+	ask := func(cidrs ...netip.Prefix) exclude.Ask {
+		return exclude.Ask{By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb", Asks: true}, CIDRs: cidrs}
+	}
+	return map[string]holds.Call{
+		"Excluded":        f.each(func(i int) { f.Exclusions.Excluded(f.block(i).CIDR) }),
+		"Excluded of all": f.few(func(int) { f.Exclusions.Excluded(netip.MustParsePrefix("192.168.0.0/16")) }),
+		"Exclude":         f.each(exclusion(len(f.nodes)), exclusion(0)),
+		"Ask":             f.each(func(i int) { f.Exclusions.Ask(ask(f.address(i + 1)...)) }, func(int) { f.Exclusions.Ask(ask()) }),
 	}
 }
 

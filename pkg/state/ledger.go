@@ -29,11 +29,13 @@ func ReadyLedger(blocks ...crd.Block) *Ledger {
 // writes that the watch has not delivered yet. It is safe for concurrent use.
 type Ledger struct {
 	*core
-	*heldBlocks
-	*claims
-	*ciliumNodes
-	*exclusions
-	*pins
+	// Exclusions and Pins are parts under the same lock.
+	Exclusions *Exclusions
+	Pins       *Pins
+
+	blocks *heldBlocks
+	nodes  *ciliumNodes
+	claims *claims
 
 	ready chan struct{}
 	// inCache are the held blocks that the watch has delivered, and gone are the deleted
@@ -47,22 +49,22 @@ type Ledger struct {
 func NewLedger() *Ledger {
 	c := &core{space: ipalloc.NewSpace(), firstSeen: map[moment]time.Time{}}
 	blocks := &heldBlocks{
-		core: c, blocks: map[netip.Prefix]*heldBlock{}, moving: map[string]map[string]int{}, used: map[string][2]int64{},
+		core: c, byCIDR: map[netip.Prefix]*heldBlock{}, moving: map[string]map[string]int{}, used: map[string][2]int64{},
 		byNode: map[string][]*heldBlock{}, byPool: map[string][]*heldBlock{},
 	}
-	nodes := &ciliumNodes{core: c, seen: map[string]*seenNode{}}
-	excluded := &exclusions{
-		core: c, heldBlocks: blocks, ciliumNodes: nodes, reserved: ipalloc.NewSpace(),
+	nodes := &ciliumNodes{core: c, blocks: blocks, seen: map[string]*seenNode{}}
+	exclusions := &Exclusions{
+		core: c, blocks: blocks, nodes: nodes, reserved: ipalloc.NewSpace(),
 		asked: asked{asks: map[exclude.Claimant]exclude.Ask{}, withShare: ipalloc.NewSpace()},
 	}
-	pinned := &pins{
-		core: c, exclusions: excluded,
+	pins := &Pins{
+		core: c, exclusions: exclusions, nodes: nodes,
 		pinned: ipalloc.NewSpace(), pinsOf: map[string][]netip.Prefix{}, inForce: map[netip.Prefix]bool{},
 	}
 	return &Ledger{
-		core: c, heldBlocks: blocks, ciliumNodes: nodes, exclusions: excluded, pins: pinned,
+		core: c, blocks: blocks, nodes: nodes, Exclusions: exclusions, Pins: pins,
 		claims: &claims{
-			core: c, heldBlocks: blocks, pins: pinned,
+			core: c, blocks: blocks, pins: pins,
 			underWay: map[string][]netip.Prefix{}, turnover: map[string]uint64{},
 			unknown: map[string][]netip.Prefix{}, unknownOf: map[netip.Prefix][]string{},
 			closed: map[closedOn]expand.Closed{}, refused: map[netip.Prefix]bool{},
@@ -73,18 +75,18 @@ func NewLedger() *Ledger {
 
 // SetReady records that all blocks and all CiliumNodes have been read.
 func (l *Ledger) SetReady() {
-	l.mu.Lock()
-	defer l.unlock()
-	if !l.space.Ready() {
-		for name, n := range l.seen { // all blocks are known now: see withholds
-			if slices.ContainsFunc(n.view.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.withholds(n.view, p) }) {
-				l.setForeign(name, l.foreignOf(name))
+	l.change(func() {
+		if !l.space.Ready() {
+			for name, n := range l.nodes.seen { // all blocks are known now: see withholds
+				if slices.ContainsFunc(n.view.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.nodes.withholds(n.view, p) }) {
+					l.nodes.setForeign(name, l.nodes.foreignOf(name))
+				}
 			}
+			l.space.SetReady()
+			l.Exclusions.grantAll()
+			close(l.ready)
 		}
-		l.space.SetReady()
-		l.grantAll()
-		close(l.ready)
-	}
+	})
 }
 
 // Ready reports whether SetReady has been called.
@@ -106,16 +108,16 @@ func (l *Ledger) WaitReady(ctx context.Context) error {
 
 // Upsert stores a block from the watch.
 func (l *Ledger) Upsert(b crd.Block) {
-	l.mu.Lock()
-	defer l.unlock()
-	if l.gone[b.UID] {
-		return
-	}
-	l.set(b)
-	if !l.inCache[b.UID] {
-		l.inCache[b.UID] = true
-		l.wake(b.UID)
-	}
+	l.change(func() {
+		if l.gone[b.UID] {
+			return
+		}
+		l.set(b)
+		if !l.inCache[b.UID] {
+			l.inCache[b.UID] = true
+			l.wake(b.UID)
+		}
+	})
 }
 
 // maxGone bounds the number of deleted blocks that the ledger remembers. Late events arrive within
@@ -126,39 +128,39 @@ const maxGone = 1 << 16
 // process has deleted together with its object. Anything that the watch still delivers about it is
 // stale.
 func (l *Ledger) Remove(b crd.Block) {
-	l.mu.Lock()
-	defer l.unlock()
-	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
-		l.drop(held.Block)
-	}
-	if len(l.gone) >= maxGone {
-		clear(l.gone)
-	}
-	l.gone[b.UID] = true
-	delete(l.inCache, b.UID)
-	l.wake(b.UID)
+	l.change(func() {
+		if held, ok := l.blocks.byCIDR[b.CIDR]; ok && held.UID == b.UID {
+			l.drop(held.Block)
+		}
+		if len(l.gone) >= maxGone {
+			clear(l.gone)
+		}
+		l.gone[b.UID] = true
+		delete(l.inCache, b.UID)
+		l.wake(b.UID)
+	})
 }
 
 // Assume stores a block that the API server has just returned, before the watch delivers
 // it.
 func (l *Ledger) Assume(b crd.Block) {
-	l.mu.Lock()
-	defer l.unlock()
-	for _, node := range l.unknownOf[b.CIDR] { // the API server has answered
-		removeFrom(l.unknown, node, b.CIDR)
-	}
-	delete(l.unknownOf, b.CIDR)
-	if l.gone[b.UID] {
-		l.unhold(b.Node, b.CIDR)
-		return
-	}
-	l.set(b)
+	l.change(func() {
+		for _, node := range l.claims.unknownOf[b.CIDR] { // the API server has answered
+			removeFrom(l.claims.unknown, node, b.CIDR)
+		}
+		delete(l.claims.unknownOf, b.CIDR)
+		if l.gone[b.UID] {
+			l.claims.unhold(b.Node, b.CIDR)
+			return
+		}
+		l.set(b)
+	})
 }
 
 func (l *Ledger) set(b crd.Block) {
 	b.Created = l.past(b.UID, b.Created)
 	b.Since = l.past(b.UID, b.Since)
-	if held, ok := l.blocks[b.CIDR]; ok {
+	if held, ok := l.blocks.byCIDR[b.CIDR]; ok {
 		if !reached(b.ResourceVersion, held.ResourceVersion) {
 			return
 		}
@@ -166,11 +168,11 @@ func (l *Ledger) set(b crd.Block) {
 			l.drop(held.Block)
 		}
 	}
-	delete(l.refused, b.CIDR)
-	isNew := l.index(b)
+	delete(l.claims.refused, b.CIDR)
+	isNew := l.blocks.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
 	if o, held := l.space.Owner(b.CIDR); held {
-		removeFrom(l.underWay, o.Node, b.CIDR)
+		removeFrom(l.claims.underWay, o.Node, b.CIDR)
 		if o.Pool != owner.Pool || o.Node != owner.Node {
 			l.space.Release(b.CIDR) // our claim, lost to another writer
 		}
@@ -178,20 +180,20 @@ func (l *Ledger) set(b crd.Block) {
 	// An overlap is no reason to drop a block: Overlaps reports it later.
 	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
 	if isNew { // it covers addresses that the node's CiliumNode names
-		l.countUsed(b.Node, []*heldBlock{l.blocks[b.CIDR]})
-		l.setForeign(b.Node, l.foreignOf(b.Node))
+		l.nodes.countUsed(b.Node, []*heldBlock{l.blocks.byCIDR[b.CIDR]})
+		l.nodes.setForeign(b.Node, l.nodes.foreignOf(b.Node))
 	}
 }
 
 func (l *Ledger) drop(b crd.Block) {
 	if b.Closed.Agent != "" {
-		l.closed[closedOn{b.CIDR, b.Node}] = b.Closed
+		l.claims.closed[closedOn{b.CIDR, b.Node}] = b.Closed
 	}
-	l.unindex(b.CIDR)
+	l.blocks.unindex(b.CIDR)
 	delete(l.inCache, b.UID)
-	l.release(b.CIDR)
+	l.claims.release(b.CIDR)
 	// The block no longer covers addresses that the node's CiliumNode names.
-	l.setForeign(b.Node, l.foreignOf(b.Node))
+	l.nodes.setForeign(b.Node, l.nodes.foreignOf(b.Node))
 }
 
 // wake makes waiters for a block look again.
@@ -243,9 +245,9 @@ func (l *Ledger) InCache(uid types.UID) bool {
 func (l *Ledger) Nodes() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	names := slices.Collect(maps.Keys(l.byNode))
-	for node := range l.unknown {
-		if _, there := l.byNode[node]; !there {
+	names := slices.Collect(maps.Keys(l.blocks.byNode))
+	for node := range l.claims.unknown {
+		if _, there := l.blocks.byNode[node]; !there {
 			names = append(names, node)
 		}
 	}
@@ -257,19 +259,19 @@ func (l *Ledger) Facts(name string) *Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &Snapshot{Name: name}
-	if n := l.seen[name]; n != nil && n.gone {
+	if n := l.nodes.seen[name]; n != nil && n.gone {
 		s.deleted = n.view
 	} else if n != nil {
 		s.CiliumNode, s.restored, s.recreated = n.view, n.restored, n.recreated
 	}
-	for _, held := range l.byNode[name] {
+	for _, held := range l.blocks.byNode[name] {
 		s.Blocks = append(s.Blocks, held.Block)
 		if len(l.space.Overlapping(held.CIDR)) > 0 {
 			s.overlapped = append(s.overlapped, held.CIDR)
 		}
 	}
-	s.pins, s.missingPins = slices.Clone(l.pinsOf[name]), l.missingPins(name, name)
-	for _, cidr := range l.underWay[name] {
+	s.pins, s.missingPins = slices.Clone(l.Pins.pinsOf[name]), l.Pins.missing(name, name)
+	for _, cidr := range l.claims.underWay[name] {
 		s.Claims[ipalloc.FamilyOf(cidr.Addr())]++
 	}
 	return s

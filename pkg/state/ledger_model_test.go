@@ -107,10 +107,10 @@ func (m *ledgerModel) step(t *testing.T) {
 	case 9:
 		if cidr := m.anyCIDR(); m.throw(3) > 0 {
 			m.note("%s is pinned to %s", cidr, node)
-			m.ledger.SetPin(crd.Pin{CIDR: cidr, Node: node})
+			m.ledger.Pins.Set(crd.Pin{CIDR: cidr, Node: node})
 		} else {
 			m.note("%s is pinned no more", cidr)
-			m.ledger.RemovePin(cidr)
+			m.ledger.Pins.Remove(cidr)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (m *ledgerModel) claim(t *testing.T, node string) {
 	if b, known := m.ledger.Block(cidr); known {
 		t.Errorf("%s claimed for %s, though %s is known to hold it", cidr, node, b.Node)
 	}
-	to, _ := m.ledger.pinned.Owner(cidr)
+	to, _ := m.ledger.Pins.pinned.Owner(cidr)
 	if to.Node != "" && to.Node != node {
 		t.Errorf("%s claimed for %s, though it is pinned to %s", cidr, node, to)
 	}
@@ -223,8 +223,8 @@ func (m *ledgerModel) resolve(node string) {
 
 // settle completes all pending work.
 func (m *ledgerModel) settle() {
-	for _, cidr := range m.ledger.Pins() {
-		m.ledger.RemovePin(cidr)
+	for _, cidr := range m.ledger.Pins.All() {
+		m.ledger.Pins.Remove(cidr)
 	}
 	for _, node := range modelNodes {
 		m.send(node)
@@ -242,11 +242,11 @@ func (m *ledgerModel) checkClaims(t *testing.T) {
 	want, got := map[netip.Prefix]string{}, map[netip.Prefix]string{}
 	for i := range 4 {
 		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(4 * i)}), 30)
-		if owner, held := m.ledger.space.Owner(cidr); held && m.ledger.blocks[cidr] == nil {
+		if owner, held := m.ledger.space.Owner(cidr); held && m.ledger.blocks.byCIDR[cidr] == nil {
 			want[cidr] = owner.Node
 		}
 	}
-	for node, claims := range m.ledger.underWay {
+	for node, claims := range m.ledger.claims.underWay {
 		for _, cidr := range claims {
 			got[cidr] = node
 		}
@@ -260,7 +260,7 @@ func (m *ledgerModel) checkClaims(t *testing.T) {
 func (m *ledgerModel) check(t *testing.T) {
 	t.Helper()
 	held := map[netip.Prefix]crd.Block{}
-	for cidr, h := range m.ledger.blocks {
+	for cidr, h := range m.ledger.blocks.byCIDR {
 		held[cidr] = h.Block
 	}
 	if diff := cmp.Diff(m.blocks, held, fixtures.CompareNetip()); diff != "" {
@@ -289,10 +289,10 @@ func (m *ledgerModel) check(t *testing.T) {
 		}
 	}
 	ofPool, size := len(slices.Collect(m.ledger.PoolBlocks("p"))), m.ledger.Size("p")
-	if ofNodes != len(m.blocks) || ofPool != len(m.blocks) || size != len(m.blocks) || len(m.ledger.byPool) != min(1, size) {
+	if ofNodes != len(m.blocks) || ofPool != len(m.blocks) || size != len(m.blocks) || len(m.ledger.blocks.byPool) != min(1, size) {
 		t.Errorf("nodes have %d blocks and the pool %d, said to be %d, want %d", ofNodes, ofPool, size, len(m.blocks))
 	}
-	if n := len(m.ledger.unknownOf); n > 0 {
+	if n := len(m.ledger.claims.unknownOf); n > 0 {
 		t.Errorf("%d CIDRs are still in doubt", n)
 	}
 }

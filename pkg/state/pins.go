@@ -13,10 +13,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// pins are the blocks that PodIPPins keep for nodes.
-type pins struct {
+// Pins are the part of a Ledger about the blocks that PodIPPins keep for nodes.
+type Pins struct {
 	*core
-	*exclusions
+	exclusions *Exclusions
+	nodes      *ciliumNodes
 
 	pinned  *ipalloc.Space            // its blocks have whom they are pinned to as owners: see crd.Pin.For
 	pinsOf  map[string][]netip.Prefix // the blocks of each node or pod, sorted
@@ -27,30 +28,30 @@ type pins struct {
 	pools   map[string]*crd.Pool
 }
 
-// SetPin stores a pin. It returns the node or pod that had the block before, "" if it was not pinned.
-func (p *pins) SetPin(pin crd.Pin) (before string) {
-	p.mu.Lock()
-	defer p.unlock()
-	before = p.unpin(pin.CIDR)
-	_ = p.pinned.Restore(ipalloc.Held{CIDR: pin.CIDR, Owner: ipalloc.Owner{Node: pin.For()}}) // pins may overlap
-	p.pinsOf[pin.For()] = append(p.pinsOf[pin.For()], pin.CIDR)
-	slices.SortFunc(p.pinsOf[pin.For()], netip.Prefix.Compare)
-	if pin.Pod != "" {
-		p.podPins++
-	}
-	p.enforce(pin.CIDR, nil)
+// Set stores a pin. It returns the node or pod that had the block before, "" if it was not pinned.
+func (p *Pins) Set(pin crd.Pin) (before string) {
+	p.change(func() {
+		before = p.unpin(pin.CIDR)
+		_ = p.pinned.Restore(ipalloc.Held{CIDR: pin.CIDR, Owner: ipalloc.Owner{Node: pin.For()}}) // pins may overlap
+		p.pinsOf[pin.For()] = append(p.pinsOf[pin.For()], pin.CIDR)
+		slices.SortFunc(p.pinsOf[pin.For()], netip.Prefix.Compare)
+		if pin.Pod != "" {
+			p.podPins++
+		}
+		p.enforce(pin.CIDR, nil)
+	})
 	return before
 }
 
-// RemovePin drops the pin of a block.
-func (p *pins) RemovePin(cidr netip.Prefix) {
-	p.mu.Lock()
-	defer p.unlock()
-	p.unpin(cidr)
-	p.enforce(cidr, nil)
+// Remove drops the pin of a block.
+func (p *Pins) Remove(cidr netip.Prefix) {
+	p.change(func() {
+		p.unpin(cidr)
+		p.enforce(cidr, nil)
+	})
 }
 
-func (p *pins) unpin(cidr netip.Prefix) (node string) {
+func (p *Pins) unpin(cidr netip.Prefix) (node string) {
 	owner, _ := p.pinned.Owner(cidr)
 	if strings.Contains(owner.Node, "/") {
 		p.podPins--
@@ -61,22 +62,22 @@ func (p *pins) unpin(cidr netip.Prefix) (node string) {
 }
 
 // setPools replaces the pools, by name. Only pins in the pools that are gone or have come can be concerned.
-func (p *pins) setPools(pools map[string]*crd.Pool, gone, come []*crd.Pool) {
+func (p *Pins) setPools(pools map[string]*crd.Pool, gone, come []*crd.Pool) {
 	p.pools = pools
 	for _, pool := range come {
-		for _, cidr := range p.pinsIn(pool) {
+		for _, cidr := range p.inPool(pool) {
 			p.enforce(cidr, pool)
 		}
 	}
 	for _, pool := range gone {
-		for _, cidr := range p.pinsIn(pool) {
+		for _, cidr := range p.inPool(pool) {
 			p.enforce(cidr, pools[pool.Name])
 		}
 	}
 }
 
-// pinsIn returns the pins that share addresses with the CIDRs of a pool.
-func (p *pins) pinsIn(pool *crd.Pool) (cidrs []netip.Prefix) {
+// inPool returns the pins that share addresses with the CIDRs of a pool.
+func (p *Pins) inPool(pool *crd.Pool) (cidrs []netip.Prefix) {
 	for _, r := range pool.AllRanges() {
 		for _, pin := range heldIn(p.pinned, r.CIDR) {
 			cidrs = append(cidrs, pin.CIDR)
@@ -87,22 +88,22 @@ func (p *pins) pinsIn(pool *crd.Pool) (cidrs []netip.Prefix) {
 
 // enforce reserves the block of a pin that is in force now, and gives it back if it no longer is. likely,
 // which may be nil, is tried first of all pools.
-func (p *pins) enforce(cidr netip.Prefix, likely *crd.Pool) {
+func (p *Pins) enforce(cidr netip.Prefix, likely *crd.Pool) {
 	_, pinned := p.pinned.Owner(cidr)
 	switch inForce := pinned && (isBlockOf(likely, cidr) || p.isOfPool(cidr)); {
 	case inForce && !p.inForce[cidr]:
 		p.inForce[cidr] = true
-		p.reserve(cidr)
+		p.exclusions.reserve(cidr)
 		p.taken = append(p.taken, cidr)
 	case !inForce && p.inForce[cidr]:
 		delete(p.inForce, cidr)
-		p.unreserve(cidr)
+		p.exclusions.unreserve(cidr)
 		p.freed = append(p.freed, cidr)
 	}
 }
 
 // isOfPool reports whether a CIDR is a block of the pool that assigns its addresses.
-func (p *pins) isOfPool(cidr netip.Prefix) bool {
+func (p *Pins) isOfPool(cidr netip.Prefix) bool {
 	for _, pool := range p.pools {
 		if isBlockOf(pool, cidr) {
 			return true
@@ -118,71 +119,71 @@ func isBlockOf(pool *crd.Pool, cidr netip.Prefix) bool {
 
 // Reserve picks the lowest free block of a pool, and keeps it from all claims until Unreserve, while
 // its pin is being created. It returns ipalloc.ErrExhausted if there is none.
-func (p *pins) Reserve(f ipalloc.Family, pool *crd.Pool) (netip.Prefix, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	cut, _ := pool.Cut(f)
-	cidr, err := p.space.Claim(cut, ipalloc.Owner{Pool: pool.Name}, nil)
-	if err == nil {
-		p.space.Release(cidr)
-		p.reserve(cidr)
-	}
+func (p *Pins) Reserve(f ipalloc.Family, pool *crd.Pool) (cidr netip.Prefix, err error) {
+	p.change(func() {
+		cut, _ := pool.Cut(f)
+		cidr, err = p.space.Claim(cut, ipalloc.Owner{Pool: pool.Name}, nil)
+		if err == nil {
+			p.space.Release(cidr)
+			p.exclusions.reserve(cidr)
+		}
+	})
 	return cidr, err
 }
 
 // Unreserve undoes a Reserve: the watch has shown the pin, or it was not created.
-func (p *pins) Unreserve(cidr netip.Prefix) {
-	p.mu.Lock()
-	defer p.unlock()
-	p.unreserve(cidr)
-	p.freed = append(p.freed, cidr)
+func (p *Pins) Unreserve(cidr netip.Prefix) {
+	p.change(func() {
+		p.exclusions.unreserve(cidr)
+		p.freed = append(p.freed, cidr)
+	})
 }
 
-// PinsIn returns the pins that share addresses with a CIDR, with their nodes or pods as owners.
-func (p *pins) PinsIn(cidr netip.Prefix) []ipalloc.Held {
+// In returns the pins that share addresses with a CIDR, with their nodes or pods as owners.
+func (p *Pins) In(cidr netip.Prefix) []ipalloc.Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return heldIn(p.pinned, cidr)
 }
 
-// Pins returns the pinned blocks of all nodes, in no particular order.
-func (p *pins) Pins() []netip.Prefix {
+// All returns the pinned blocks of all nodes, in no particular order.
+func (p *Pins) All() []netip.Prefix {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Concat(slices.Collect(maps.Values(p.pinsOf))...)
 }
 
-// PinsOf returns the blocks that are pinned to a node, or to a pod, sorted.
-func (p *pins) PinsOf(owner string) []netip.Prefix {
+// Of returns the blocks that are pinned to a node, or to a pod, sorted.
+func (p *Pins) Of(owner string) []netip.Prefix {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.pinsOf[owner])
 }
 
-// PinnedPods returns the pods with pinned addresses, in no particular order.
-func (p *pins) PinnedPods() []string {
+// Pods returns the pods with pinned addresses, in no particular order.
+func (p *Pins) Pods() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.DeleteFunc(slices.Collect(maps.Keys(p.pinsOf)), func(owner string) bool { return !strings.Contains(owner, "/") })
 }
 
-// PinsPods reports whether any address is pinned to a pod.
-func (p *pins) PinsPods() bool {
+// HasPods reports whether any address is pinned to a pod.
+func (p *Pins) HasPods() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.podPins > 0
 }
 
 // IsPinned reports whether a block is pinned to its node.
-func (p *pins) IsPinned(b crd.Block) bool {
+func (p *Pins) IsPinned(b crd.Block) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	owner, pinned := p.pinned.Owner(b.CIDR)
 	return pinned && owner.Node == b.Node
 }
 
-// AwayPins returns the blocks of a pool, which may be nil, that are pinned and that no node holds.
-func (p *pins) AwayPins(pool *crd.Pool) []netip.Prefix {
+// Away returns the blocks of a pool, which may be nil, that are pinned and that no node holds.
+func (p *Pins) Away(pool *crd.Pool) []netip.Prefix {
 	p.mu.Lock()
 	pinned := slices.Collect(maps.Keys(p.inForce))
 	p.mu.Unlock()
@@ -197,19 +198,19 @@ func (p *pins) AwayPins(pool *crd.Pool) []netip.Prefix {
 }
 
 // isTaken reports whether a node holds or claims an address of a CIDR.
-func (p *pins) isTaken(cidr netip.Prefix) bool {
+func (p *Pins) isTaken(cidr netip.Prefix) bool {
 	_, held := p.space.Owner(cidr)
 	return held || len(p.space.Overlapping(cidr)) > 0
 }
 
-// missingPins returns the blocks that are pinned to owner, a node or one of its pods, and that the
+// missing returns the blocks that are pinned to owner, a node or one of its pods, and that the
 // node could claim, sorted: those of which no node holds or names an address, but for its own
 // CiliumNode.
-func (p *pins) missingPins(owner, node string) []netip.Prefix {
+func (p *Pins) missing(owner, node string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, cidr := range p.pinsOf[owner] {
 		kept := 1 // for the pin
-		if n := p.seen[node]; n != nil {
+		if n := p.nodes.seen[node]; n != nil {
 			for _, named := range n.foreign {
 				if named.Overlaps(cidr) {
 					kept++
@@ -229,7 +230,7 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 		return netip.Prefix{}, ipalloc.ErrNotReady
 	}
 	none := ipalloc.ErrExhausted
-	for _, cidr := range c.missingPins(cmp.Or(pool.Pod, o.Node), o.Node) {
+	for _, cidr := range c.pins.missing(cmp.Or(pool.Pod, o.Node), o.Node) {
 		// When an agent returns the last CIDR of a Cilium pool, it forgets the closed ones. A pod's pool
 		// has one CIDR of a family (pkg/ipam/multipool_manager.go, updateLocalNode, v1.20.2).
 		_, closed := c.hasClosed(cidr, o.Node, agent)

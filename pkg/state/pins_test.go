@@ -50,17 +50,17 @@ func TestPinnedBlock(t *testing.T) {
 			t.Errorf("%s: %s claims %s, want %s", what, node, got, want)
 		}
 	}
-	c.Ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix("10.0.0.0/29"), Node: "n"})
+	c.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix("10.0.0.0/29"), Node: "n"})
 	free("a pin of a wrong size", 4)
-	c.Ledger.SetPin(crd.Pin{CIDR: last, Node: "n"})
+	c.Ledger.Pins.Set(crd.Pin{CIDR: last, Node: "n"})
 	free("pinned", 3)
 	claims("pinned", "n", "10.0.0.12/30")
 	claims("pinned", "m", "10.0.0.0/30")
-	if away := c.Ledger.AwayPins(c.Pools.Get("p")); !slices.Equal(away, []netip.Prefix{last}) {
+	if away := c.Ledger.Pins.Away(c.Pools.Get("p")); !slices.Equal(away, []netip.Prefix{last}) {
 		t.Errorf("away are %v", away)
 	}
 
-	if before := c.Ledger.SetPin(crd.Pin{CIDR: last, Node: "m"}); before != "n" {
+	if before := c.Ledger.Pins.Set(crd.Pin{CIDR: last, Node: "m"}); before != "n" {
 		t.Errorf("it was pinned to %q", before)
 	}
 	claims("moved", "n", "10.0.0.0/30")
@@ -71,7 +71,7 @@ func TestPinnedBlock(t *testing.T) {
 	if _, _, err := c.Ledger.ClaimPinned(ipalloc.IPv4, "m", "", c.Pools.Match(nil)); !errors.Is(err, ipalloc.ErrExhausted) {
 		t.Errorf("held: another pinned block: %v", err)
 	}
-	if away := c.Ledger.AwayPins(c.Pools.Get("p")); len(away) > 0 {
+	if away := c.Ledger.Pins.Away(c.Pools.Get("p")); len(away) > 0 {
 		t.Errorf("held: away are %v", away)
 	}
 	c.Ledger.Remove(fixtures.Block("10.0.0.12/30", "p", "m", 1))
@@ -82,7 +82,7 @@ func TestPinnedBlock(t *testing.T) {
 	free("the pool came back", 3)
 	var freed []netip.Prefix
 	c.Ledger.Changed = func(list, _ []netip.Prefix, _ []string) { freed = append(freed, list...) }
-	c.Ledger.RemovePin(last)
+	c.Ledger.Pins.Remove(last)
 	free("no longer pinned", 4)
 	if !slices.Contains(freed, last) {
 		t.Errorf("freed are %v", freed)
@@ -92,7 +92,7 @@ func TestPinnedBlock(t *testing.T) {
 // A node claims a pinned block also if its own CiliumNode names addresses of it, as after a restore.
 func TestPinOfNamedAddresses(t *testing.T) {
 	c := clusterOf()
-	c.Ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix("10.0.0.12/30"), Node: "n"})
+	c.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix("10.0.0.12/30"), Node: "n"})
 	cn := fixtures.CiliumNode("n", "1")
 	cn.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.13", "10.0.0.14")
 	c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
@@ -115,7 +115,7 @@ func TestPinOfABlockThatIsKeptBack(t *testing.T) {
 			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
 		},
 		"it has a Node's": func(c *Cluster) {
-			c.Ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.13/32"))
+			c.Ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.13/32"))
 		},
 		"the pool is paused":     edit(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true }),
 		"its CIDR is cordoned":   edit(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationCordon }),
@@ -123,7 +123,7 @@ func TestPinOfABlockThatIsKeptBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clusterOf()
-			c.Ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix("10.0.0.12/30"), Node: "n"})
+			c.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix("10.0.0.12/30"), Node: "n"})
 			change(c)
 			if cidr, _, err := c.Ledger.ClaimPinned(ipalloc.IPv4, "n", "", c.Pools.Match(nil)); err == nil {
 				t.Errorf("it claims %s", cidr)
@@ -146,7 +146,7 @@ func singles() *Cluster {
 
 // pinPod pins an address to a pod, which a CiliumPodIPPool selects.
 func (c *Cluster) pinPod(cidr netip.Prefix, pod string) {
-	c.Ledger.SetPin(crd.Pin{CIDR: cidr, Pod: pod})
+	c.Ledger.Pins.Set(crd.Pin{CIDR: cidr, Pod: pod})
 	c.CiliumPools.Set(ciliumpool.Read(ciliumpool.New(c.CiliumPools.OfPod(pod, c.Ledger), [2]int{31, 0}, ciliumpool.Marks{})))
 }
 
@@ -193,10 +193,10 @@ func testAddressPinnedToPod(t *testing.T, pod, ciliumPool string) {
 	block.CiliumPool = ciliumPool
 	c.Ledger.Upsert(block)
 	c.pinPod(first, pod) // once more
-	before := c.Ledger.PinsPods()
-	c.Ledger.RemovePin(first)
-	if !before || c.Ledger.PinsPods() {
-		t.Errorf("an address is pinned to a pod: %t, and without its pin: %t", before, c.Ledger.PinsPods())
+	before := c.Ledger.Pins.HasPods()
+	c.Ledger.Pins.Remove(first)
+	if !before || c.Ledger.Pins.HasPods() {
+		t.Errorf("an address is pinned to a pod: %t, and without its pin: %t", before, c.Ledger.Pins.HasPods())
 	}
 	if of := c.CiliumPoolOf(block, c.Ledger.CiliumNode("n")); of != ciliumPool || len(share().State.Blocks) != 1 {
 		t.Errorf("without the pin the block is for %s", of)
@@ -271,23 +271,23 @@ func TestNamed(t *testing.T) {
 func TestReserve(t *testing.T) {
 	c := singles()
 	pool := c.Pools.Get("p")
-	cidr, err := c.Ledger.Reserve(ipalloc.IPv4, pool)
+	cidr, err := c.Ledger.Pins.Reserve(ipalloc.IPv4, pool)
 	if err != nil || cidr != fixtures.Prefix("10.0.0.0/32") {
 		t.Fatalf("%s, %v", cidr, err)
 	}
 	if got := claimsNext(t, c, "n"); got != "10.0.0.1/32" {
 		t.Errorf("a claim takes %s", got)
 	}
-	c.Ledger.SetPin(crd.Pin{CIDR: cidr, Pod: "default/web-0"})
-	c.Ledger.Unreserve(cidr)
+	c.Ledger.Pins.Set(crd.Pin{CIDR: cidr, Pod: "default/web-0"})
+	c.Ledger.Pins.Unreserve(cidr)
 	if got := claimsNext(t, c, "n"); got != "10.0.0.1/32" {
 		t.Errorf("pinned: a claim takes %s", got)
 	}
-	c.Ledger.RemovePin(cidr)
+	c.Ledger.Pins.Remove(cidr)
 	if got := claimsNext(t, c, "n"); got != "10.0.0.0/32" {
 		t.Errorf("unpinned: a claim takes %s", got)
 	}
-	if _, err := c.Ledger.Reserve(ipalloc.IPv6, pool); !errors.Is(err, ipalloc.ErrExhausted) {
+	if _, err := c.Ledger.Pins.Reserve(ipalloc.IPv6, pool); !errors.Is(err, ipalloc.ErrExhausted) {
 		t.Errorf("of a family that it lacks: %v", err)
 	}
 }

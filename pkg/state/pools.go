@@ -168,26 +168,28 @@ func (p *Pools) RulingIsFinal(nodeLabels labels.Set) bool {
 // setPools replaces the pools, and the ranges that the changed ones reserve, and how they are cut. Each
 // event of a pool comes here, so a pool that is the same costs nothing but a comparison.
 func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
+	// Changed cannot be called: it reads the pools, which are locked. Whoever changes a pool wakes all nodes
+	// and pools.
 	l.mu.Lock()
-	defer l.mu.Unlock() // whoever changes a pool wakes all nodes and pools
+	defer l.mu.Unlock()
 	gone, come := changedPools(old, now), changedPools(now, old)
 	for _, pool := range come {
-		l.turnover[pool.Name] += 0
+		l.claims.turnover[pool.Name] += 0
 		for _, f := range ipalloc.Families() {
 			for _, prefix := range pool.Skipped(f) {
-				l.reserve(prefix)
+				l.Exclusions.reserve(prefix)
 			}
 		}
 	}
-	l.pins.setPools(now, gone, come)
-	l.setShares(now)
+	l.Pins.setPools(now, gone, come)
+	l.Exclusions.setShares(now)
 	for _, pool := range gone {
 		if now[pool.Name] == nil {
-			delete(l.turnover, pool.Name)
+			delete(l.claims.turnover, pool.Name)
 		}
 		for _, f := range ipalloc.Families() {
 			for _, prefix := range pool.Skipped(f) {
-				l.unreserve(prefix)
+				l.Exclusions.unreserve(prefix)
 			}
 		}
 	}
@@ -212,7 +214,7 @@ func (l *Ledger) ComesBack(pool *crd.Pool, block netip.Prefix) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.reserved.Reservations(block) == 0
+	return l.Exclusions.reserved.Reservations(block) == 0
 }
 
 // Pressure tracks how full pools are, and which nodes hold an idle block: the fuller a

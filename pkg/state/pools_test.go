@@ -88,15 +88,15 @@ func TestPoolEditLooksAtItsPinsAlone(t *testing.T) {
 	pools.Set(fixtures.PodIPPool("closed", 2, "10.0.0.0/24", "10.1.0.0/24"))
 	pins := []string{"10.9.0.0/30", "10.0.0.0/30", "10.0.0.4/30", "10.1.0.0/30"}
 	for _, cidr := range pins {
-		ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix(cidr), Node: "n"})
+		ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix(cidr), Node: "n"})
 	}
-	if len(ledger.inForce) != len(pins) {
-		t.Fatalf("in force are %v", ledger.inForce)
+	if len(ledger.Pins.inForce) != len(pins) {
+		t.Fatalf("in force are %v", ledger.Pins.inForce)
 	}
-	clear(ledger.inForce) // a look at a pin notes it again
+	clear(ledger.Pins.inForce) // a look at a pin notes it again
 	pools.Set(fixtures.Edited(edited, func(s *v1alpha1.PodIPPoolSpec) { s.Priority = 3 }))
-	if want := map[netip.Prefix]bool{fixtures.Prefix(pins[0]): true}; !maps.Equal(ledger.inForce, want) {
-		t.Errorf("looked at %v, want %v", ledger.inForce, want)
+	if want := map[netip.Prefix]bool{fixtures.Prefix(pins[0]): true}; !maps.Equal(ledger.Pins.inForce, want) {
+		t.Errorf("looked at %v, want %v", ledger.Pins.inForce, want)
 	}
 }
 
@@ -195,31 +195,31 @@ func TestChangeOfOnePoolAmongMany(t *testing.T) {
 	}
 	for i := range all {
 		for j := range each {
-			l.SetPin(crd.Pin{CIDR: fixtures.Prefix(fmt.Sprintf("10.0.%d.%d/30", i, 4*j)), Node: name(i)})
+			l.Pins.Set(crd.Pin{CIDR: fixtures.Prefix(fmt.Sprintf("10.0.%d.%d/30", i, 4*j)), Node: name(i)})
 		}
 	}
 	for i := range all {
 		pools.Set(spec(i))
 	}
-	if len(l.inForce) != all*each {
-		t.Fatalf("%d pins are in force, want all %d", len(l.inForce), all*each)
+	if len(l.Pins.inForce) != all*each {
+		t.Fatalf("%d pins are in force, want all %d", len(l.Pins.inForce), all*each)
 	}
 	before := pools.all()
 	pools.Set(spec(7, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.BlockSize = 29 }))
 	changed := changedPools(pools.all(), before)
-	if len(changed) != 1 || changed[0].Name != name(7) || len(l.pinsIn(changed[0])) != each {
-		t.Errorf("%d pools have changed, and %d pins are concerned", len(changed), len(l.pinsIn(changed[0])))
+	if len(changed) != 1 || changed[0].Name != name(7) || len(l.Pins.inPool(changed[0])) != each {
+		t.Errorf("%d pools have changed, and %d pins are concerned", len(changed), len(l.Pins.inPool(changed[0])))
 	}
-	if len(l.inForce) != (all-1)*each {
-		t.Errorf("%d pins are in force, want none of /30 in blocks of /29", len(l.inForce))
+	if len(l.Pins.inForce) != (all-1)*each {
+		t.Errorf("%d pins are in force, want none of /30 in blocks of /29", len(l.Pins.inForce))
 	}
 	pools.Delete(name(8))
 	pools.Set(fixtures.PodIPPool("q", 2, "10.0.8.0/23")) // p9 is older
-	if l.inForce[fixtures.Prefix("10.0.8.0/30")] || !l.inForce[fixtures.Prefix("10.0.9.0/30")] {
+	if l.Pins.inForce[fixtures.Prefix("10.0.8.0/30")] || !l.Pins.inForce[fixtures.Prefix("10.0.9.0/30")] {
 		t.Error("the pins are in force as before")
 	}
 	pools.Delete(name(9))
-	if !l.inForce[fixtures.Prefix("10.0.8.0/30")] || !l.inForce[fixtures.Prefix("10.0.9.0/30")] {
+	if !l.Pins.inForce[fixtures.Prefix("10.0.8.0/30")] || !l.Pins.inForce[fixtures.Prefix("10.0.9.0/30")] {
 		t.Error("the pins are not in force in q")
 	}
 }

@@ -74,7 +74,7 @@ func TestCooldowns(t *testing.T) {
 	if n := blocks(); n != 1 {
 		t.Errorf("%d blocks come back, want 1", n)
 	}
-	c.Ledger.SetPin(crd.Pin{CIDR: cooling.CIDR, Node: "n"})
+	c.Ledger.Pins.Set(crd.Pin{CIDR: cooling.CIDR, Node: "n"})
 	if n := blocks(); n != 0 {
 		t.Errorf("%d blocks come back to nodes, though one node alone may have them", n)
 	}

@@ -81,7 +81,7 @@ func (c *Cluster) servedFor(served map[string][]*crd.Pool, ciliumPool string) []
 		return served[ciliumPool]
 	}
 	var out []*crd.Pool
-	pins := c.Ledger.PinsOf(pod)
+	pins := c.Ledger.Pins.Of(pod)
 	for _, pools := range served {
 		for _, pool := range pools {
 			if slices.ContainsFunc(pins, pool.OnGrid) {
@@ -106,7 +106,7 @@ func (c *Cluster) anyFree(f ipalloc.Family, pools []*crd.Pool) bool {
 		if p.Pod == "" {
 			return c.FreeIn(p.Name, f) > 0
 		}
-		return slices.ContainsFunc(c.Ledger.PinsOf(p.Pod), func(cidr netip.Prefix) bool {
+		return slices.ContainsFunc(c.Ledger.Pins.Of(p.Pod), func(cidr netip.Prefix) bool {
 			return ipalloc.FamilyOf(cidr.Addr()) == f && p.MayGive(cidr) && len(c.Ledger.HeldIn(cidr)) == 0
 		})
 	})
@@ -236,7 +236,7 @@ func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd
 	case pool != nil && !pool.Frozen():
 		addrs = c.Publishable(view, pool, b.CIDR)
 	case view != nil: // without a valid pool, keep the published addresses
-		addrs = without(view.PublishedIn(b.CIDR), c.Ledger.excludedIn(b.CIDR))
+		addrs = without(view.PublishedIn(b.CIDR), c.Ledger.Exclusions.excludedIn(b.CIDR))
 	}
 	missing := func(a netip.Addr) bool { return !listed || !view.Publishes(a) }
 	var elsewhere []netip.Prefix
@@ -260,7 +260,7 @@ func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip
 	if pool.Inactive && view != nil && len(view.Used) > 0 {
 		return nil
 	}
-	return without(pool.Usable(block), c.Ledger.excludedIn(block))
+	return without(pool.Usable(block), c.Ledger.Exclusions.excludedIn(block))
 }
 
 // without returns addresses of a block except the ones in prefixes.

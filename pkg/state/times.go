@@ -17,10 +17,10 @@ type moment struct {
 
 // Past returns a time that an object holds. A wrong clock may have written one in the future: it
 // counts from when this process first saw it.
-func (c *core) Past(uid types.UID, at time.Time) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.past(uid, at)
+func (l *Ledger) Past(uid types.UID, at time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.past(uid, at)
 }
 
 func (c *core) past(uid types.UID, at time.Time) time.Time {

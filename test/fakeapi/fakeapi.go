@@ -141,7 +141,7 @@ func (b *Cluster) Restart() {
 		if err != nil {
 			b.T.Fatal(err)
 		}
-		b.Ledger.SetPin(pin)
+		b.Ledger.Pins.Set(pin)
 	}
 	b.Ledger.SetReady()
 }

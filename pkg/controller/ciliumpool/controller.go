@@ -77,7 +77,7 @@ func (r *Reconciler) pinned(name string) []netip.Prefix {
 	if pod == "" || r.CiliumPools.OfPod(pod, r.Ledger) != name {
 		return nil
 	}
-	return r.Ledger.PinsOf(pod)
+	return r.Ledger.Pins.Of(pod)
 }
 
 // marks returns the marks of the CiliumPodIPPool that a pool of pinned addresses has for its other pods;

@@ -137,7 +137,7 @@ func TestCiliumPoolOfPod(t *testing.T) {
 	if pod := b.CiliumPools().Get(podPool).Selector.Pod(); pod != "shop/web-0" {
 		t.Errorf("it selects %q", pod)
 	}
-	b.Ledger.RemovePin(fixtures.Prefix("10.0.0.4/32"))
+	b.Ledger.Pins.Remove(fixtures.Prefix("10.0.0.4/32"))
 	r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: b.CiliumPools(), Events: b.Events, Shared: b.Shared}
 	if result, err := r.Reconcile(t.Context(), fakeapi.RequestOf(podPool)); err != nil || result.RequeueAfter == 0 || b.CiliumPools().Get(podPool) == nil {
 		t.Errorf("%v, %v", result, err)

@@ -142,7 +142,7 @@ func (event) allNodes(f *Feed) []string {
 
 func (event) allPools(f *Feed) []string  { return f.Pools.Names() }
 func (event) allBlocks(f *Feed) []string { return blockNames(f.Ledger.CIDRs()) }
-func (event) allPins(f *Feed) []string   { return blockNames(f.Ledger.Pins()) }
+func (event) allPins(f *Feed) []string   { return blockNames(f.Ledger.Pins.All()) }
 
 func blockNames(cidrs []netip.Prefix) []string {
 	names := make([]string, 0, len(cidrs))
@@ -193,7 +193,7 @@ func (e event) others(f *Feed) []ipalloc.Held {
 func (e event) pins(f *Feed) []string {
 	var cidrs []netip.Prefix
 	for _, cidr := range e.cidrs {
-		for _, pin := range f.Ledger.PinsIn(cidr) {
+		for _, pin := range f.Ledger.Pins.In(cidr) {
 			cidrs = append(cidrs, pin.CIDR)
 		}
 	}
@@ -203,7 +203,7 @@ func (e event) pins(f *Feed) []string {
 func (e event) pinOwners(f *Feed) []string {
 	var nodes []string
 	for _, cidr := range e.cidrs {
-		for _, pin := range f.Ledger.PinsIn(cidr) {
+		for _, pin := range f.Ledger.Pins.In(cidr) {
 			nodes = append(nodes, f.nodeOf(pin.Owner.Node))
 		}
 	}
@@ -213,7 +213,7 @@ func (e event) pinOwners(f *Feed) []string {
 func (e event) pinsOfNodes(f *Feed) []string {
 	var cidrs []netip.Prefix
 	for _, node := range e.nodes {
-		cidrs = append(cidrs, f.Ledger.PinsOf(node)...)
+		cidrs = append(cidrs, f.Ledger.Pins.Of(node)...)
 	}
 	return blockNames(cidrs)
 }
@@ -276,7 +276,7 @@ func (e event) allCiliumPools(f *Feed) []string {
 
 // podPools returns the Cilium pools of single pods.
 func (event) podPools(f *Feed) []string {
-	pods := f.Ledger.PinnedPods()
+	pods := f.Ledger.Pins.Pods()
 	for i, pod := range pods {
 		pods[i] = f.CiliumPools.OfPod(pod, f.Ledger)
 	}
@@ -293,7 +293,7 @@ func (e event) poolOfPod(f *Feed) []string {
 
 // keeper returns the request for all pods if a pool keeps addresses for pods, or has done so.
 func (event) keeper(f *Feed) []string {
-	if f.Mode.ManyPools() && (len(f.Pools.WithPodAddresses()) > 0 || f.Ledger.PinsPods()) {
+	if f.Mode.ManyPools() && (len(f.Pools.WithPodAddresses()) > 0 || f.Ledger.Pins.HasPods()) {
 		return []string{allPods}
 	}
 	return nil

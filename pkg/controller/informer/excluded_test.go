@@ -123,10 +123,10 @@ func TestFeedExcludes(t *testing.T) {
 			t.Errorf("%s: queued (-want +got):\n%s", step.what, diff)
 		}
 	}
-	if left := feed.Ledger.Excluded(fixtures.Prefix("10.0.0.0/8")); len(left) > 0 {
+	if left := feed.Ledger.Exclusions.Excluded(fixtures.Prefix("10.0.0.0/8")); len(left) > 0 {
 		t.Errorf("still excluded: %v", left)
 	}
-	if dialed := feed.Ledger.Excluded(fixtures.Prefix("192.0.2.9/32")); len(dialed) != 1 {
+	if dialed := feed.Ledger.Exclusions.Excluded(fixtures.Prefix("192.0.2.9/32")); len(dialed) != 1 {
 		t.Errorf("of the address that the operator dials: %v", dialed)
 	}
 	if len(feed.services.uids) > 0 {

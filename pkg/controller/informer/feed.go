@@ -312,7 +312,7 @@ func (f *Feed) pinHandler(logger logr.Logger) toolscache.ResourceEventHandler {
 	return handle(
 		func(obj *v1alpha1.PodIPPin) {
 			if pin, ok := read(obj); ok {
-				if before := f.Ledger.SetPin(pin); before != pin.For() {
+				if before := f.Ledger.Pins.Set(pin); before != pin.For() {
 					f.queue(pinOwnerChanged, event{nodes: []string{f.nodeOf(before), f.nodeOf(pin.For())}, pod: pin.Pod})
 				}
 				f.queue(pinChanged, event{name: obj.Name})
@@ -320,7 +320,7 @@ func (f *Feed) pinHandler(logger logr.Logger) toolscache.ResourceEventHandler {
 		},
 		func(obj *v1alpha1.PodIPPin) {
 			if pin, ok := read(obj); ok {
-				f.Ledger.RemovePin(pin.CIDR)
+				f.Ledger.Pins.Remove(pin.CIDR)
 				f.queue(pinOwnerChanged, event{nodes: []string{f.nodeOf(pin.For())}, pod: pin.Pod})
 				f.queue(pinDeleted, event{})
 			}

@@ -134,7 +134,7 @@ func TestReplaceWithAnOlderList(t *testing.T) {
 	if err := s.Replace(nil, "4"); err != nil {
 		t.Fatal(err)
 	}
-	if feed.Ledger.CiliumNode("n") == nil || len(feed.Ledger.Excluded(fixtures.Prefix("10.0.0.0/30"))) != 1 {
+	if feed.Ledger.CiliumNode("n") == nil || len(feed.Ledger.Exclusions.Excluded(fixtures.Prefix("10.0.0.0/30"))) != 1 {
 		t.Error("a list of the past has deleted the CiliumNode")
 	}
 }

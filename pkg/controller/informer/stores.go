@@ -226,7 +226,7 @@ func anyVersion[R any](missing func(map[types.UID]bool) []R) func(map[types.UID]
 // exclude records the addresses of a cluster object that no pod may get. It returns the addresses that
 // have become excluded, or are no longer: nodes may hold any of them. Changed queues the pools.
 func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) []netip.Prefix {
-	added, removed := f.Ledger.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs)
+	added, removed := f.Ledger.Exclusions.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs)
 	return slices.Concat(added, removed)
 }
 
@@ -236,11 +236,11 @@ func (f *Feed) excludeCiliumNode(name string) []netip.Prefix {
 	f.mu.RLock()
 	_, hasNode := f.names[name]
 	f.mu.RUnlock()
-	added, removed := f.Ledger.ExcludeCiliumNode(name, hasNode)
+	added, removed := f.Ledger.Exclusions.ExcludeCiliumNode(name, hasNode)
 	return slices.Concat(added, removed)
 }
 
 // ask records the addresses that an object only asks for. Changed queues the pools.
 func (f *Feed) ask(kind, name string, since time.Time, cidrs []netip.Prefix) {
-	f.Ledger.Ask(exclude.Ask{By: exclude.Claimant{Kind: kind, Name: name, Asks: true}, Since: since, CIDRs: cidrs})
+	f.Ledger.Exclusions.Ask(exclude.Ask{By: exclude.Claimant{Kind: kind, Name: name, Asks: true}, Since: since, CIDRs: cidrs})
 }

@@ -261,7 +261,7 @@ func TestEventsOfBlocks(t *testing.T) {
 		want string
 	}{
 		"that is pinned": {func(r *Reporter) {
-			r.Ledger.SetPin(crd.Pin{CIDR: of.CIDR, Node: of.Node})
+			r.Ledger.Pins.Set(crd.Pin{CIDR: of.CIDR, Node: of.Node})
 			r.sendClaimed(here, plan, of)
 		}, event.ReasonBlockClaimed, "block 10.0.0.0/30 of pool p on node n: claimed, as it is pinned to the node"},
 		"of the first pool":   {func(r *Reporter) { r.sendClaimed(here, plan, of) }, event.ReasonBlockClaimed, "block 10.0.0.0/30 of pool p on node n: claimed, as the node wants 3 more addresses"},

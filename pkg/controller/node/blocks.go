@@ -96,7 +96,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out
 
 // whyClaimed returns the reason of a claim, for the log.
 func (r *Reconciler) whyClaimed(b crd.Block) string {
-	if r.Ledger.IsPinned(b) {
+	if r.Ledger.Pins.IsPinned(b) {
 		return "Pinned"
 	}
 	return "NeedsAddresses"

@@ -62,7 +62,7 @@ var begin = map[expand.Reason]func(b *bed){
 var keeps = map[string]func(b *bed, pools ...*v1alpha1.PodIPPool){
 	"none": func(*bed, ...*v1alpha1.PodIPPool) {},
 	"pinned": func(b *bed, _ ...*v1alpha1.PodIPPool) {
-		b.Ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix(idleCIDR), Node: "n"})
+		b.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix(idleCIDR), Node: "n"})
 	},
 	"frozen": func(b *bed, pools ...*v1alpha1.PodIPPool) { b.r.Pools.Set(fixtures.Invalidated(pools[len(pools)-1])) },
 	"window": func(b *bed, pools ...*v1alpha1.PodIPPool) {

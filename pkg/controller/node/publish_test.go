@@ -197,7 +197,7 @@ func TestReconcilePublishes(t *testing.T) {
 			want: "blocks 10.0.0.0/30 10.0.0.12/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30 10.0.0.12/30; pool 10.0.0.1 10.0.0.13 10.0.0.14 10.0.0.2 10.0.0.5 10.0.0.6",
 			given: func(b *bed) {
 				b.step()
-				b.r.Ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix("10.0.0.12/30"), Node: "n"})
+				b.r.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix("10.0.0.12/30"), Node: "n"})
 			},
 		},
 		"no claim that overlaps": {

@@ -155,7 +155,7 @@ func (r *Reporter) sendPhase(o *observation, b crd.Block, phase ipalloc.Phase, r
 // sendClaimed reports that a block was claimed for a node, and why.
 func (r *Reporter) sendClaimed(o *observation, d *decision, b crd.Block) {
 	message := fmt.Sprintf("claimed, as the node wants %d more addresses", d.plan.Claim.Addresses)
-	if r.Ledger.IsPinned(b) {
+	if r.Ledger.Pins.IsPinned(b) {
 		message = "claimed, as it is pinned to the node"
 	} else if first := d.Ruling(); first != b.Pool {
 		message += "; pool " + first + ", which comes first, has no block for it"

@@ -94,7 +94,7 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 	if others := r.Ledger.HeldIn(pin.CIDR); len(others) > 0 {
 		return no(v1alpha1.PinHeldByNode, "node %s holds it; to move it: kubectl cilium-pool drain %s", others[0].Owner.Node, crd.BlockName(others[0].CIDR))
 	}
-	excluded, named := r.Ledger.Excluded(pin.CIDR), r.Ledger.NamedElsewhere(pin.Node, pin.CIDR)
+	excluded, named := r.Ledger.Exclusions.Excluded(pin.CIDR), r.Ledger.NamedElsewhere(pin.Node, pin.CIDR)
 	switch {
 	case len(named) > 0:
 		return no(v1alpha1.PinHeldByNode, "the CiliumNode of another node names %s", named[0])

@@ -112,7 +112,7 @@ func TestPinReady(t *testing.T) {
 		"of the cluster": {
 			objects: []client.Object{pin, node, pool},
 			given: func(b *fakeapi.Cluster) {
-				b.Ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.5/32"))
+				b.Ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.5/32"))
 			},
 			want: "False NotAllocated: no node gets it: it covers 10.0.0.5 of Node x",
 		},

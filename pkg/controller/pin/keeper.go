@@ -124,7 +124,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		again, err := k.release(ctx, pins)
 		wait, errs = common.Sooner(wait, again), append(errs, err)
 	}
-	maps.DeleteFunc(k.seen, func(pod string, _ time.Time) bool { return len(k.Ledger.PinsOf(pod)) == 0 })
+	maps.DeleteFunc(k.seen, func(pod string, _ time.Time) bool { return len(k.Ledger.Pins.Of(pod)) == 0 })
 	err := errors.Join(errs...)
 	k.Events.Writes("podAddresses", err, func(is *common.Refusal) runtime.Object {
 		if is == nil {
@@ -148,9 +148,9 @@ func (k *Keeper) forget() {
 		k.made, k.seen = map[podFamily]madePin{}, map[string]time.Time{}
 	}
 	maps.DeleteFunc(k.made, func(_ podFamily, made madePin) bool {
-		gone := len(k.Ledger.PinsIn(made.cidr)) > 0 || k.Clock.Since(made.at) >= common.LongestWait
+		gone := len(k.Ledger.Pins.In(made.cidr)) > 0 || k.Clock.Since(made.at) >= common.LongestWait
 		if gone && made.reserved {
-			k.Ledger.Unreserve(made.cidr)
+			k.Ledger.Pins.Unreserve(made.cidr)
 		}
 		return gone
 	})
@@ -214,7 +214,7 @@ func (k *Keeper) ensurePins(ctx context.Context, pod *state.NamedPod) (why strin
 // pin makes a pin, unless there is one: of the address that the pod has had by an earlier pin, unless that
 // drains, or of the lowest free one.
 func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix, err error) {
-	if _, made := k.made[of]; made || slices.ContainsFunc(k.Ledger.PinsOf(of.pod), of.contains) {
+	if _, made := k.made[of]; made || slices.ContainsFunc(k.Ledger.Pins.Of(of.pod), of.contains) {
 		return cidr, nil
 	}
 	cidr = k.earlier(of, has, pools)
@@ -232,7 +232,7 @@ func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools 
 	obj.Spec.PodNamespace, obj.Spec.PodName, _ = strings.Cut(of.pod, "/")
 	if err := k.Shared.Wrote("PodIPPin", obj.Name, "create", k.Client.Create(ctx, obj)); err != nil {
 		if reserved { // if it was created all the same, the watch shows it
-			k.Ledger.Unreserve(cidr)
+			k.Ledger.Pins.Unreserve(cidr)
 		}
 		return cidr, err
 	}
@@ -257,7 +257,7 @@ func (k *Keeper) reserve(ctx context.Context, of podFamily, pools []*crd.Pool) (
 			err = errShare
 			continue
 		}
-		if cidr, err = k.Ledger.Reserve(of.family, pool); err == nil {
+		if cidr, err = k.Ledger.Pins.Reserve(of.family, pool); err == nil {
 			return cidr, nil
 		}
 	}
@@ -319,7 +319,7 @@ func (k *Keeper) earlier(of podFamily, has []netip.Addr, pools []*crd.Pool) (cid
 	for _, addr := range has {
 		block, _ := k.Ledger.Block(netip.PrefixFrom(addr, addr.BitLen()))
 		stays := func(pool *crd.Pool) bool { return pool.OnGrid(block.CIDR) && !pool.Drains(block.CIDR) }
-		if crd.PodOfPool(block.CiliumPool) == of.pod && of.contains(block.CIDR) && len(k.Ledger.PinsIn(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
+		if crd.PodOfPool(block.CiliumPool) == of.pod && of.contains(block.CIDR) && len(k.Ledger.Pins.In(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
 			cidr = block.CIDR
 		}
 	}

@@ -257,7 +257,7 @@ func TestKeeperCreates(t *testing.T) {
 				if result, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err != nil || result.RequeueAfter != time.Second {
 					t.Errorf("%v, %v", result, err)
 				}
-				b.Ledger.SetPin(crd.Pin{CIDR: fixtures.Prefix("10.0.0.0/32"), Pod: "default/web-0"})
+				b.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix("10.0.0.0/32"), Pod: "default/web-0"})
 			}
 			if _, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err != nil {
 				t.Error(err)
@@ -269,7 +269,7 @@ func TestKeeperCreates(t *testing.T) {
 			if _, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err != nil {
 				t.Error(err)
 			}
-			free(4 - uint64(len(b.Ledger.Pins())))
+			free(4 - uint64(len(b.Ledger.Pins.All())))
 		})
 	}
 }

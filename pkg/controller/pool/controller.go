@@ -77,8 +77,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	obj = obj.DeepCopy()
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
-	excluded := r.Ledger.ExcludedFrom(pool)
-	counted := pool.Skipping(slices.Concat(exclude.CIDRs(excluded), r.Ledger.AwayPins(pool)))
+	excluded := r.Ledger.Exclusions.ExcludedFrom(pool)
+	counted := pool.Skipping(slices.Concat(exclude.CIDRs(excluded), r.Ledger.Pins.Away(pool)))
 	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, idle: r.Idle}
 	usage.CoolingDown = slices.DeleteFunc(usage.CoolingDown, func(b crd.Block) bool { return !r.Ledger.ComesBack(pool, b.CIDR) })
 	usage.setUsed(pool, r.Ledger.Used(obj.Name))
@@ -144,7 +144,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	now := r.Clock.Now()
 	setConditions(obj, pool, invalid, usage, now)
 	setCondition(obj, v1alpha1.PoolWindow, windowIs(pool, now), now)
-	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(pool, usage.excluded, r.Ledger.SharedWith(pool), r.Ledger.HolderOf), now)
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(pool, usage.excluded, r.Ledger.Exclusions.SharedWith(pool), r.Ledger.HolderOf), now)
 	setCondition(obj, v1alpha1.PoolMasqueraded, masqueradedIs(pool, r.Cilium.Get()), now)
 	setCondition(obj, v1alpha1.PoolFamiliesServed, r.familiesAre(pool), now)
 	setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolIs(pool), now)

@@ -19,11 +19,11 @@ func TestPoolReportsClusterAddresses(t *testing.T) {
 	ledger := state.ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	pools := state.NewPools(fixtures.Defaults(), ledger)
 	pools.Set(obj)
-	ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "a"}, fixtures.Prefixes("10.0.0.1/32", "10.0.0.9/32", "10.7.0.1/32"))
+	ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "a"}, fixtures.Prefixes("10.0.0.1/32", "10.0.0.9/32", "10.7.0.1/32"))
 	pool := pools.Get("p")
 	whole := *pool
 	whole.WholeBlocks = true
-	excluded := ledger.ExcludedFrom(pool)
+	excluded := ledger.Exclusions.ExcludedFrom(pool)
 	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get("p").Skipping(exclude.CIDRs(excluded)), ledger.PoolBlocks("p"), ledger.Free)}
 	usage.fill(&obj.Status)
 	want := v1alpha1.StateCounts{Assignable: 3, Held: 1, InService: 1, Free: 2}

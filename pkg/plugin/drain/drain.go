@@ -207,7 +207,7 @@ func cannotUndo(t target) error {
 }
 
 func warnPinned(e *cli.Env, c *clusterview.Cluster, t target) {
-	if t.block != nil && c.Ledger.IsPinned(*t.block) {
+	if t.block != nil && c.Ledger.Pins.IsPinned(*t.block) {
 		fmt.Fprintf(e.ErrOut, "warning: %s is pinned to %s, which claims it again: to give it up, first kubectl delete podippin %s\n", t.what, t.block.Node, t.block.Name)
 	}
 }

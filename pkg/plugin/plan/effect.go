@@ -96,8 +96,8 @@ func effectOf(before, after *clusterview.Cluster) effect {
 	x.noteClosed(before, after)
 	for _, name := range after.Pools.Names() {
 		pool := after.Pools.Get(name)
-		x.noteCovered(after, name, after.Ledger.ExcludedFrom(pool), "no pod gets these addresses, and no node a block that contains one")
-		x.noteCovered(after, name, after.Ledger.SharedWith(pool), "objects ask for more than a quarter of the blocks of a CIDR, so pods can get these addresses, too")
+		x.noteCovered(after, name, after.Ledger.Exclusions.ExcludedFrom(pool), "no pod gets these addresses, and no node a block that contains one")
+		x.noteCovered(after, name, after.Ledger.Exclusions.SharedWith(pool), "objects ask for more than a quarter of the blocks of a CIDR, so pods can get these addresses, too")
 	}
 	x.notePublic(before, after)
 	for _, name := range after.Pools.Names() {
