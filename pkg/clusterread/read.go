@@ -63,17 +63,6 @@ type Reader struct {
 	Now func() time.Time
 }
 
-// CannotRead explains why the API server could not be read, and suggests a check.
-func CannotRead(host string, err error) error {
-	if errors.As(err, &UnclearError{}) { // it was read
-		return err
-	}
-	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("%w. At %s a CRD of Cilium or of the operator's chart is not installed or was deleted: install it again, or name another cluster (--context)", err, host)
-	}
-	return fmt.Errorf("cannot read from the API server at %s: %w", host, err)
-}
-
 // Read reads all objects for the audit, dependents first: an address was in a
 // CiliumNode before a pod had it, and in a block before that. So the objects that a
 // list refers to are in the lists after it.
