@@ -9,7 +9,7 @@ import (
 // compactable returns the block that the node can best do without, if any. No other one may be on its
 // way. The agent may return blocks that are not in use, so the others in use must do.
 func (w *blockShare) compactable(p *planner) []*block {
-	if !w.mayCompact() || !w.MayPark || w.budget.OtherParks || w.regains() {
+	if !w.mayCompact() || !w.parkingAllowed() || w.regains() {
 		return nil
 	}
 	var least *block
