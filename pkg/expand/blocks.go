@@ -187,7 +187,7 @@ func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
 	}
 	if owner != "" {
 		b.anchored = true
-	} else if usable && !(u.EntriesStuck && inHandshake(entry)) {
+	} else if usable && (!u.EntriesStuck || !inHandshake(entry)) {
 		b.allocatable++
 	}
 	if !stands && b.releases(usable) {

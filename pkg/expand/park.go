@@ -12,7 +12,7 @@ import (
 // then loses these pods. Hence a block is parked for as short as possible, and only where
 // the agent has run steadily.
 
-// parkingAllowed reports whether a block may be parked: no other one of the node is, in any family.
+// parkingAllowed reports whether a block may be parked: no other one of the node is, of any family or Cilium pool.
 func (in *input) parkingAllowed() bool { return in.MayPark && !in.budget.OtherParks }
 
 // parkFor is the time that a block in use is parked: longer than the agent's watch takes.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -57,15 +56,6 @@ type Keeper struct {
 	// spaces are the namespaces of this look; nil: not listed.
 	spaces *corev1.NamespaceList
 }
-
-// namespaceIn is a namespace with addresses of one family of a pool.
-type namespaceIn struct {
-	namespace, pool string
-	family          ipalloc.Family
-}
-
-// errShare means that a namespace has its share of a pool's addresses.
-var errShare = errors.New("the namespace keeps as many addresses as one may")
 
 type podFamily struct {
 	pod    string // namespace/name
@@ -262,56 +252,6 @@ func (k *Keeper) reserve(ctx context.Context, of podFamily, pools []*crd.Pool) (
 		}
 	}
 	return cidr, err
-}
-
-// shareOf returns the number of a pool's addresses that one namespace may keep: half, so that names of
-// pods that are gone do not take a pool from the others. It is unlimited if the pool selects one namespace.
-func (k *Keeper) shareOf(ctx context.Context, pool *crd.Pool, f ipalloc.Family) (int, error) {
-	if k.spaces == nil {
-		all := &corev1.NamespaceList{}
-		if err := k.Cache.List(ctx, all); err != nil {
-			return 0, fmt.Errorf("listing namespaces: %w", err)
-		}
-		k.spaces = all
-	}
-	selected := 0
-	for i := range k.spaces.Items {
-		if pool.PodAddresses.IsOf(k.spaces.Items[i].Labels) {
-			selected++
-		}
-	}
-	if selected <= 1 {
-		return math.MaxInt, nil
-	}
-	cut, _ := pool.Cut(f)
-	return int(min(cut.Total(), math.MaxInt-1)+1) / 2, nil
-}
-
-// countKept counts the addresses that namespaces keep.
-func (k *Keeper) countKept(pins []v1alpha1.PodIPPin) {
-	k.kept = map[namespaceIn]int{}
-	for of, made := range k.made {
-		k.count(of, made.cidr)
-	}
-	for i := range pins {
-		pin, err := crd.PinFrom(&pins[i])
-		if err != nil || pin.Pod == "" {
-			continue
-		}
-		of := podFamily{pin.Pod, ipalloc.FamilyOf(pin.CIDR.Addr())}
-		if made, counted := k.made[of]; !counted || made.cidr != pin.CIDR {
-			k.count(of, pin.CIDR)
-		}
-	}
-}
-
-func (k *Keeper) count(of podFamily, cidr netip.Prefix) {
-	namespace, _, _ := strings.Cut(of.pod, "/")
-	for _, pool := range k.pools {
-		if pool.Holds(cidr) {
-			k.kept[namespaceIn{namespace, pool.Name, of.family}]++
-		}
-	}
 }
 
 // earlier returns the address that a pod has by an earlier pin, unless it drains.
