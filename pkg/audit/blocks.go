@@ -30,11 +30,11 @@ func checkBlocks(x *index, found *findings) {
 			found.add(BlockWithoutPool, aboutBlock(b, poolObject(b.Pool)), "block of PodIPPool %s, which is not there", b.Pool)
 		}
 		n := &nodeCheck{x, found, x.byName[b.Node]}
-		switch {
-		case b.Phase == ipalloc.CoolingDown:
+		if b.Phase == ipalloc.CoolingDown {
 			n.cooldown(b)
 			continue
-		case !b.Finalized && !b.Deleting:
+		}
+		if !b.Finalized && !b.Deleting {
 			found.add(BlockUnprotected, aboutBlock(b), "block of node %s without its finalizer", b.Node)
 		}
 		if n.obj == nil {
@@ -85,7 +85,8 @@ func (n *nodeCheck) assignedBlocks() {
 }
 
 func (n *nodeCheck) block(b *crd.Block, published int) {
-	f, listed := aboutBlock(b, n.assigner(n.name)), n.view.Lists(b.CIDR)
+	f := aboutBlock(b, n.assigner(n.name))
+	listed := n.view.Lists(b.CIDR)
 	switch {
 	case b.Phase == ipalloc.CoolingDown && (published > 0 || listed):
 		n.add(CoolingBlockPublished, f, "cools down, and CiliumNode %s has %d of its addresses in the pool (in podCIDRs: %t)", n.name, published, listed)

@@ -270,8 +270,10 @@ func (e *Entry) FixIn(mode ciliumnode.Mode) string {
 
 // onlyIn returns the reasons that do not occur in every mode.
 func onlyIn() map[Reason][]ciliumnode.Mode {
-	crd, inCiliumNode := []ciliumnode.Mode{ciliumnode.CRD}, []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool}
-	multi, kubernetes := []ciliumnode.Mode{ciliumnode.MultiPool}, []ciliumnode.Mode{ciliumnode.Kubernetes}
+	crd := []ciliumnode.Mode{ciliumnode.CRD}
+	inCiliumNode := []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool}
+	multi := []ciliumnode.Mode{ciliumnode.MultiPool}
+	kubernetes := []ciliumnode.Mode{ciliumnode.Kubernetes}
 	return map[Reason][]ciliumnode.Mode{
 		// They need a pool of addresses and a handshake.
 		KVStoreWithoutRoutes: crd, AddressOnTwoNodes: crd, AddressTwiceInPool: crd, MarkedInUse: crd, PoolEntryOfOtherNode: crd, PoolEntryWithoutBlock: crd,

@@ -37,7 +37,8 @@ type Settings struct {
 // Check returns the findings of a snapshot, sorted by severity. In a changing
 // cluster some are transient: see Persisting.
 func Check(s *clusterread.Snapshot, set Settings) []Finding {
-	x, found := newIndex(s, set), &findings{seen: map[string]bool{}}
+	x := newIndex(s, set)
+	found := &findings{seen: map[string]bool{}}
 	for i := range s.Pools {
 		(&poolCheck{x, found, &s.Pools[i], x.cluster.Pools.Get(s.Pools[i].Name)}).check()
 	}
@@ -116,7 +117,8 @@ type findings struct {
 
 // add adds a finding: f with a reason and the fault.
 func (fs *findings) add(r Reason, f Finding, says string, args ...any) {
-	f.Reason, f.Says = r, fmt.Sprintf(says, args...)
+	f.Reason = r
+	f.Says = fmt.Sprintf(says, args...)
 	if key := f.key(); !fs.seen[key] {
 		fs.seen[key] = true
 		fs.all = append(fs.all, f)

@@ -21,10 +21,12 @@ func (n *nodeCheck) entries() {
 		}
 	}
 	for i, a := range n.view.NonCanonical {
-		reason, says := PoolEntryMalformed, "in the pool under a key that is not its canonical form"
+		reason := PoolEntryMalformed
+		says := "in the pool under a key that is not its canonical form"
 		_, also := n.view.Pool[a]
 		if also || slices.Contains(n.view.NonCanonical[i+1:], a) || slices.Contains(n.view.NonCanonical[:i], a) {
-			reason, says = AddressTwiceInPool, "in the pool under two keys"
+			reason = AddressTwiceInPool
+			says = "in the pool under two keys"
 		}
 		n.add(reason, n.at(ipalloc.Single(a), ""), "%s", says)
 	}
@@ -54,7 +56,8 @@ func (n *nodeCheck) onTwoNodes(a netip.Addr) {
 // entry checks an address that only this node publishes.
 func (n *nodeCheck) entry(a netip.Addr) {
 	f := n.at(ipalloc.Single(a), n.inUse[a])
-	b, pools := n.holder(n.node, a), n.poolsWith(a)
+	b := n.holder(n.node, a)
+	pools := n.poolsWith(a)
 	switch {
 	case b != nil && b.Node == n.name:
 		// see assignedBlocks
@@ -81,7 +84,8 @@ func (n *nodeCheck) cidrs() {
 		if pool := n.view.ListedFor(cidr); pool != "" {
 			f.Note = "for Cilium's pool " + pool
 		}
-		own, other := n.byCIDR[cidr], n.heldElsewhere(n.node, cidr)
+		own := n.byCIDR[cidr]
+		other := n.heldElsewhere(n.node, cidr)
 		switch {
 		case own != nil && own.Node == n.name:
 		case other == nil && n.moving: // reported for the Node
@@ -113,7 +117,8 @@ func (n *nodeCheck) used() {
 
 // acrossNodes checks addresses that two nodes both have.
 func acrossNodes(x *index, found *findings) {
-	used, listed := map[netip.Addr]*node{}, ipalloc.NewSpace()
+	used := map[netip.Addr]*node{}
+	listed := ipalloc.NewSpace()
 	for _, n := range x.nodes {
 		if n.view == nil {
 			continue
@@ -121,7 +126,9 @@ func acrossNodes(x *index, found *findings) {
 		f := Finding{Object: x.assigner(n.name)}
 		for a, who := range n.view.Used {
 			if first := used[a]; first != nil {
-				f.Others, f.Subject, f.Note = []Object{x.assigner(first.name)}, ipalloc.Single(a), who
+				f.Others = []Object{x.assigner(first.name)}
+				f.Subject = ipalloc.Single(a)
+				f.Note = who
 				found.add(AddressUsedTwice, f, "reported in use by the agents of %s and %s%s", first.name, n.name, x.staleFirst(first.name, n.name))
 			} else {
 				used[a] = n
@@ -136,7 +143,9 @@ func acrossNodes(x *index, found *findings) {
 			if n.reported[cidr] || other.reported[conflict.Old.CIDR] {
 				continue
 			}
-			f.Others, f.Subject, f.Note = []Object{x.assigner(other.name)}, cidr, "shares addresses with "+conflict.Old.CIDR.String()
+			f.Others = []Object{x.assigner(other.name)}
+			f.Subject = cidr
+			f.Note = "shares addresses with " + conflict.Old.CIDR.String()
 			found.add(PodCIDROnTwoNodes, f, "in %s, and in those of %s%s", x.list, other.name, x.staleFirst(n.name, other.name))
 		}
 	}

@@ -102,14 +102,18 @@ func (x *index) readCluster() {
 	}
 	set := x.Settings.Settings
 	set.Defaults = crd.Defaults{Policy: lenient(), Cooldown: set.Defaults.Cooldown, NodeGoneCooldown: set.Defaults.NodeGoneCooldown}
-	set.Paused, set.AgentSettle = set.Paused || set.Shadow, 0
+	set.Paused = set.Paused || set.Shadow
+	set.AgentSettle = 0
 	x.cluster = x.snapshot.Cluster(set, views)
 }
 
 // lenient returns a policy that fits every spec that does not contradict itself.
 func lenient() expand.Policy {
 	p := expand.DefaultPolicy()
-	p.ExpandPercent, p.ReclaimPercent, p.MinFree, p.MaxAddresses = 100, 0, 0, expand.MostAddresses
+	p.ExpandPercent = 100
+	p.ReclaimPercent = 0
+	p.MinFree = 0
+	p.MaxAddresses = expand.MostAddresses
 	return p
 }
 
@@ -142,8 +146,10 @@ func (x *index) nodeOf(name string) *node {
 // readBlocks reads blocks. Of two overlapping blocks, the one that its CiliumNode lists in podCIDRs
 // was first (docs/contributing/architecture.md).
 func (x *index) readBlocks() {
-	x.bad, x.conflict = map[string]error{}, map[*crd.Block]*ipalloc.ConflictError{}
-	x.byCIDR, x.space = map[netip.Prefix]*crd.Block{}, ipalloc.NewSpace()
+	x.bad = map[string]error{}
+	x.conflict = map[*crd.Block]*ipalloc.ConflictError{}
+	x.byCIDR = map[netip.Prefix]*crd.Block{}
+	x.space = ipalloc.NewSpace()
 	for i := range x.snapshot.Blocks {
 		b, err := crd.BlockFrom(&x.snapshot.Blocks[i])
 		if err != nil {
@@ -185,7 +191,8 @@ func conflictOf(err error) *ipalloc.ConflictError {
 
 // joinNodes joins the objects of each node.
 func (x *index) joinNodes() {
-	x.publishes, x.lists = map[netip.Addr][]*node{}, ipalloc.NewSpace()
+	x.publishes = map[netip.Addr][]*node{}
+	x.lists = ipalloc.NewSpace()
 	for _, name := range slices.Sorted(maps.Keys(x.byName)) {
 		n := x.byName[name]
 		x.nodes = append(x.nodes, n)
@@ -274,7 +281,8 @@ func (x *index) publisher(n *node, a netip.Addr) *node {
 func (x *index) readPods() {
 	for i := range x.snapshot.Pods {
 		p := &x.snapshot.Pods[i]
-		n, read := x.byName[p.Spec.NodeName], state.ReadPod(p)
+		n := x.byName[p.Spec.NodeName]
+		read := state.ReadPod(p)
 		if n == nil || !read.NeedsAddress {
 			continue
 		}
@@ -298,12 +306,13 @@ func (x *index) readPods() {
 
 // agent describes the state of the node's agent if that may be the cause.
 func (n *node) agent() string {
-	switch {
-	case len(n.agents) == 0:
+	if len(n.agents) == 0 {
 		return "no pod of its agent was found"
-	case len(n.agents) > 1:
+	}
+	if len(n.agents) > 1 {
 		return "there are two pods of its agent"
-	case !n.agents[0]:
+	}
+	if !n.agents[0] {
 		return "its agent is not Ready"
 	}
 	return "its agent is Ready"
@@ -315,10 +324,10 @@ func (x *index) holder(n *node, a netip.Addr) *crd.Block {
 	var found *crd.Block
 	for _, h := range x.space.Overlapping(ipalloc.Single(a)) {
 		b := x.byCIDR[h.CIDR]
-		switch {
-		case b.Node == n.name:
+		if b.Node == n.name {
 			return b
-		case found == nil || b.Created.Before(found.Created):
+		}
+		if found == nil || b.Created.Before(found.Created) {
 			found = b
 		}
 	}

@@ -192,9 +192,11 @@ func (n *nodeCheck) checkPods(owners map[netip.Addr]Object) {
 
 // podAddress checks who owns an address that is not in the pool of the pod's node.
 func (n *nodeCheck) podAddress(p pod, a netip.Addr) {
-	f, reason := Finding{Object: p.object, Subject: ipalloc.Single(a)}, PodAddressOfOtherNode
+	f := Finding{Object: p.object, Subject: ipalloc.Single(a)}
+	reason := PodAddressOfOtherNode
 	var says string
-	b, other := n.holder(n.node, a), n.publisher(n.node, a)
+	b := n.holder(n.node, a)
+	other := n.publisher(n.node, a)
 	switch {
 	case other != nil:
 		f.Others = []Object{n.assigner(other.name)}
@@ -214,7 +216,8 @@ func (n *nodeCheck) podAddress(p pod, a netip.Addr) {
 	case n.moving, n.notOurs(), n.servedElsewhere(n.node, a):
 		return // its pods have their addresses from elsewhere
 	default:
-		reason, says = PodAddressUnowned, "an address of no block and no pool entry"
+		reason = PodAddressUnowned
+		says = "an address of no block and no pool entry"
 		if n.view != nil && n.view.BlockAssignment != nil {
 			says = "an address of no block and of no CIDR in " + n.list
 		}

@@ -90,7 +90,8 @@ func (c *poolCheck) ranges() {
 	for _, r := range c.pool.AllRanges() {
 		if r.ClosedBy != "" {
 			f := c.about(r.CIDR)
-			f.Others, f.Note = []Object{poolObject(r.ClosedBy)}, "overlaps "+r.Overlap.String()
+			f.Others = []Object{poolObject(r.ClosedBy)}
+			f.Note = "overlaps " + r.Overlap.String()
 			c.add(PoolsOverlap, f, "assigns nothing, as PodIPPool %s does", r.ClosedBy)
 		}
 	}
@@ -106,10 +107,9 @@ func (c *poolCheck) ranges() {
 	}
 	says := "no pod gets these addresses of nodes or Services"
 	observed := isObserved(c.obj)
-	switch {
-	case observed:
+	if observed {
 		says = "a pod can get one of these addresses of nodes or Services"
-	case c.pool.WholeBlocks:
+	} else if c.pool.WholeBlocks {
 		says = "no node gets a block with one of these addresses of nodes or Services"
 	}
 	for _, r := range c.cluster.Ledger.Exclusions.ExcludedFrom(c.pool) {

@@ -121,7 +121,9 @@ func problemOf(e Entry, mode ciliumnode.Mode, group []Finding) Problem {
 			t.Subjects = append(t.Subjects, Subject{addressOrCIDR(&group[i]), group[i].Note})
 		}
 	}
-	name, other, address := first.Object.Name, "", ""
+	name := first.Object.Name
+	other := ""
+	address := ""
 	if len(first.Others) > 0 {
 		other = first.Others[0].Name
 	}

@@ -71,7 +71,8 @@ func (n *nodeCheck) runs() {
 		if n.view.Lists(cidr) {
 			continue
 		}
-		named, shares := "none", ""
+		named := "none"
+		shares := ""
 		for _, p := range n.view.PodCIDRs { // one of each family
 			if ipalloc.FamilyOf(p.Addr()) == ipalloc.FamilyOf(cidr.Addr()) {
 				named = p.String()

@@ -29,7 +29,8 @@ const RequestTimeout = time.Minute
 // name begins each message on stderr.
 func (o *Options) Run(ctx context.Context, name string, config *rest.Config, stdout, stderr io.Writer) int {
 	progress := NewProgress(stderr) // it moves a terminal's cursor
-	stdout, stderr = termsafe.Writer(stdout), termsafe.Writer(stderr)
+	stdout = termsafe.Writer(stdout)
+	stderr = termsafe.Writer(stderr)
 	report, err := o.look(ctx, name, config, progress, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: the cluster was not audited: %v\n", name, err)
