@@ -33,24 +33,26 @@ type flags struct {
 }
 
 func (f *flags) validate() error {
-	switch {
-	case f.to == "" && (f.status || f.abort || f.restartAgents):
+	if f.to == "" && (f.status || f.abort || f.restartAgents) {
 		return cli.Usagef("--status, --abort and --restart-agents need --to")
-	case f.evict && !f.wait && !f.dryRun:
+	}
+	if f.evict && !f.wait && !f.dryRun {
 		return cli.Usagef("--evict has to wait: omit --wait=false")
-	case f.maxConcurrent < 1:
+	}
+	if f.maxConcurrent < 1 {
 		return cli.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
-	case f.maxRestarts < 1:
+	}
+	if f.maxRestarts < 1 {
 		return cli.Usagef("--max-restarts is %d: must be 1 or more", f.maxRestarts)
 	}
 	return nil
 }
 
 func evicts(mode ciliumnode.Mode, parks bool) error {
-	switch {
-	case mode == ciliumnode.MultiPool && !parks:
+	if mode == ciliumnode.MultiPool && !parks {
 		return cli.Usagef("in multi-pool mode agents may give addresses of a draining block to new pods: --evict needs an operator with --park-draining-blocks; otherwise kubectl drain its Node")
-	case mode == ciliumnode.Kubernetes:
+	}
+	if mode == ciliumnode.Kubernetes {
 		return cli.Usagef("in %s mode agents give addresses of a draining block to new pods: --evict is not supported; kubectl drain its Node", mode)
 	}
 	return nil
@@ -166,8 +168,7 @@ func run(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, f fl
 	if !f.undo {
 		warnPinned(e, c, t)
 	}
-	switch {
-	case f.dryRun:
+	if f.dryRun {
 		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, suggest.Count(len(rows), "block"))
 		for _, r := range rows {
 			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
@@ -177,7 +178,8 @@ func run(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, f fl
 			return err
 		}
 		return nil
-	case f.undo:
+	}
+	if f.undo {
 		if err := request(ctx, c, t, false); err != nil {
 			return err
 		}
@@ -196,7 +198,8 @@ func run(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, f fl
 
 // cannotUndo returns why the drain of a block does not end by spec.drain.
 func cannotUndo(t target) error {
-	switch b := t.block; {
+	b := t.block
+	switch {
 	case b == nil:
 	case b.Deleting:
 		return fmt.Errorf("%s is being deleted: that cannot be undone", t.what)
@@ -248,10 +251,9 @@ func request(ctx context.Context, c *clusterview.Cluster, t target, drain bool) 
 func setPolicy(ctx context.Context, c *clusterview.Cluster, t target, drain bool) error {
 	edit := func(pool *v1alpha1.PodIPPool) {
 		for _, entry := range entriesIn(pool, t.ranges) {
-			switch {
-			case drain:
+			if drain {
 				entry.AllocationPolicy = v1alpha1.AllocationDrain
-			case entry.AllocationPolicy == v1alpha1.AllocationDrain: // a cordoned range stays so
+			} else if entry.AllocationPolicy == v1alpha1.AllocationDrain { // a cordoned range stays so
 				entry.AllocationPolicy = v1alpha1.AllocationAllocate
 			}
 		}
@@ -273,7 +275,8 @@ type target struct {
 func parseTarget(c *clusterview.Cluster, name string) (target, error) {
 	cidr, err := netip.ParsePrefix(name)
 	if block, blockErr := crd.ParseBlockName(name); err != nil && blockErr == nil {
-		cidr, err = block, nil
+		cidr = block
+		err = nil
 	}
 	if err == nil {
 		if pool, ok := poolOfRange(c, cidr); ok {

@@ -149,10 +149,10 @@ func (v *evicter) step(ctx context.Context, pods []placed) error {
 		if err != nil {
 			return err
 		}
-		switch {
-		case pod == nil:
+		if pod == nil {
 			continue
-		case pod.DeletionTimestamp != nil:
+		}
+		if pod.DeletionTimestamp != nil {
 			leaving++
 			continue
 		}
@@ -181,10 +181,10 @@ func (v *evicter) skips(pod types.NamespacedName) bool {
 func (v *evicter) read(ctx context.Context, p placed) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := v.client.Get(ctx, p.key, pod)
-	switch {
-	case apierrors.IsNotFound(err):
+	if apierrors.IsNotFound(err) {
 		return nil, nil
-	case err != nil:
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading pod %s: %w", p.key, err)
 	}
 	if _, has := addressIn(pod, netip.PrefixFrom(p.address, p.address.BitLen())); !has {
@@ -198,12 +198,13 @@ func (v *evicter) read(ctx context.Context, p placed) (*corev1.Pod, error) {
 func (v *evicter) leftAlone(pod *corev1.Pod) string {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	local := slices.ContainsFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool { return volume.EmptyDir != nil })
-	switch {
-	case mirror:
+	if mirror {
 		return "a static pod, which only its kubelet can end"
-	case metav1.GetControllerOf(pod) == nil:
+	}
+	if metav1.GetControllerOf(pod) == nil {
 		return "it has no controller that would bring it back"
-	case local && !v.emptyDirs:
+	}
+	if local && !v.emptyDirs {
 		return "its emptyDir volumes would be lost; --delete-emptydir-data evicts it all the same"
 	}
 	return ""
@@ -217,15 +218,16 @@ func (v *evicter) evict(ctx context.Context, p placed, uid types.UID) (accepted 
 		ObjectMeta:    meta,
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
 	})
-	switch {
-	case err == nil:
+	if err == nil {
 		v.say(p, "is evicted")
 		return true, nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return false, nil
-	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err), // the latter: of two budgets
-		strings.Contains(err.Error(), "denied the request"),             // by a webhook that looks at the pod
-		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it ends without an eviction
+	}
+	if apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || // the latter: of two budgets
+		strings.Contains(err.Error(), "denied the request") || // by a webhook that looks at the pod
+		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // it ends without an eviction
 		v.retryAt[p.key] = v.now().Add(retryEvery)
 		v.say(p, "waits: "+err.Error())
 		return false, nil
@@ -243,7 +245,8 @@ func (v *evicter) say(p placed, what string) {
 
 // needsPeople adds the steps for users to rows that only pods left alone keep.
 func (v *evicter) needsPeople(rows []list.BlockRow, pods []placed) []list.BlockRow {
-	alone, others := map[string][]string{}, map[string]bool{}
+	alone := map[string][]string{}
+	others := map[string]bool{}
 	for _, p := range pods {
 		if v.alone[p.key] == "" {
 			others[p.block] = true
@@ -275,7 +278,8 @@ func (v *evicter) plan(ctx context.Context, pods []placed) (evicts []*corev1.Pod
 		if why := v.leftAlone(pod); why != "" {
 			alone = append(alone, line+", "+why)
 		} else {
-			evicted, evicts = append(evicted, line), append(evicts, pod)
+			evicted = append(evicted, line)
+			evicts = append(evicts, pod)
 		}
 	}
 	fmt.Fprintf(v.out, "would evict %s, %d at a time\n", suggest.Count(len(evicted), "pod"), v.limit)

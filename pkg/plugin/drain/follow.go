@@ -44,7 +44,8 @@ func (w *follower) follow(ctx context.Context, look func(context.Context, *clust
 	}
 	for first := true; ; first = false {
 		c, err := w.env.Read(reading)
-		running, done := reading, false
+		running := reading
+		done := false
 		if reading = ctx; err == nil {
 			running = ctx
 			done, err = look(ctx, c)

@@ -47,12 +47,13 @@ const (
 func parseMove(c *clusterview.Cluster, from, to string) (move, error) {
 	oldCIDR, fromErr := netip.ParsePrefix(from)
 	newCIDR, toErr := netip.ParsePrefix(to)
-	switch {
-	case from == to:
+	if from == to {
 		return move{}, cli.Usagef("%s is what drains: name another range with --to", from)
-	case (fromErr == nil) != (toErr == nil):
+	}
+	if (fromErr == nil) != (toErr == nil) {
 		return move{}, cli.Usagef("%s and %s must be two CIDRs, or two pools", from, to)
-	case fromErr == nil:
+	}
+	if fromErr == nil {
 		return moveOfCIDR(c, oldCIDR, newCIDR)
 	}
 	return moveOfPool(c, from, to)
@@ -84,12 +85,13 @@ func moveOfCIDR(c *clusterview.Cluster, from, to netip.Prefix) (move, error) {
 
 // compareCIDRs returns why no pool could have both CIDRs, or nil.
 func compareCIDRs(from, to netip.Prefix) error {
-	switch {
-	case from.Masked() != from || to.Masked() != to:
+	if from.Masked() != from || to.Masked() != to {
 		return cli.Usagef("CIDRs must have no host bits set: %s, %s", from.Masked(), to.Masked())
-	case ipalloc.FamilyOf(from.Addr()) != ipalloc.FamilyOf(to.Addr()):
+	}
+	if ipalloc.FamilyOf(from.Addr()) != ipalloc.FamilyOf(to.Addr()) {
 		return cli.Usagef("%s and %s are of different families", from, to)
-	case from.Overlaps(to):
+	}
+	if from.Overlaps(to) {
 		return cli.Usagef("%s and %s overlap", from, to)
 	}
 	return nil
@@ -130,12 +132,14 @@ func (m *move) inSpec(c *clusterview.Cluster) bool {
 }
 
 func (m *move) stage(c *clusterview.Cluster) stage {
-	switch pool := m.pool(c); {
-	case m.inSpec(c) && pool.DeletionTimestamp == nil && m.changes(pool):
+	pool := m.pool(c)
+	if m.inSpec(c) && pool.DeletionTimestamp == nil && m.changes(pool) {
 		return toBegin
-	case len(m.rows(c)) > 0 || pool != nil && pool.DeletionTimestamp != nil:
+	}
+	if len(m.rows(c)) > 0 || pool != nil && pool.DeletionTimestamp != nil {
 		return toLeave
-	case m.inSpec(c):
+	}
+	if m.inSpec(c) {
 		return toRemove
 	}
 	return toVerify

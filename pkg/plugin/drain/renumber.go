@@ -34,10 +34,10 @@ func renumber(ctx context.Context, e *cli.Env, c *clusterview.Cluster, from stri
 	if !m.byCIDR() && m.pool(c) == nil && len(m.rows(c)) == 0 {
 		fmt.Fprintf(e.ErrOut, "warning: there is no PodIPPool %s and no block of one: it is gone, or has another name%s\n", m.old.pool, suggest.DidYouMean(m.old.pool, c.Pools.Names()))
 	}
-	switch {
-	case f.status:
+	if f.status {
 		return printStatus(e, c, m)
-	case f.abort:
+	}
+	if f.abort {
 		return m.abort(ctx, e, c)
 	}
 	if m.stage(c) == toBegin || f.dryRun {
@@ -98,10 +98,10 @@ func (w *follower) finish(ctx context.Context, c *clusterview.Cluster, m move) (
 }
 
 func (m *move) abort(ctx context.Context, e *cli.Env, c *clusterview.Cluster) error {
-	switch {
-	case m.pool(c) == nil || !m.inSpec(c):
+	if m.pool(c) == nil || !m.inSpec(c) {
 		return fmt.Errorf("it is over: %s is no longer there. To go back%s: %s", m.from, m.again(c), m.back())
-	case m.pool(c).DeletionTimestamp != nil:
+	}
+	if m.pool(c).DeletionTimestamp != nil {
 		return fmt.Errorf("it is over: pool %s is being deleted, and that cannot be undone", m.old.pool)
 	}
 	outcome := "does not drain: nothing was changed"
@@ -121,9 +121,11 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *clusterview.Cluster) er
 
 // back is the command for the opposite move.
 func (m *move) back() string {
-	from, to := m.from, m.to
+	from := m.from
+	to := m.to
 	if !m.byCIDR() {
-		from, to = m.old.pool, m.newPool
+		from = m.old.pool
+		to = m.newPool
 	}
 	return "drain " + to + " --to " + from
 }
@@ -256,7 +258,8 @@ func printBudgets(ctx context.Context, e *cli.Env, c *clusterview.Cluster, pods 
 		return fmt.Errorf("reading PodDisruptionBudgets: %w", err)
 	}
 	for i := range budgets.Items {
-		b, n := &budgets.Items[i], 0
+		b := &budgets.Items[i]
+		n := 0
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 		if err != nil || b.Status.DisruptionsAllowed > 0 {
 			continue

@@ -49,7 +49,9 @@ func (v *restarter) step(ctx context.Context, c *clusterview.Cluster, rows []lis
 	agents := newestAgents(c)
 	unsettled := v.unsettled(c, agents)
 	begins := len(unsettled) == 0 && !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return v.leaves(c, agents[r.Node], &r) })
-	began, zones, undrained := 0, map[string]bool{}, undrainedOn(rows)
+	began := 0
+	zones := map[string]bool{}
+	undrained := undrainedOn(rows)
 	rows = slices.Clone(rows)
 	if slices.ContainsFunc(rows, func(r list.BlockRow) bool { return r.NeedsRestart }) {
 		v.sayWaits(unsettled)
@@ -63,7 +65,8 @@ func (v *restarter) step(ctx context.Context, c *clusterview.Cluster, rows []lis
 			r.NeedsAction = action
 			continue
 		}
-		agent, zone := agents[r.Node], zoneOf(c.Nodes[r.Node])
+		agent := agents[r.Node]
+		zone := zoneOf(c.Nodes[r.Node])
 		switch {
 		case v.restartedAnew(agent) && reportsAnew(c, r.Node):
 			continue // it still has its addresses
@@ -72,7 +75,8 @@ func (v *restarter) step(ctx context.Context, c *clusterview.Cluster, rows []lis
 			if err := v.restart(ctx, r.Node, agent); err != nil {
 				return nil, err
 			}
-			began, zones[zone] = began+1, true
+			began++
+			zones[zone] = true
 		}
 		r.NeedsAction = ""
 	}
@@ -98,11 +102,11 @@ func undrainedOn(rows []list.BlockRow) map[string]string {
 // leaves reports whether a block is about to leave its node without a restart or user action,
 // or has left its PodIPPool but not its CiliumNode. A block in service is far from that.
 func (v *restarter) leaves(c *clusterview.Cluster, agent *corev1.Pod, r *list.BlockRow) bool {
-	switch {
-	case r.Phase == ipalloc.CoolingDown.String():
+	if r.Phase == ipalloc.CoolingDown.String() {
 		view := c.Ledger.CiliumNode(r.Node)
 		return view != nil && slices.Contains(view.Listed(), r.CIDR)
-	case r.NeedsRestart:
+	}
+	if r.NeedsRestart {
 		return v.restartedAnew(agent) && !reportsAnew(c, r.Node)
 	}
 	return r.Phase == ipalloc.Draining.String() && r.NeedsAction == ""

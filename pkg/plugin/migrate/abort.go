@@ -21,7 +21,9 @@ import (
 
 func newAbort(e *cli.Env) *cobra.Command {
 	var s choice
-	to, dryRun, patience := "", false, 45*time.Second
+	to := ""
+	dryRun := false
+	patience := 45 * time.Second
 	cmd := &cobra.Command{
 		Use:   "abort --node NODE|-l SELECTOR|--all",
 		Short: "Take nodes back to the IPAM mode they came from",
@@ -186,16 +188,19 @@ func (a *aborting) backTo(name string) string {
 // refusedAtOnce returns the reason why no step is even begun.
 func (a *aborting) refusedAtOnce(r *returning) string {
 	node := a.m.Nodes[r.name]
-	switch {
-	case r.to == adopt.CRD:
+	if r.to == adopt.CRD {
 		return "its pool was filled by hand, and its agent ran in crd mode before: there is no other mode to go back to (--to names one)"
-	case r.to == adopt.Source(a.m.to):
+	}
+	if r.to == adopt.Source(a.m.to) {
 		return "it moves to that mode: --to has to name the old one"
-	case a.m.Ledger.CiliumNode(r.name) == nil:
+	}
+	if a.m.Ledger.CiliumNode(r.name) == nil {
 		return "it has no CiliumNode"
-	case a.m.to == ciliumnode.CRD && a.listsAdopted(r):
+	}
+	if a.m.to == ciliumnode.CRD && a.listsAdopted(r) {
 		return "its old block is listed in spec.ipam.pools, for an agent in multi-pool mode: run this with --mode=multi-pool"
-	case a.backTo(r.name) == "" && node.Annotations[v1alpha1.PausedAnnotation] == "true":
+	}
+	if a.backTo(r.name) == "" && node.Annotations[v1alpha1.PausedAnnotation] == "true" {
 		return "it is paused: end that first (annotation " + v1alpha1.PausedAnnotation + ")"
 	}
 	return ""

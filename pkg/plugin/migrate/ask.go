@@ -86,7 +86,8 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 			if err != nil || left == 0 || extended {
 				return modes, err
 			}
-			deadline, extended = a.TimeNow().Add(left), true
+			deadline = a.TimeNow().Add(left)
+			extended = true
 		}
 		if err := a.Sleep(ctx, time.Second); err != nil {
 			return nil, err

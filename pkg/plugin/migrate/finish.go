@@ -22,7 +22,8 @@ import (
 
 func newFinish(e *cli.Env) *cobra.Command {
 	var s choice
-	dryRun, settle := false, config.DefaultSettings().AgentSettle
+	dryRun := false
+	settle := config.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "finish",
 		Short: "End a move: remove the old mode's leftovers; after it there is no way back",
@@ -81,7 +82,8 @@ func (m *move) unfinished(settle time.Duration) []string {
 
 func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) error {
 	done := map[bool]string{false: "finished", true: "would be finished"}[dryRun]
-	code, idle := error(nil), true
+	code := error(nil)
+	idle := true
 	for _, name := range m.names() {
 		f := m.finishing(name, settle)
 		if len(f.adopted) == 0 && f.left(m.Ledger.CiliumNode(name)) == "" {
@@ -152,7 +154,8 @@ func (m *move) finishing(name string, settle time.Duration) *finishing {
 	f := &finishing{move: m, name: name, settled: m.standing(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.Nodes[name].Labels))}
 	for _, b := range m.Ledger.NodeBlocks(name) {
 		if b.AdoptedFrom != "" {
-			f.adopted, f.mode = append(f.adopted, b), m.to
+			f.adopted = append(f.adopted, b)
+			f.mode = m.to
 		}
 	}
 	return f
@@ -189,17 +192,19 @@ func (f *finishing) once(ctx context.Context, dryRun bool) (left, refused string
 
 // left describes the leftovers of another mode than the agent's in a CiliumNode.
 func (f *finishing) left(view *ciliumnode.View) string {
-	switch {
-	case view == nil:
+	if view == nil {
 		return ""
-	case view.BlockAssignment != nil: // once knows more
+	}
+	if view.BlockAssignment != nil { // once knows more
 		if w := view.BlockAssignment; len(w.LeftCIDRs)+w.LeftAddresses+len(view.Release) > 0 || w.LeftReport {
 			return "leftovers"
 		}
 		return ""
-	case f.mode == ciliumnode.MultiPool:
+	}
+	if f.mode == ciliumnode.MultiPool {
 		return f.addressesLeft(view)
-	case len(view.Allocated) == 0:
+	}
+	if len(view.Allocated) == 0 {
 		return ""
 	}
 	return suggest.Count(len(view.Allocated), "CIDR") + " in spec.ipam.pools"
@@ -243,7 +248,9 @@ func (f *finishing) ours(live *ciliumnode.View) []netip.Prefix {
 // addressesLeft describes the leftovers of crd mode.
 func (f *finishing) addressesLeft(live *ciliumnode.View) string {
 	var parts []string
-	ours, addresses, listed := f.ours(live), 0, 0
+	ours := f.ours(live)
+	addresses := 0
+	listed := 0
 	for a := range live.Pool {
 		if slices.ContainsFunc(ours, func(b netip.Prefix) bool { return b.Contains(a) }) {
 			addresses++
@@ -269,12 +276,13 @@ func (f *finishing) addressesLeft(live *ciliumnode.View) string {
 // notInCRD returns why it is uncertain that the agent runs in crd mode with all addresses of
 // its pods.
 func (f *finishing) notInCRD(live *ciliumnode.View) string {
-	switch {
-	case !f.settled.Settled:
+	if !f.settled.Settled {
 		return "its agent has not been Ready for long enough"
-	case len(live.Used) == 0:
+	}
+	if len(live.Used) == 0 {
 		return "its agent reports nothing, so it does not run in crd mode: restart it"
-	case f.settled.Unreported > 0:
+	}
+	if f.settled.Unreported > 0 {
 		return fmt.Sprintf("its agent does not report %s of pods yet", suggest.Plural(f.settled.Unreported, "address", "addresses"))
 	}
 	return ""
@@ -296,14 +304,16 @@ func reports(node, image string) string {
 // v1.20.1, pkg/ipam/multipool_manager.go, updateLocalNode).
 func (f *finishing) notInMultiPool(ctx context.Context, live *ciliumnode.View) (string, error) {
 	multiPool, err := (&ciliumnode.Client{Reader: f.Client, Mode: ciliumnode.MultiPool}).Live(ctx, f.name)
-	switch {
-	case err != nil || multiPool == nil:
+	if err != nil || multiPool == nil {
 		return "it has no CiliumNode", err
-	case !f.settled.Settled:
+	}
+	if !f.settled.Settled {
 		return "its agent has not been Ready for long enough", nil
-	case len(live.Used) > 0:
+	}
+	if len(live.Used) > 0 {
 		return reports(f.name, f.agentImage(f.name)), nil
-	case !multiPool.BlockAssignment.Reported():
+	}
+	if !multiPool.BlockAssignment.Reported() {
 		return "its agent asks for nothing in spec.ipam.pools, so it does not run in multi-pool mode: restart it", nil
 	}
 	ours := f.ours(live)

@@ -159,20 +159,26 @@ func (m *move) input() adopt.Input {
 
 // adoptNode returns a Node in the terms of package adopt.
 func (m *move) adoptNode(name string) adopt.Node {
-	node, view := m.Nodes[name], m.Ledger.CiliumNode(name)
+	node := m.Nodes[name]
+	view := m.Ledger.CiliumNode(name)
 	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.Users(name), Pods: m.Pods.On(name), Agent: m.agentImage(name)}
 	facts := adopt.Facts{Mode: m.config.Mode(node.Labels), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.Ledger.NodeBlocks(name)}
 	if view != nil {
-		facts.PodCIDRs, facts.Reported, n.Reported = view.PodCIDRs, len(view.Used) > 0, len(view.Used) > 0
+		facts.PodCIDRs = view.PodCIDRs
+		facts.Reported = len(view.Used) > 0
+		n.Reported = len(view.Used) > 0
 		if w := view.BlockAssignment; w != nil { // requests without a CIDR are older than the other IPAM
 			n.Reported = w.Reported() && len(view.Allocated) > 0
-			facts.PodCIDRs, facts.Reported = w.LeftCIDRs, n.Reported || w.LeftReport
+			facts.PodCIDRs = w.LeftCIDRs
+			facts.Reported = n.Reported || w.LeftReport
 		}
 		for _, a := range view.Allocated {
 			facts.Allocated = append(facts.Allocated, a.CIDR)
 		}
 		facts.Published = slices.SortedFunc(maps.Keys(view.Pool), netip.Addr.Compare)
-		n.NonCanonical, n.Own, n.Limits = view.NonCanonical, view.Own, view.Limits
+		n.NonCanonical = view.NonCanonical
+		n.Own = view.Own
+		n.Limits = view.Limits
 	}
 	n.Published = facts.Published
 	n.From, n.AssignedCIDRs = adopt.SourceOf(facts)
@@ -264,7 +270,9 @@ func (m *move) differs(name string, s *adopt.Standing) string {
 	without := len(ipalloc.Uncovered(s.AssignedCIDRs, crd.CIDRs(s.Blocks)))
 	say(without, "adopt")
 	if without == 0 {
-		claims, drains, frees := 0, 0, 0
+		claims := 0
+		drains := 0
+		frees := 0
 		for _, d := range m.Decide(name) {
 			d.State.Adopting = false // the steps once its agent runs in crd mode
 			plan, _ := expand.Decide(d.At, d.Policy, d.State, expand.Budget{}, expand.Memory{})

@@ -38,7 +38,9 @@ type migrateRow struct {
 func newStatus(e *cli.Env) *cobra.Command {
 	var o cli.Flags
 	var s choice
-	until, timeout, settle := "", time.Duration(0), config.DefaultSettings().AgentSettle
+	until := ""
+	timeout := time.Duration(0)
+	settle := config.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show each node's progress and next step",
