@@ -92,7 +92,8 @@ func Handler(b *Board, token string) http.Handler {
 		head.Set("Cross-Origin-Resource-Policy", "same-origin")
 		head.Set("Cross-Origin-Opener-Policy", "same-origin")
 		head.Set("Cache-Control", "no-store")
-		switch given, _, below := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); {
+		given, _, below := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		switch {
 		case !isLoopback(r.Host) || !sameOrigin(r):
 			http.Error(w, "this page answers on loopback only", http.StatusForbidden)
 		case !below || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1:
@@ -144,7 +145,8 @@ func (b *Board) events(w http.ResponseWriter, r *http.Request) {
 		if err != nil || out.Flush() != nil {
 			return
 		}
-		sent, said = now, problem
+		sent = now
+		said = problem
 		select {
 		case <-r.Context().Done():
 			return
@@ -159,10 +161,10 @@ func (b *Board) events(w http.ResponseWriter, r *http.Request) {
 
 // sendMap sends the difference to a browser that last received a map, or nil.
 func sendMap(w http.ResponseWriter, sent, now *Map) error {
-	switch {
-	case sent == nil:
+	if sent == nil {
 		return send(w, "map", now.withoutUsers())
-	case now != sent:
+	}
+	if now != sent {
 		return send(w, "change", sent.changeTo(now))
 	}
 	return nil

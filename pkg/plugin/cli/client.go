@@ -130,7 +130,8 @@ func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*clust
 // operator does. It warns if the operator's settings are unknown.
 func (e *Env) Agents(operator clusterread.Operator) (namespace string, selector labels.Selector, err error) {
 	e.Warn(operator.SettingsUnknown())
-	namespace, selector = operator.Settings.AgentNamespace, operator.Settings.AgentSelector
+	namespace = operator.Settings.AgentNamespace
+	selector = operator.Settings.AgentSelector
 	if e.given("cilium-namespace") {
 		namespace = e.AgentNamespace
 	}

@@ -55,7 +55,8 @@ func NewEnv(streams genericiooptions.IOStreams, version string, place *Place) *E
 	e := &Env{IOStreams: streams, Raw: streams, Flags: genericclioptions.NewConfigFlags(false), Version: version, Place: place}
 	e.Flags.CacheDir = nil // no cache between two calls
 	if place != nil {
-		e.client, e.host = place.Client, "a simulation"
+		e.client = place.Client
+		e.host = "a simulation"
 	}
 	e.Out, e.ErrOut = termsafe.Writer(e.Out), termsafe.Writer(e.ErrOut)
 	return e
@@ -173,11 +174,11 @@ func confirm(in io.Reader, out io.Writer, terminal bool, warning string) error {
 	}
 	fmt.Fprintf(out, "%s Go on? (y/N): ", warning)
 	answer, err := bufio.NewReader(in).ReadString('\n')
-	switch {
-	case errors.Is(err, io.EOF) && answer == "": // /dev/null looks like a terminal
+	if errors.Is(err, io.EOF) && answer == "" { // /dev/null looks like a terminal
 		fmt.Fprintln(out)
 		return unasked
-	case err != nil && !errors.Is(err, io.EOF):
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {

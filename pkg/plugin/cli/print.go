@@ -99,10 +99,10 @@ func WriteJSON(w io.Writer, v any) error {
 // Age returns the time since t, as kubectl writes it: also that t is in the future.
 func Age(now, t time.Time) string {
 	age := now.Sub(t)
-	switch {
-	case t.IsZero():
+	if t.IsZero() {
 		return "<unknown>"
-	case age < 0 && age > -time.Minute:
+	}
+	if age < 0 && age > -time.Minute {
 		age = 0
 	}
 	return duration.HumanDuration(age)

@@ -25,15 +25,17 @@ func explainGrowth(c *clusterview.Cluster, s *cli.Text, d *clusterview.Decision)
 }
 
 func explainShrinking(s *cli.Text, d *clusterview.Decision) {
-	switch w := d.State.BlockAssignment; {
-	case w != nil && w.SingleBlock:
+	w := d.State.BlockAssignment
+	if w != nil && w.SingleBlock {
 		s.Line("It keeps its block as long as its Node is there.")
 		return
-	case w != nil:
+	}
+	if w != nil {
 		s.Line("Its agent gives a block back by itself, once nothing of it is in use and its others cover what it asks for.")
 		return
 	}
-	switch n, ok := fewerPods(d); {
+	n, ok := fewerPods(d)
+	switch {
 	case d.Policy.ReclaimDisabled:
 		s.Line("It gives no block back by itself: reclaim is disabled.")
 	case !d.State.AgentSettled || len(d.State.Used) == 0:

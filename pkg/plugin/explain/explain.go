@@ -176,7 +176,8 @@ func explainNode(c *clusterview.Cluster, s *cli.Text, name string, d *clustervie
 func explainPools(c *clusterview.Cluster, s *cli.Text, d *clusterview.Decision) {
 	for _, pool := range d.Pools {
 		cut, assigns := pool.Cut(d.Family)
-		switch free := c.Ledger.Free(cut); {
+		free := c.Ledger.Free(cut)
+		switch {
 		case !assigns || pool.Paused:
 			s.Line("Pool %s assigns no block.", pool.Name)
 		case free > 0:
@@ -196,7 +197,8 @@ func freeBlocks(n uint64) string {
 
 // explainHeard describes the report of an agent that is assigned whole blocks.
 func explainHeard(c *clusterview.Cluster, s *cli.Text, name string, d *clusterview.Decision) {
-	w, runs := d.State.BlockAssignment, c.RunsWith(name, d.Family)
+	w := d.State.BlockAssignment
+	runs := c.RunsWith(name, d.Family)
 	unassigned := w.SingleBlock && len(w.Assigned) == 0
 	switch {
 	case unassigned && len(runs) == 0:
@@ -276,8 +278,10 @@ func reasonWords(r expand.Reason) string {
 }
 
 func explainLimits(s *cli.Text, d *clusterview.Decision) {
-	p, l := d.Policy, d.State.Limits
-	switch w := d.State.BlockAssignment; {
+	p := d.Policy
+	l := d.State.Limits
+	w := d.State.BlockAssignment
+	switch {
 	case w != nil && w.SingleBlock:
 		s.Line("It gets one block, before its agent starts.")
 		return
@@ -299,7 +303,8 @@ func explainLimits(s *cli.Text, d *clusterview.Decision) {
 // only the upper limit counts.
 func explainKnobs(s *cli.Text, l expand.Limits, whole bool) {
 	if whole {
-		l.MinAllocate, l.PreAllocate = 0, 0
+		l.MinAllocate = 0
+		l.PreAllocate = 0
 	}
 	var own []string
 	for _, limit := range []struct {

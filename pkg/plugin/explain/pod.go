@@ -17,7 +17,8 @@ import (
 )
 
 func readPod(ctx context.Context, c client.Reader, namespace, name string) (*corev1.Pod, []corev1.Pod, error) {
-	found, waiting := &corev1.PodList{}, &corev1.PodList{}
+	found := &corev1.PodList{}
+	waiting := &corev1.PodList{}
 	err := c.List(ctx, found, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)})
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing pods: %w", err)
@@ -122,8 +123,10 @@ func (p *pending) explain(s *cli.Text) {
 
 // node describes a candidate's addresses for the pod.
 func (p *pending) node(i int) string {
-	n, f := &p.a.Candidates[i], p.family
-	room, d := n.Room[f], p.decision(n.Node)
+	n := &p.a.Candidates[i]
+	f := p.family
+	room := n.Room[f]
+	d := p.decision(n.Node)
 	switch {
 	case room.Free >= p.pod.Addresses()[f]:
 		return suggest.Plural(room.Free, "address", "addresses") + " free: it waits for the scheduler, or for something else there"

@@ -80,14 +80,16 @@ func New(e *cli.Env) *cobra.Command {
 }
 
 func (f *exportFlags) validate() error {
-	switch {
-	case shapes()[f.format] == nil:
+	if shapes()[f.format] == nil {
 		return cli.Usagef("--format is %s: must be json, csv, bird, frr or netbox", f.format)
-	case f.every <= 0:
+	}
+	if f.every <= 0 {
 		return cli.Usagef("--every is %s: must be more than 0s", f.every)
-	case f.withdraw < 0 || f.withdraw > 0 && !f.watch:
+	}
+	if f.withdraw < 0 || f.withdraw > 0 && !f.watch {
 		return cli.Usagef("--withdraw-after is %s: must be 0s, or more together with --watch", f.withdraw)
-	case f.exec != "" && f.file == "":
+	}
+	if f.exec != "" && f.file == "" {
 		return cli.Usagef("--exec needs --output-file: the program would have nothing to read")
 	}
 	return nil
@@ -160,7 +162,8 @@ func readPrefixes(ctx context.Context, from client.Reader) ([]prefixRow, error) 
 			return nil, err
 		}
 	}
-	listed, addresses := map[string][]netip.Prefix{}, map[string][]corev1.NodeAddress{}
+	listed := map[string][]netip.Prefix{}
+	addresses := map[string][]corev1.NodeAddress{}
 	list := func(view *ciliumnode.View) {
 		if view != nil {
 			listed[view.Name] = append(listed[view.Name], view.Listed()...)
@@ -302,7 +305,8 @@ func (s *sink) put(ctx context.Context, content []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, commandLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.command[0], s.command[1:]...)
-	cmd.Stdout, cmd.Stderr = s.out, s.errOut
+	cmd.Stdout = s.out
+	cmd.Stderr = s.errOut
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("--exec %s: %w", s.command[0], errors.Join(err, ctx.Err()))
 	}

@@ -68,7 +68,9 @@ func (s *silence) read(ctx context.Context, from client.Reader) ([]string, error
 
 // look is read with its input. A Node without a Lease is never silent.
 func (s *silence) look(now time.Time, nodes []corev1.Node, leases []coordinationv1.Lease) (changed []string) {
-	specs, was, fresh := map[string]*coordinationv1.LeaseSpec{}, s.nodes, 0
+	specs := map[string]*coordinationv1.LeaseSpec{}
+	was := s.nodes
+	fresh := 0
 	for i := range leases {
 		specs[leases[i].Name] = &leases[i].Spec
 	}
@@ -80,14 +82,14 @@ func (s *silence) look(now time.Time, nodes []corev1.Node, leases []coordination
 			continue
 		}
 		h := was[name]
-		switch {
-		case h == nil:
+		if h == nil {
 			h = &heard{renewed: spec.RenewTime.Time, at: now, since: now}
 			// At the start the node controller knows more: Unknown means that it has heard nothing.
 			if clusterview.IsLost(&nodes[i]) && h.renewed.Before(now) {
-				h.at, h.since = h.renewed, h.renewed
+				h.at = h.renewed
+				h.since = h.renewed
 			}
-		case !h.renewed.Equal(spec.RenewTime.Time):
+		} else if !h.renewed.Equal(spec.RenewTime.Time) {
 			if h.silent {
 				changed = append(changed, name)
 			}

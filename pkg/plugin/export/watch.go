@@ -52,7 +52,8 @@ func slim(o any) (any, error) {
 	}
 	switch o := o.(type) {
 	case *ciliumv2.CiliumNode:
-		o.Spec.IPAM.Pool, o.Status = nil, ciliumv2.NodeStatus{}
+		o.Spec.IPAM.Pool = nil
+		o.Status = ciliumv2.NodeStatus{}
 	case *corev1.Node:
 		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses, Conditions: o.Status.Conditions}
 	}
@@ -74,11 +75,12 @@ type follower struct {
 // delivered handles the result of a delivery. If standard output is gone, another try is
 // useless.
 func (f *follower) delivered(content []byte, err error) error {
-	f.last, f.retry = content, nil
-	switch {
-	case err == nil:
+	f.last = content
+	f.retry = nil
+	if err == nil {
 		return nil
-	case f.to.file == "":
+	}
+	if f.to.file == "" {
 		return err
 	}
 	f.complain("%v; trying again in %s", err, retryAfter)
@@ -92,7 +94,8 @@ func (f *follower) complain(format string, args ...any) {
 
 // run continues until ctx ends. It reads nothing before the watches have delivered everything.
 func (f *follower) run(ctx context.Context, read func() ([]byte, error)) error {
-	changed, complained := (<-chan bool)(nil), time.Time{}
+	changed := (<-chan bool)(nil)
+	complained := time.Time{}
 	look := (<-chan time.Time)(nil)
 	for {
 		due := false
@@ -143,10 +146,10 @@ func (f *follower) lookAtNodes(ctx context.Context) bool {
 	if err != nil {
 		return false // ctx has ended
 	}
-	switch now := f.dead.deaf; {
-	case now && !deaf:
+	now := f.dead.deaf
+	if now && !deaf {
 		f.complain("fewer than half of the nodes renew their Leases: the API server, or the way to it, has failed. Withdrawing no more")
-	case !now && deaf:
+	} else if !now && deaf {
 		f.complain("half of the nodes renew their Leases again")
 	}
 	for _, node := range changed {

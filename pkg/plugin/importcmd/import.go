@@ -58,7 +58,9 @@ func origins(e *cli.Env) map[string]origin {
 func New(e *cli.Env) *cobra.Command {
 	names := slices.Sorted(maps.Keys(origins(e)))
 	var files []string
-	from, mode, strict := "", "", false
+	from := ""
+	mode := ""
+	strict := false
 	cmd := &cobra.Command{
 		Use:   "import --from calico|cilium|kubeadm [-f FILE...]",
 		Short: "Make PodIPPools of pools and settings of others, without applying them",
@@ -97,7 +99,8 @@ Exit codes: 0 written; 1 not written, as the source could not be read or had no 
 				target = ciliumnode.MultiPool
 			}
 			defaults := config.DefaultSettings().Defaults
-			defaults.WholeBlocks, defaults.CiliumPools = target.WholeBlocks(), target.ManyPools()
+			defaults.WholeBlocks = target.WholeBlocks()
+			defaults.CiliumPools = target.ManyPools()
 			result := o.convert(objects, defaults.WholeBlocks)
 			result.Check(defaults, existing)
 			return writeResult(e, from, objects, result, strict)

@@ -97,7 +97,8 @@ func BlockRows(c *clusterview.Cluster, w BlockFilter) []BlockRow {
 		}
 		users := c.Users(node)
 		for _, b := range c.Ledger.NodeBlocks(node) {
-			wait, in := c.Wait(b, users), usersIn(b.CIDR, users)
+			wait := c.Wait(b, users)
+			in := usersIn(b.CIDR, users)
 			row := BlockRow{
 				Block: b.Name, CIDR: b.CIDR, Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
 				Phase: b.Phase.String(), Reason: string(b.Reason), Since: b.Since, Conflict: b.Conflict,

@@ -153,7 +153,9 @@ func poolRowOf(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, counted
 	r := PoolRow{Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{}}
 	if counted != nil {
 		n := counted.Status.Blocks
-		r.Assignable, r.Free, r.Full = n.Assignable, n.Free, counted.Full()
+		r.Assignable = n.Assignable
+		r.Free = n.Free
+		r.Full = counted.Full()
 		r.Blocks = PhaseCount{InService: int(n.InService), Draining: int(n.Draining), CoolingDown: int(n.CoolingDown)}
 	}
 	if ranges, ok := pool.Ranges(f); ok {
@@ -173,7 +175,8 @@ func poolRowOf(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, counted
 			}
 		}
 	}
-	r.Nodes, r.Selected = len(holders), selectedNodes(c, pool.Name, f)
+	r.Nodes = len(holders)
+	r.Selected = selectedNodes(c, pool.Name, f)
 	r.Room = state.Room(pool, f, r.Free)
 	r.Window = windowOf(pool, c.Now)
 	r.State, r.Message = poolState(c, pool, f, &r)
@@ -189,24 +192,26 @@ func windowOf(pool *crd.Pool, now time.Time) *windowRow {
 }
 
 func (w *windowRow) words(now time.Time) string {
-	switch {
-	case w == nil:
+	if w == nil {
 		return "-"
-	case w.Until.IsZero():
+	}
+	if w.Until.IsZero() {
 		return "closed"
-	case w.Open:
+	}
+	if w.Open {
 		return "open for " + duration.HumanDuration(w.Until.Sub(now))
 	}
 	return "opens in " + duration.HumanDuration(w.Until.Sub(now))
 }
 
 func rangeWords(r crd.Range) string {
-	switch {
-	case r.Drains():
+	if r.Drains() {
 		return r.CIDR.String() + " (draining)"
-	case !r.Allocates():
+	}
+	if !r.Allocates() {
 		return r.CIDR.String() + " (cordoned)"
-	case r.ClosedBy != "":
+	}
+	if r.ClosedBy != "" {
 		return fmt.Sprintf("%s (pool %s gives it out)", r.CIDR, r.ClosedBy)
 	}
 	return r.CIDR.String()
@@ -214,7 +219,8 @@ func rangeWords(r crd.Range) string {
 
 // selectedNodes returns the number of Nodes that a pool rules.
 func selectedNodes(c *clusterview.Cluster, pool string, f ipalloc.Family) int {
-	n, ciliumPool := 0, c.Pools.Get(pool).CiliumPool
+	n := 0
+	ciliumPool := c.Pools.Get(pool).CiliumPool
 	for _, node := range c.Nodes {
 		if ranked := crd.ForFamily(c.Pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
 			n++
@@ -229,7 +235,8 @@ func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *Pool
 	}
 	ranges, _ := pool.Ranges(f)
 	closed := slices.IndexFunc(ranges.CIDRs, func(r crd.Range) bool { return r.ClosedBy != "" })
-	switch _, open := pool.Cut(f); {
+	_, open := pool.Cut(f)
+	switch {
 	case pool.Deleting:
 		return "Deleting", fmt.Sprintf("it waits for %s", suggest.Count(r.Blocks.Held(), "block"))
 	case pool.Inactive:

@@ -110,16 +110,17 @@ type statusPages struct {
 }
 
 func (p *statusPages) show(ctx context.Context) error {
-	switch {
-	case !p.watch:
+	if !p.watch {
 		leads, err := p.page(ctx)
 		if err == nil && !leads {
 			return cli.Failed
 		}
 		return err
-	case !p.output.Readable():
+	}
+	if !p.output.Readable() {
 		return cli.Usagef("--watch goes with text alone, not with -o %s", p.output.Format)
-	case p.every < lowestEvery:
+	}
+	if p.every < lowestEvery {
 		return cli.Usagef("--every is %s: must be %s or more", p.every, lowestEvery)
 	}
 	for n := 1; ctx.Err() == nil; n++ {
@@ -157,14 +158,14 @@ func leader(o *clusterread.Operator, now time.Time) operatorState {
 	if o.Holder == nil {
 		return operatorState{Problem: o.NoSettings + " (-n and --lease name another)"}
 	}
-	spec, where := o.Holder, "Lease "+o.Lease.String()
+	spec := o.Holder
+	where := "Lease " + o.Lease.String()
 	s := operatorState{
 		Leader: ptr.Deref(spec.HolderIdentity, ""), Since: ptr.Deref(spec.AcquireTime, metav1.MicroTime{}).Time, Renewed: ptr.Deref(spec.RenewTime, metav1.MicroTime{}).Time,
 	}
-	switch {
-	case s.Leader == "" || s.Renewed.IsZero() || spec.LeaseDurationSeconds == nil:
+	if s.Leader == "" || s.Renewed.IsZero() || spec.LeaseDurationSeconds == nil {
 		s.Problem = "no operator holds " + where
-	case now.Sub(s.Renewed) > time.Duration(*spec.LeaseDurationSeconds)*time.Second:
+	} else if now.Sub(s.Renewed) > time.Duration(*spec.LeaseDurationSeconds)*time.Second {
 		s.Problem = fmt.Sprintf("%s has not renewed %s for %s", s.Leader, where, cli.Age(now, s.Renewed))
 	}
 	return s
@@ -198,7 +199,8 @@ func ReadOverview(ctx context.Context, e *cli.Env, c *clusterview.Cluster, nodes
 		}
 	}
 	report := audit.NewReport(c.Objects, 1, audit.Check(c.Objects, check.SettingsOf(c.Operator.Settings)))
-	v.Errors, v.Warnings = report.Errors, report.Warnings
+	v.Errors = report.Errors
+	v.Warnings = report.Warnings
 	return v
 }
 

@@ -24,7 +24,8 @@ func New(e *cli.Env) *cobra.Command {
 }
 
 func newReport(e *cli.Env) *cobra.Command {
-	file, format := "", "text"
+	file := ""
+	format := "text"
 	cmd := &cobra.Command{
 		Use:   "report",
 		Short: "One page: addresses held, used and idle, and the savings with this operator",

@@ -36,14 +36,17 @@ func (r *report) sections() []section {
 	now.line("Cilium assigns addresses in %s mode, as %s says.", r.Mode, r.ModeBy)
 	now.line("%s have %s, each a route.", suggest.Count(r.Nodes, "node"), suggest.Plural(r.Routes, "range", "ranges"))
 	r.each(func(f ipalloc.Family) {
-		held, used := r.Held.of(f), r.Used.of(f)
+		held := r.Held.of(f)
+		used := r.Used.of(f)
 		now.line("%s: nodes hold %d addresses, %d are in use (%s), %d are idle.", f, held, used, cli.Percent(used, held), held-used)
 	})
 	pools := section{Title: "Ranges", Head: []string{"Name", "Family", "CIDRs", "Nodes", "Held", "Free", "Full", "Used"}}
 	for _, p := range r.Pools {
-		free, full := cli.Many(uint64(p.Free)), fmt.Sprintf("%d%%", p.Full)
+		free := cli.Many(uint64(p.Free))
+		full := fmt.Sprintf("%d%%", p.Full)
 		if p.Free == 0 && !slices.ContainsFunc(p.CIDRs, func(c string) bool { return !strings.HasSuffix(c, "(cordoned)") }) {
-			free, full = "-", "-" // the range is made of what nodes hold
+			free = "-"
+			full = "-" // the range is made of what nodes hold
 		}
 		pools.Rows = append(pools.Rows, []any{
 			p.Pool, p.Family, suggest.Few(p.CIDRs), p.Nodes, fmt.Sprintf("%d/%s", p.Blocks.Held(), cli.Many(uint64(p.Assignable))),
@@ -54,10 +57,10 @@ func (r *report) sections() []section {
 	for _, n := range r.NearlyFull[:min(len(r.NearlyFull), mostNodes)] {
 		full.Rows = append(full.Rows, []any{n.Node, n.Family, n.Used, n.Held})
 	}
-	switch more := len(r.NearlyFull) - len(full.Rows); {
-	case more > 0:
+	more := len(r.NearlyFull) - len(full.Rows)
+	if more > 0 {
 		full.line("The fullest, and %d more.", more)
-	case len(full.Rows) == 0:
+	} else if len(full.Rows) == 0 {
 		full.line("None.")
 	}
 	return []section{now, pools, full, r.then(), r.move()}
@@ -83,7 +86,8 @@ func (r *report) then() section {
 		s.line("Too few blocks in pool %s.", suggest.Few(r.WhatIf.TooSmall))
 	}
 	r.each(func(f ipalloc.Family) {
-		held, would := r.WhatIf.Replaced.of(f), r.WhatIf.Held.of(f)
+		held := r.WhatIf.Replaced.of(f)
+		would := r.WhatIf.Held.of(f)
 		switch {
 		case held == 0:
 		case would <= held:

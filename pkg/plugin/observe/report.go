@@ -253,9 +253,13 @@ func with(c *clusterview.Cluster, pools []v1alpha1.PodIPPool) (*clusterview.Clus
 		mode = ciliumnode.MultiPool
 	}
 	s := *c.Objects
-	s.Mode, s.Pools, s.Blocks, s.CiliumNodes = mode, pools, nil, nil
+	s.Mode = mode
+	s.Pools = pools
+	s.Blocks = nil
+	s.CiliumNodes = nil
 	operator := c.Operator
-	operator.Mode, operator.Settings.Mode = mode, mode
+	operator.Mode = mode
+	operator.Settings.Mode = mode
 	operator.Settings.Defaults.WholeBlocks = mode.WholeBlocks()
 	operator.Settings.Defaults.CiliumPools = mode.ManyPools()
 	for i := range pools {

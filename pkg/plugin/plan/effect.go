@@ -77,7 +77,8 @@ type leaves struct {
 func effectOf(before, after *clusterview.Cluster) effect {
 	x := effect{Pools: []poolChange{}, Nodes: []nodeChange{}, Unserved: []string{}}
 	for _, name := range after.NodeNames() {
-		was, is := firstSteps(before, name), firstSteps(after, name)
+		was := firstSteps(before, name)
+		is := firstSteps(after, name)
 		both := maps.Clone(was)
 		maps.Copy(both, is)
 		for _, share := range slices.Sorted(maps.Keys(both)) {
@@ -127,7 +128,8 @@ func (x *effect) noteClosed(before, after *clusterview.Cluster) {
 			if slices.ContainsFunc(was, func(old crd.Range) bool { return old.CIDR == r.CIDR }) {
 				continue
 			}
-			nodes, keep := map[string]bool{}, ""
+			nodes := map[string]bool{}
+			keep := ""
 			for b := range after.Ledger.PoolBlocks(name) {
 				if r.CIDR.Overlaps(b.CIDR) {
 					nodes[b.Node] = true
@@ -152,7 +154,8 @@ func closedOf(c *clusterview.Cluster, name string) []crd.Range {
 func (x *effect) notePublic(before, after *clusterview.Cluster) {
 	for i := range after.Objects.Pools {
 		obj := &after.Objects.Pools[i]
-		pool, old := after.Pools.Get(obj.Name), before.Pools.Get(obj.Name)
+		pool := after.Pools.Get(obj.Name)
+		old := before.Pools.Get(obj.Name)
 		if pool == nil || obj.Annotations[v1alpha1.OwnRangesAnnotation] == "true" {
 			continue
 		}
@@ -196,7 +199,10 @@ func (x *effect) describe(s *cli.Text) {
 	for _, note := range x.Notes {
 		s.Line("%s", note)
 	}
-	claimed, missing, leaving, orphaned := 0, 0, 0, 0
+	claimed := 0
+	missing := 0
+	leaving := 0
+	orphaned := 0
 	for i := range x.Nodes {
 		n := &x.Nodes[i]
 		s.Line("node %s %s: %s", n.Node, list.FamilyWords(n.Family, n.CiliumPool), n.words())

@@ -24,7 +24,8 @@ import (
 // New returns the command plan.
 func New(e *cli.Env) *cobra.Command {
 	var o cli.Flags
-	file, remove := "", []string{}
+	file := ""
+	remove := []string{}
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE",
 		Short: "Show the effects of an edit of pools, without a write",
@@ -128,11 +129,13 @@ func edited(c *clusterview.Cluster, edits []v1alpha1.PodIPPool, remove []string)
 			return nil, err
 		}
 		if i := find(p.Name); i >= 0 {
-			p.ObjectMeta, p.Status = *s.Pools[i].ObjectMeta.DeepCopy(), s.Pools[i].Status
+			p.ObjectMeta = *s.Pools[i].ObjectMeta.DeepCopy()
+			p.Status = s.Pools[i].Status
 			p.Generation++
 			s.Pools[i] = p
 		} else {
-			p.CreationTimestamp, p.Generation = metav1.NewTime(c.Now), 1
+			p.CreationTimestamp = metav1.NewTime(c.Now)
+			p.Generation = 1
 			s.Pools = append(s.Pools, p)
 		}
 	}

@@ -33,7 +33,8 @@ import (
 
 // New returns the command support-bundle.
 func New(e *cli.Env) *cobra.Command {
-	file, logLines := "", int64(10000)
+	file := ""
+	logLines := int64(10000)
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
 		Short: "Pack the data for a support request into one file",

@@ -84,7 +84,10 @@ type addressUser struct {
 func ownerOf(c *clusterview.Cluster, a netip.Addr) owner {
 	who := owner{Address: a.String(), Pools: poolsWith(c, a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.AllocationObject()}
 	if b, ok := blockOf(c, a); ok {
-		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, b.Phase.String(), b.Created
+		who.Block = b.Name
+		who.Node = b.Node
+		who.Phase = b.Phase.String()
+		who.BlockSince = b.Created
 	}
 	for _, name := range c.NodeNames() {
 		view := c.Ledger.CiliumNode(name)
@@ -159,7 +162,8 @@ func usersOf(c *clusterview.Cluster, a netip.Addr) []addressUser {
 			}
 			u := addressUser{Name: p.Name, Node: node, Says: "pod"}
 			if p.Name == reported {
-				u.Says, matched = "agent and pod", true
+				u.Says = "agent and pod"
+				matched = true
 			}
 			users = append(users, u)
 		}
@@ -190,10 +194,9 @@ func (o *owner) describe(s *cli.Text, now time.Time) {
 	default:
 		s.Line("%ss %s all publish it. That must not be: run kubectl cilium-pool check.", o.carrier, strings.Join(o.PublishedBy, ", "))
 	}
-	switch {
-	case len(o.AnnouncedBy) > 0:
+	if len(o.AnnouncedBy) > 0 {
 		s.Line("FRRConfigurations announce it from: %s.", strings.Join(o.AnnouncedBy, ", "))
-	case o.AnnouncedBy != nil:
+	} else if o.AnnouncedBy != nil {
 		s.Line("No FRRConfiguration announces it.")
 	}
 	if o.Release != "" {
