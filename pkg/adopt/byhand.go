@@ -30,7 +30,8 @@ func (p *planner) adoptByHand(n *node) {
 		}
 		ranges, _ := pool.Ranges(ipalloc.FamilyOf(addr))
 		place := netip.PrefixFrom(addr, ranges.Bits).Masked()
-		left[place], pools[place] = append(left[place], addr), pool
+		left[place] = append(left[place], addr)
+		pools[place] = pool
 	}
 	for _, place := range slices.SortedFunc(maps.Keys(left), netip.Prefix.Compare) {
 		p.cover(n, pools[place], place, left[place])

@@ -64,20 +64,22 @@ func (p *planner) poolFor(n *node, cidr netip.Prefix) *crd.Pool {
 			continue
 		}
 		if rank := p.rank(n, pool, cidr); rank > best {
-			found, best = pool, rank
+			found = pool
+			best = rank
 		}
 	}
-	switch {
-	case found == nil:
+	if found == nil {
 		p.outside(n, cidr)
-	case !slices.Contains(n.Pools, found):
+	} else if !slices.Contains(n.Pools, found) {
 		p.warn(n, NotItsPool, "Give that pool a nodeSelector that picks the node, if it is to grow there",
 			"%s is in pool %s, which does not serve this node", cidr, found.Name)
 	}
 	if found != nil && found.Drains(cidr) {
-		severity, fix := Warning, "Set allocationPolicy: Drain once the node has moved, or mean it: only addresses in use are published"
+		severity := Warning
+		fix := "Set allocationPolicy: Drain once the node has moved, or mean it: only addresses in use are published"
 		if p.Whole {
-			severity, fix = Blocked, "Set allocationPolicy: Drain once the node has moved: until then the block would not be assigned"
+			severity = Blocked
+			fix = "Set allocationPolicy: Drain once the node has moved: until then the block would not be assigned"
 		}
 		p.find(severity, n, RangeDrains, fix, "the range of pool %s that has %s drains", found.Name, cidr)
 	}

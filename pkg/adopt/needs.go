@@ -80,12 +80,14 @@ func (p *planner) inUseAtEdges(n *node) {
 // fits asks the operator's own decision whether the blocks are enough.
 func (p *planner) fits(n *node, f ipalloc.Family) {
 	state := expand.State{Node: n.Name, Family: f, Pods: n.Pods, Own: n.Own, Limits: n.Limits}
-	addresses, assigned := 0, []netip.Prefix(nil)
+	addresses := 0
+	assigned := []netip.Prefix(nil)
 	for _, b := range sorted(n.blocks) {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
 			block := p.listed(b)
 			addresses += len(block.Usable)
-			state.Blocks, assigned = append(state.Blocks, block), append(assigned, b.CIDR)
+			state.Blocks = append(state.Blocks, block)
+			assigned = append(assigned, b.CIDR)
 		}
 	}
 	if len(state.Blocks) == 0 {
@@ -125,7 +127,8 @@ func (p *planner) fits(n *node, f ipalloc.Family) {
 // listed returns a block with all that its pool lets pods have.
 func (p *planner) listed(b Block) expand.Block {
 	out := expand.Block{CIDR: b.CIDR, Listed: true}
-	switch i := slices.IndexFunc(p.Pools, func(pool *crd.Pool) bool { return pool.Name == b.Pool }); {
+	i := slices.IndexFunc(p.Pools, func(pool *crd.Pool) bool { return pool.Name == b.Pool })
+	switch {
 	case i < 0:
 	case p.Whole:
 		out.Size = p.Pools[i].UsableCount(b.CIDR)

@@ -25,11 +25,11 @@ type Facts struct {
 // SourceOf returns the IPAM mode that a node moves from, until its move is finished,
 // and the CIDRs assigned to it, each once.
 func SourceOf(f Facts) (Source, []netip.Prefix) {
-	from, given := f.source(), union(f.PodCIDRs, f.Allocated)
-	switch {
-	case from == Kubernetes && f.tellsNothing():
+	from := f.source()
+	given := union(f.PodCIDRs, f.Allocated)
+	if from == Kubernetes && f.tellsNothing() {
 		given = union(f.NodePodCIDRs)
-	case from == MultiPool:
+	} else if from == MultiPool {
 		given = slices.DeleteFunc(given, f.onlyPublished)
 	}
 	return from, given

@@ -50,7 +50,8 @@ func readCalicoConfig(r *Result, objects []Object) calicoConfig {
 		case o.Kind == "IPReservation":
 			c.reserved = append(c.reserved, reservations(r, o)...)
 		case (o.Kind == "IPAMConfig" || o.Kind == "IPAMConfiguration") && !found:
-			c.maxBlocks, found = ipamConfiguration(r, o), true
+			c.maxBlocks = ipamConfiguration(r, o)
+			found = true
 		}
 	}
 	return c

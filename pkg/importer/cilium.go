@@ -180,7 +180,8 @@ type familyPool struct {
 func fromCiliumConfig(r *Result, o Object) {
 	data := fields(o.content, "data")
 	c := clusterPool{mode: text(data["ipam"]), modeField: "data.ipam"}
-	enabled4, enabled6 := text(data["enable-ipv4"]) != "false", text(data["enable-ipv6"]) == "true"
+	enabled4 := text(data["enable-ipv4"]) != "false"
+	enabled6 := text(data["enable-ipv6"]) == "true"
 	for _, f := range ipalloc.Families() {
 		key := "cluster-pool-" + f.String()
 		p := familyPool{

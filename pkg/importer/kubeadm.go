@@ -92,7 +92,8 @@ func fromManager(o Object) nodeCIDRs {
 			}
 		}
 	}
-	c.cidrs, c.field = c.flags["cluster-cidr"], "--cluster-cidr"
+	c.cidrs = c.flags["cluster-cidr"]
+	c.field = "--cluster-cidr"
 	return c
 }
 
@@ -112,9 +113,11 @@ func fromClusterConfiguration(o Object, prefix string, content map[string]any) n
 			c.flags[text(a["name"])] = text(a["value"])
 		}
 	}
-	c.cidrs, c.field = text(fields(content, "networking")["podSubnet"]), prefix+"networking.podSubnet"
+	c.cidrs = text(fields(content, "networking")["podSubnet"])
+	c.field = prefix + "networking.podSubnet"
 	if s := c.flags["cluster-cidr"]; s != "" {
-		c.cidrs, c.field = s, prefix+"controllerManager.extraArgs.cluster-cidr"
+		c.cidrs = s
+		c.field = prefix + "controllerManager.extraArgs.cluster-cidr"
 	}
 	return c
 }

@@ -36,12 +36,13 @@ type Object struct {
 }
 
 func (o Object) String() string {
-	switch {
-	case o.Kind == "" && o.In != "":
+	if o.Kind == "" && o.In != "" {
 		return "values " + o.In
-	case o.Kind == "":
+	}
+	if o.Kind == "" {
 		return "values"
-	case o.Name == "":
+	}
+	if o.Name == "" {
 		return o.Kind
 	}
 	return o.Kind + " " + o.Name
@@ -97,7 +98,8 @@ func readYAML(doc []byte) (content map[string]any, err error) {
 // list.
 func FromContent(source string, content map[string]any) []Object {
 	o := Object{Source: source, content: content}
-	o.APIVersion, o.Kind = text(content["apiVersion"]), text(content["kind"])
+	o.APIVersion = text(content["apiVersion"])
+	o.Kind = text(content["kind"])
 	o.Name = text(fields(content, "metadata")["name"])
 	items, ok := content["items"].([]any)
 	kind, isList := strings.CutSuffix(o.Kind, "List")
@@ -112,7 +114,8 @@ func FromContent(source string, content map[string]any) []Object {
 		}
 		for _, o := range FromContent(source, one) {
 			if o.Kind == "" {
-				o.Kind, o.APIVersion = kind, text(content["apiVersion"])
+				o.Kind = kind
+				o.APIVersion = text(content["apiVersion"])
 			}
 			objects = append(objects, o)
 		}

@@ -261,11 +261,11 @@ func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
 	}
 	fix := "Change it before you apply if you want another: it is immutable"
 	field = fmt.Sprintf("%s: a /%d", field, bits)
-	switch {
-	case bits < shortest:
+	if bits < shortest {
 		d.lost(field, fmt.Sprintf("%s: it is %d, and nodes get more blocks as they need them", can, usualBits(f)), fix)
 		return usualBits(f)
-	case bits > longest:
+	}
+	if bits > longest {
 		d.lost(field, fmt.Sprintf("%s: it is %d", can, longest), fix)
 		return longest
 	}

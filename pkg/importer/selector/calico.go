@@ -124,7 +124,8 @@ func (p *parser) comparison() (Expr, error) {
 	case p.symbol("=="):
 		e.op = opIn
 	case p.symbol("!="):
-		e.op, negated = opIn, true
+		e.op = opIn
+		negated = true
 	case p.words("contains"):
 		e.op = opContains
 	case p.words("starts", "with"):
@@ -132,7 +133,8 @@ func (p *parser) comparison() (Expr, error) {
 	case p.words("ends", "with"):
 		e.op = opEndsWith
 	case p.words("not", "in"):
-		e.op, negated = opIn, true
+		e.op = opIn
+		negated = true
 		e.values, err = p.set()
 	case p.words("in"):
 		e.op = opIn
@@ -169,10 +171,10 @@ func (p *parser) label() (string, error) {
 		end = len(p.rest)
 	}
 	key := p.rest[:end]
-	switch {
-	case key == "":
+	if key == "" {
 		return "", fmt.Errorf("a label is missing before %q", p.rest)
-	case len(key) > maxKey:
+	}
+	if len(key) > maxKey {
 		return "", fmt.Errorf("a label is longer than %d characters", maxKey)
 	}
 	p.rest = p.rest[end:]

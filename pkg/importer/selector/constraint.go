@@ -153,7 +153,8 @@ func FromNodeSelector(s *corev1.NodeSelector) Expr {
 }
 
 func fromRequirement(r corev1.NodeSelectorRequirement) Expr {
-	has, in := Expr{op: opHas, key: r.Key}, Expr{op: opIn, key: r.Key, values: r.Values}
+	has := Expr{op: opHas, key: r.Key}
+	in := Expr{op: opIn, key: r.Key, values: r.Values}
 	switch r.Operator {
 	case corev1.NodeSelectorOpIn:
 		return in

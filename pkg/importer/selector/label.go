@@ -25,10 +25,10 @@ func (e Expr) LabelSelector() (*metav1.LabelSelector, error) {
 	}
 	whole := hull(plain)
 	all, err := left.covered(whole, plain)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case !all:
+	}
+	if !all {
 		return nil, fmt.Errorf("it selects a union of nodes (%s), and a PodIPPool's nodeSelector is one conjunction", describe(plain))
 	}
 	return whole.selector()
@@ -112,16 +112,19 @@ func describe(terms []term) string {
 
 func (c constraint) describe(key string) string {
 	values := strings.Join(c.sorted(), ", ")
-	switch {
-	case c.only && c.absent && values == "":
+	if c.only && c.absent && values == "" {
 		return key + " is missing"
-	case c.only && c.absent:
+	}
+	if c.only && c.absent {
 		return fmt.Sprintf("%s is missing or one of {%s}", key, values)
-	case c.only:
+	}
+	if c.only {
 		return fmt.Sprintf("%s is one of {%s}", key, values)
-	case values == "":
+	}
+	if values == "" {
 		return key + " is there"
-	case c.absent:
+	}
+	if c.absent {
 		return fmt.Sprintf("%s is missing or none of {%s}", key, values)
 	}
 	return fmt.Sprintf("%s is there and none of {%s}", key, values)

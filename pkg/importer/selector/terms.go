@@ -176,7 +176,8 @@ func (b *budget) covered(t term, terms []term) (bool, error) {
 	if len(terms) == 0 {
 		return false, nil
 	}
-	first, rest := terms[0], terms[1:]
+	first := terms[0]
+	rest := terms[1:]
 	for _, key := range first.keys() {
 		if err := b.spend(1 + len(t) + len(first)); err != nil {
 			return false, err
