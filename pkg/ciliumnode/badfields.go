@@ -110,10 +110,10 @@ func readablePart(of reflect.Value, data []byte, path string, bad *[]BadField, p
 func readableFields(v reflect.Value, parts map[string]encoded, path string, bad *[]BadField) {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		switch data, there := parts[name]; {
-		case name == "" && v.Type().Field(i).Anonymous:
+		data, there := parts[name]
+		if name == "" && v.Type().Field(i).Anonymous {
 			readableFields(v.Field(i), parts, path, bad)
-		case there:
+		} else if there {
 			readable(v.Field(i), data, strings.TrimPrefix(path+"."+name, "."), bad)
 		}
 	}

@@ -121,7 +121,8 @@ func (c *Client) write(ctx context.Context, v *View, what string, patch any) (*V
 	if err != nil {
 		return nil, err
 	}
-	o, raw := c.Mode.object(v.Name), client.RawPatch(types.MergePatchType, body)
+	o := c.Mode.object(v.Name)
+	raw := client.RawPatch(types.MergePatchType, body)
 	if what == "spec" {
 		err = c.Writer.Patch(ctx, o, raw)
 	} else {

@@ -28,7 +28,8 @@ func (v *View) setFamilies(cn *ciliumv2.CiliumNode) {
 	var own, used, router [2]bool
 	for addr, owner := range v.Used {
 		f := ipalloc.FamilyOf(addr)
-		used[f], router[f] = true, router[f] || owner == routerOwner
+		used[f] = true
+		router[f] = router[f] || owner == routerOwner
 	}
 	for _, addr := range v.Own {
 		own[ipalloc.FamilyOf(addr)] = true
@@ -42,7 +43,8 @@ func (v *View) setFamilies(cn *ciliumv2.CiliumNode) {
 		if own[f] && (!router[other] || len(left) == 0) {
 			continue
 		}
-		v.familyDisabled[f], v.Stale = true, append(v.Stale, left...)
+		v.familyDisabled[f] = true
+		v.Stale = append(v.Stale, left...)
 	}
 	v.Own = slices.DeleteFunc(v.Own, func(addr netip.Addr) bool { return slices.Contains(v.Stale, addr) })
 }
@@ -90,7 +92,9 @@ func (v *View) WithConfigured(inPool func(netip.Addr) bool) *View {
 		}
 	}
 	runs := *v
-	runs.Own, runs.Stale, runs.familyDisabled = append(slices.Clone(v.Own), v.Stale...), nil, [2]bool{}
+	runs.Own = append(slices.Clone(v.Own), v.Stale...)
+	runs.Stale = nil
+	runs.familyDisabled = [2]bool{}
 	slices.SortFunc(runs.Own, netip.Addr.Compare)
 	return &runs
 }

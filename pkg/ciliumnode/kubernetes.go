@@ -95,7 +95,8 @@ func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
 	assigned := map[ipalloc.Family]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
 		if f := ipalloc.FamilyOf(cidr.Addr()); !has[f] && slices.Contains(c.Assign, cidr) {
-			assigned[f], has[f] = cidr, true
+			assigned[f] = cidr
+			has[f] = true
 		}
 	}
 	return assigned

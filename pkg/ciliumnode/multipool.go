@@ -68,12 +68,17 @@ func (w *BlockAssignment) Uses(f ipalloc.Family) bool { return !w.Reported() || 
 // its requests, and restores a CIDR that was removed while in use. Other agents route to all of them
 // (pkg/k8s/node.go, ParseCiliumNode), so podCIDRs stays empty.
 func (v *View) assignWhole(cn *ciliumv2.CiliumNode) {
-	v.Own, v.Stale = ownAddresses(cn), nil // a report from crd mode is obsolete
+	v.Own = ownAddresses(cn)
+	v.Stale = nil // a report from crd mode is obsolete
 	w := &BlockAssignment{
 		requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
 		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(v.Used) > 0,
 	}
-	v.BlockAssignment, v.Pool, v.NonCanonical, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
+	v.BlockAssignment = w
+	v.Pool = nil
+	v.NonCanonical = nil
+	v.Unreadable = nil
+	v.PodCIDRs = nil
 	for _, entry := range v.entries {
 		if pool, _ := unparked(entry.Pool); pool != defaultPool {
 			w.Taken = append(w.Taken, prefixes(entry.CIDRs)...)
@@ -89,9 +94,13 @@ func (v *View) assignWhole(cn *ciliumv2.CiliumNode) {
 // assignPodCIDRs reads what differs in cluster-pool mode: the agent allocates from podCIDRs, one of
 // each family for as long as its CiliumNode exists (pkg/ipam/allocator/podcidr/podcidr.go, v1.20.1).
 func (v *View) assignPodCIDRs(cn *ciliumv2.CiliumNode) {
-	v.Own, v.Stale = ownAddresses(cn), nil
+	v.Own = ownAddresses(cn)
+	v.Stale = nil
 	v.BlockAssignment = &BlockAssignment{SingleBlock: true, HasAgent: !v.neverRead, Runs: v.PodCIDRs}
-	v.Pool, v.NonCanonical, v.Unreadable, v.Allocated = nil, nil, nil, nil
+	v.Pool = nil
+	v.NonCanonical = nil
+	v.Unreadable = nil
+	v.Allocated = nil
 	v.familyDisabled = familiesUnnamed(cn)
 	v.useOwn(cn)
 }
@@ -108,14 +117,17 @@ func (v *View) useOwn(cn *ciliumv2.CiliumNode) {
 // addresses. It returns the CIDRs, including parked ones.
 func (w *BlockAssignment) of(entries []poolCIDRs, pool string) []netip.Prefix {
 	var cidrs []netip.Prefix
-	w.first, w.last, w.Requested = false, false, [2]int{}
+	w.first = false
+	w.last = false
+	w.Requested = [2]int{}
 	for _, entry := range entries {
 		of, parked := unparked(entry.Pool)
 		if of != pool {
 			continue
 		}
 		if !parked {
-			w.first, w.last = entry.AllowFirstIP, entry.AllowLastIP
+			w.first = entry.AllowFirstIP
+			w.last = entry.AllowLastIP
 		}
 		for _, cidr := range prefixes(entry.CIDRs) {
 			if !slices.Contains(cidrs, cidr) {
@@ -138,10 +150,13 @@ func (v *View) Of(pool string) *View {
 	if v == nil || v.BlockAssignment == nil || v.BlockAssignment.SingleBlock || pool == "" {
 		return v
 	}
-	out, w := *v, *v.BlockAssignment
+	out := *v
+	w := *v.BlockAssignment
 	w.Other = true
-	out.PodCIDRs, out.BlockAssignment = w.of(v.entries, pool), &w
-	out.Own, out.Used = nil, nil // those come from the default pool
+	out.PodCIDRs = w.of(v.entries, pool)
+	out.BlockAssignment = &w
+	out.Own = nil
+	out.Used = nil // those come from the default pool
 	return &out
 }
 
@@ -215,10 +230,10 @@ func ownName(cn *ciliumv2.CiliumNode, addr netip.Addr) string {
 		a, ok := ipalloc.ParseAddr(s)
 		return ok && a == addr
 	}
-	switch {
-	case is(cn.Spec.HealthAddressing.IPv4) || is(cn.Spec.HealthAddressing.IPv6):
+	if is(cn.Spec.HealthAddressing.IPv4) || is(cn.Spec.HealthAddressing.IPv6) {
 		return "health"
-	case is(cn.Spec.IngressAddressing.IPV4) || is(cn.Spec.IngressAddressing.IPV6):
+	}
+	if is(cn.Spec.IngressAddressing.IPV4) || is(cn.Spec.IngressAddressing.IPV6) {
 		return "ingress"
 	}
 	return routerOwner
@@ -235,7 +250,9 @@ func (v *View) allocate(entries []poolCIDRs) *patch {
 // their pool. It never removes a listed CIDR: the agent may have assigned an address of it to a pod
 // a moment ago, and there is no handshake to ask.
 func (c Change) patchPools(v *View) *patch {
-	listed, parked, more := v.Listed(), v.Parked(), map[string][]netip.Prefix{}
+	listed := v.Listed()
+	parked := v.Parked()
+	more := map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
 		pool := cmp.Or(c.Pools[cidr], defaultPool)
 		if !slices.Contains(listed, cidr) && slices.Contains(c.Assign, cidr) {

@@ -46,9 +46,11 @@ func park(allocated []poolCIDRs, parks, unparks []netip.Prefix) []poolCIDRs {
 	out := slices.Clone(allocated)
 	for _, entry := range allocated {
 		pool, parked := unparked(entry.Pool)
-		move, to := parks, entry.Pool+parkedSuffix
+		move := parks
+		to := entry.Pool + parkedSuffix
 		if parked {
-			move, to = unparks, pool
+			move = unparks
+			to = pool
 		}
 		var moved []netip.Prefix
 		kept := slices.DeleteFunc(slices.Clone(entry.CIDRs), func(p iputil.Prefix) bool {

@@ -85,7 +85,8 @@ func (c Change) patch(v *View) *patch {
 		p.Metadata.ManagedFields = []struct{}{{}}
 	}
 	entries := make(map[string]*struct{}, len(c.Publish)+len(c.Remove))
-	added, removed := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	added := map[netip.Addr]bool{}
+	removed := map[netip.Addr]bool{}
 	for _, addr := range c.Publish {
 		if _, there := v.Pool[addr]; !there && !slices.Contains(v.NonCanonical, addr) {
 			entries[addr.String()] = &struct{}{}
@@ -171,7 +172,8 @@ func (e Entries) patch(v *View) *patch {
 			entries[addr.String()] = nil
 		}
 	}
-	marked, released := expand.Marked, expand.Released
+	marked := expand.Marked
+	released := expand.Released
 	for _, addr := range e.Mark {
 		if entry, there := v.Release[addr]; !there || entry == released {
 			entries[addr.String()] = &marked

@@ -45,7 +45,8 @@ func (v *View) rebuild(node *corev1.Node) *ciliumv2.CiliumNode {
 	if v.kept != nil {
 		v.kept.DeepCopyInto(cn)
 	}
-	cn.Name, cn.OwnerReferences = v.Name, []metav1.OwnerReference{ownerOf(node)}
+	cn.Name = v.Name
+	cn.OwnerReferences = []metav1.OwnerReference{ownerOf(node)}
 	if cn.Spec.IPAM.Pool == nil {
 		cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
 		for addr, owner := range v.Pool {

@@ -144,10 +144,10 @@ func (v *View) NeverReadByAgent() bool { return v != nil && v.BlockAssignment ==
 
 // HasAgent reports whether an agent has written the CiliumNode or reported in it.
 func (v *View) HasAgent() bool {
-	switch {
-	case v == nil:
+	if v == nil {
 		return false
-	case v.BlockAssignment == nil:
+	}
+	if v.BlockAssignment == nil {
 		return !v.neverRead
 	}
 	return v.BlockAssignment.Reported() || v.BlockAssignment.HasAgent
@@ -263,7 +263,8 @@ func writtenIn(in []iputil.Prefix) []netip.Prefix {
 // ownAddresses returns those the agent writes into its CiliumNode about itself
 // (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
 func ownAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
-	health, ingress := cn.Spec.HealthAddressing, cn.Spec.IngressAddressing
+	health := cn.Spec.HealthAddressing
+	ingress := cn.Spec.IngressAddressing
 	texts := []string{health.IPv4, health.IPv6, ingress.IPV4, ingress.IPV6}
 	for _, a := range cn.Spec.Addresses {
 		if a.Type == ciliumInternalIP {

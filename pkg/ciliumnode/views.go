@@ -29,7 +29,8 @@ func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 	if vs.mode != Kubernetes {
 		return vs.mode.View(cn)
 	}
-	vs.runs[cn.Name], vs.familyDisabled[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...), familiesUnnamed(cn)
+	vs.runs[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...)
+	vs.familyDisabled[cn.Name] = familiesUnnamed(cn)
 	vs.own[cn.Name] = ownAddresses(cn)
 	return nil
 }
@@ -41,7 +42,9 @@ func (vs *Views) Node(node *corev1.Node) *View {
 		return nil
 	}
 	v := vs.mode.View(node)
-	v.BlockAssignment.Runs, v.BlockAssignment.HasAgent = vs.runs[node.Name], vs.runs[node.Name] != nil
-	v.familyDisabled, v.Own = vs.familyDisabled[node.Name], vs.own[node.Name]
+	v.BlockAssignment.Runs = vs.runs[node.Name]
+	v.BlockAssignment.HasAgent = vs.runs[node.Name] != nil
+	v.familyDisabled = vs.familyDisabled[node.Name]
+	v.Own = vs.own[node.Name]
 	return v
 }

@@ -81,7 +81,9 @@ func (s *Space) freeBuddy(c Cut, near []netip.Prefix) (f Family, best prefix, fo
 			continue
 		}
 		if c.has(cidr) && s.tries[g].isFree(p) {
-			f, best, found = g, p, true
+			f = g
+			best = p
+			found = true
 		}
 	}
 	return f, best, found
@@ -98,7 +100,9 @@ func (s *Space) lowestFree(c Cut) (f Family, best prefix, found bool) {
 		}
 		g, p := split(r)
 		if p, ok = s.tries[g].lowest(p, uint8(c.BlockBits)); ok {
-			f, best, found = g, p, true
+			f = g
+			best = p
+			found = true
 		}
 	}
 	return f, best, found

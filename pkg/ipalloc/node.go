@@ -157,10 +157,10 @@ func (n *node) largest(in *slots) uint8 {
 //
 // In the middle the half without n is free, and no larger chunk can be.
 func free(bits uint8, n *node) uint8 {
-	switch {
-	case n == nil:
+	if n == nil {
 		return bits
-	case n.bits == bits:
+	}
+	if n.bits == bits {
 		return n.free
 	}
 	return bits + 1

@@ -15,14 +15,16 @@ type prefix struct {
 
 // split converts a valid CIDR.
 func split(cidr netip.Prefix) (Family, prefix) {
-	addr, p := cidr.Addr(), prefix{bits: uint8(cidr.Bits())}
+	addr := cidr.Addr()
+	p := prefix{bits: uint8(cidr.Bits())}
 	if addr.Is4() {
 		a := addr.As4()
 		p.hi = uint64(binary.BigEndian.Uint32(a[:])) << 32
 		return IPv4, p
 	}
 	a := addr.As16()
-	p.hi, p.lo = binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
+	p.hi = binary.BigEndian.Uint64(a[:8])
+	p.lo = binary.BigEndian.Uint64(a[8:])
 	return IPv6, p
 }
 

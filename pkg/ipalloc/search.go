@@ -106,12 +106,13 @@ func (t *trie) count(p prefix, bits uint8) uint64 {
 
 // countIn counts in a prefix of length in; n is the topmost node in it, or nil.
 func (t *trie) countIn(in uint8, n *node, bits uint8) uint64 {
-	switch {
-	case free(in, n) > bits:
+	if free(in, n) > bits {
 		return 0
-	case n == nil:
+	}
+	if n == nil {
 		return pow2(bits - in)
-	case n.free > bits:
+	}
+	if n.free > bits {
 		return beside(in, min(n.bits, bits), bits)
 	}
 	return addSat(beside(in, n.bits, bits), t.countAt(n, 1, bits))
@@ -122,7 +123,8 @@ func (t *trie) countAt(n *node, place, length uint8) uint64 {
 	if more := length - n.bits; more < stride {
 		return uint64(bits.OnesCount64(longer[more] & within[place] &^ n.blocked))
 	}
-	open, sum := slotsOf[place]&^n.covered(), uint64(0)
+	open := slotsOf[place] &^ n.covered()
+	sum := uint64(0)
 	for rest := open; rest != 0; rest &= rest - 1 {
 		slot := slotCount + uint8(bits.TrailingZeros64(rest))
 		sum = addSat(sum, t.countIn(n.bits+stride, t.child(n, slot), length))

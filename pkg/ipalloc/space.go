@@ -131,7 +131,8 @@ func (s *Space) Reservations(cidr netip.Prefix) int {
 		return 0
 	}
 	f, p := split(cidr)
-	t, sum := &s.tries[f], 0
+	t := &s.tries[f]
+	sum := 0
 	t.overlaps(p.masked(), byReservation, func(n *node, place uint8) bool {
 		sum += int(t.reserved[n.at(place)])
 		return true
@@ -157,7 +158,8 @@ func (t *trie) held(f Family, n *node, place uint8) Held {
 // firstOverlap returns the first block that shares addresses with p.
 func (t *trie) firstOverlap(f Family, p prefix) (first Held, found bool) {
 	t.overlaps(p, byBlock, func(n *node, place uint8) bool {
-		first, found = t.held(f, n, place), true
+		first = t.held(f, n, place)
+		found = true
 		return false
 	})
 	return first, found

@@ -195,7 +195,8 @@ func (t *trie) attach(n *node, slot uint8, child uint32, free uint8) {
 	}
 	s := slot % slotCount
 	in := t.slots.at(n.slots)
-	in.nodes[s], in.free[s] = child, free
+	in.nodes[s] = child
+	in.free[s] = free
 	n.below |= 1 << s
 }
 
@@ -205,23 +206,27 @@ func (t *trie) attach(n *node, slot uint8, child uint32, free uint8) {
 func (t *trie) settle(p prefix, tr *trail) {
 	blocks := true // n's blocked places may have changed, too
 	for i := tr.len - 1; i > 0; i-- {
-		n, up := tr.nodes[i], tr.nodes[i-1]
+		n := tr.nodes[i]
+		up := tr.nodes[i-1]
 		if n.taken() == 0 && n.below == 0 {
 			t.detach(up, up.place(p))
 			blocks = true
 			continue
 		}
-		in, s := t.slots.at(up.slots), up.place(p)%slotCount
+		in := t.slots.at(up.slots)
+		s := up.place(p) % slotCount
 		if n.taken() == 0 && bits.OnesCount64(n.below) == 1 {
 			n = t.skip(&in.nodes[s])
 		} else {
 			t.sum(n, blocks)
 		}
-		was, now := in.free[s], free(up.bits+stride, n)
+		was := in.free[s]
+		now := free(up.bits+stride, n)
 		if was == now {
 			return
 		}
-		in.free[s], blocks = now, was == 0
+		in.free[s] = now
+		blocks = was == 0
 	}
 	t.sum(&t.root, blocks)
 }
@@ -247,7 +252,8 @@ func (t *trie) detach(n *node, slot uint8) {
 	s := slot % slotCount
 	in := t.slots.at(n.slots)
 	t.nodes.drop(in.nodes[s])
-	in.nodes[s], in.free[s] = 0, 0
+	in.nodes[s] = 0
+	in.free[s] = 0
 	if n.below &^= 1 << s; n.below == 0 {
 		t.slots.drop(n.slots)
 		n.slots = 0
