@@ -53,7 +53,8 @@ func NewClient(config *rest.Config, options client.Options) (client.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	options.Mapper, options.Cache = c.RESTMapper(), nil
+	options.Mapper = c.RESTMapper()
+	options.Cache = nil
 	podIPPools, err := newPodIPPoolClient(config, options)
 	return lenientClient{c, api, podIPPools}, err
 }

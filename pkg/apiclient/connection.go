@@ -123,7 +123,8 @@ func (l Lists) BoundPods(field fields.Selector) (toolscache.ListerWatcher, error
 
 func listerWatcher(c rest.Interface, resource, namespace string, by labels.Selector, field fields.Selector) toolscache.ListerWatcher {
 	return toolscache.NewFilteredListWatchFromClient(c, resource, namespace, func(o *metav1.ListOptions) {
-		o.LabelSelector, o.FieldSelector = by.String(), field.String()
+		o.LabelSelector = by.String()
+		o.FieldSelector = field.String()
 	})
 }
 
@@ -138,7 +139,10 @@ func (l Lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
 
 func (l Lists) clientOf(path string, version schema.GroupVersion, contentType string, by runtime.NegotiatedSerializer) (rest.Interface, error) {
 	config := rest.CopyConfig(l.Config)
-	config.APIPath, config.GroupVersion, config.ContentType, config.NegotiatedSerializer = path, &version, contentType, by
+	config.APIPath = path
+	config.GroupVersion = &version
+	config.ContentType = contentType
+	config.NegotiatedSerializer = by
 	return rest.RESTClientForConfigAndClient(config, l.HTTP)
 }
 

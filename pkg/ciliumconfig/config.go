@@ -185,7 +185,8 @@ func (c *Config) masqueradedBy(data map[string]string, pool *crd.Pool) []Masquer
 		if !ok || data["enable-"+f.String()+"-masquerade"] != "true" {
 			continue
 		}
-		key, kept := f.String()+"-native-routing-cidr", c.NonMasquerade
+		key := f.String() + "-native-routing-cidr"
+		kept := c.NonMasquerade
 		m := Masqueraded{Says: "outside Cilium's " + key}
 		if native, err := netip.ParsePrefix(data[key]); err == nil {
 			kept = append([]netip.Prefix{native.Masked()}, kept...)

@@ -22,11 +22,15 @@ import (
 func Read(ctx context.Context, c client.Reader, namespace string, last *Config) (*Config, error) {
 	out := &Config{}
 	if last != nil {
-		out.Data, out.Known, out.Overrides, out.NonMasquerade = last.Data, last.Known, last.Overrides, last.NonMasquerade
+		out.Data = last.Data
+		out.Known = last.Known
+		out.Overrides = last.Overrides
+		out.NonMasquerade = last.NonMasquerade
 	}
 	data, read, err := out.configMap(ctx, c, namespace, Name)
 	if read {
-		out.Data, out.Known = data, true
+		out.Data = data
+		out.Known = true
 	}
 	if out.Data["enable-ip-masq-agent"] != "true" {
 		out.NonMasquerade = nil
@@ -41,7 +45,8 @@ func Read(ctx context.Context, c client.Reader, namespace string, last *Config) 
 // configMap returns the data of a ConfigMap, nil if it does not exist, and whether it could be
 // read.
 func (c *Config) configMap(ctx context.Context, from client.Reader, namespace, name string) (data map[string]string, read bool, err error) {
-	found, what := &corev1.ConfigMap{}, "ConfigMap "+namespace+"/"+name
+	found := &corev1.ConfigMap{}
+	what := "ConfigMap " + namespace + "/" + name
 	switch err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found); {
 	case apierrors.IsNotFound(err):
 		return nil, true, nil
@@ -86,13 +91,15 @@ func (c *Config) readOverrides(ctx context.Context, from client.Reader, namespac
 	for _, version := range []string{"v2", "v2alpha1"} {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(schema.GroupVersionKind{Group: "cilium.io", Version: version, Kind: "CiliumNodeConfigList"})
-		switch err := from.List(ctx, list, client.InNamespace(namespace)); {
-		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		err := from.List(ctx, list, client.InNamespace(namespace))
+		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 			continue
-		case apierrors.IsForbidden(err):
+		}
+		if apierrors.IsForbidden(err) {
 			c.Denied = append(c.Denied, "CiliumNodeConfigs of namespace "+namespace)
 			return nil
-		case err != nil:
+		}
+		if err != nil {
 			return fmt.Errorf("listing CiliumNodeConfigs of namespace %s: %w", namespace, err)
 		}
 		c.Overrides = nil

@@ -87,6 +87,7 @@ func PodLabels(namespace, name string, own map[string]string) labels.Set {
 	if set == nil {
 		set = map[string]string{}
 	}
-	set[podNamespaceLabel], set[podNameLabel] = namespace, name
+	set[podNamespaceLabel] = namespace
+	set[podNameLabel] = name
 	return set
 }

@@ -81,16 +81,18 @@ func servedBy(pools []*crd.Pool, f ipalloc.Family) (size int, frozen bool) {
 // cannot be changed; so do labels, annotations and selectors, except that the object of a single pod gets
 // the marks, if there are any to follow.
 func (v *View) Patch(want [2]int, marks *Marks) ([]byte, error) {
-	meta, spec := map[string]any{"resourceVersion": v.ResourceVersion}, map[string]any{}
+	meta := map[string]any{"resourceVersion": v.ResourceVersion}
+	spec := map[string]any{}
 	if marks != nil && crd.PodOfPool(v.Name) != "" && !v.Marks.Equal(*marks) {
 		meta["labels"] = changes(v.Marks.Labels, marks.Labels)
 		meta["annotations"] = changes(v.Marks.Annotations, marks.Annotations)
 	}
 	for f, field := range [2]string{ipalloc.IPv4: "ipv4", ipalloc.IPv6: "ipv6"} {
-		switch is, should := v.MaskSize[f] != 0, want[f] != 0; {
-		case is && !should:
+		is := v.MaskSize[f] != 0
+		should := want[f] != 0
+		if is && !should {
 			spec[field] = nil
-		case should && !is:
+		} else if should && !is {
 			spec[field] = map[string]any{"cidrs": []any{nowhere(ipalloc.Family(f), want[f])}, "maskSize": want[f]}
 		}
 	}

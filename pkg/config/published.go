@@ -64,7 +64,8 @@ type published struct {
 // Publish writes the settings as ReadPublished reads them. Processes with the same
 // flags write the same.
 func (s *Settings) Publish() (string, error) {
-	p, d := &s.Defaults.Policy, func(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+	p := &s.Defaults.Policy
+	d := func(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
 	selector := ""
 	if s.AgentSelector != nil {
 		selector = s.AgentSelector.String()
@@ -102,17 +103,40 @@ func ReadPublished(body string) (Settings, error) {
 			return DefaultSettings(), fmt.Errorf("reading the operator's settings: %w", err)
 		}
 	}
-	s.Version, s.Commit, s.Mode, s.Paused, s.Shadow, s.SkipModeCheck, s.CRDSchemas = p.Version, p.Commit, p.Mode, p.Paused, p.Shadow, p.AnyMode, p.CRDSchemas
+	s.Version = p.Version
+	s.Commit = p.Commit
+	s.Mode = p.Mode
+	s.Paused = p.Paused
+	s.Shadow = p.Shadow
+	s.SkipModeCheck = p.AnyMode
+	s.CRDSchemas = p.CRDSchemas
 	policy := &s.Defaults.Policy
-	policy.ExpandPercent, policy.MinFree, policy.MaxBlocks, policy.MaxAddresses = p.ExpandPercent, p.MinFree, p.MaxBlocks, p.MaxAddresses
-	policy.ReclaimDisabled, policy.ReclaimPercent, policy.IdleFor = p.ReclaimPolicy == v1alpha1.ReclaimNever, p.ReclaimPercent, p.IdleFor.Duration
-	policy.PressurePercent, policy.AckHold, policy.AckTimeout = p.PressurePercent, p.AckHold.Duration, p.AckTimeout.Duration
-	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool = p.PerMinute, p.PerPool
+	policy.ExpandPercent = p.ExpandPercent
+	policy.MinFree = p.MinFree
+	policy.MaxBlocks = p.MaxBlocks
+	policy.MaxAddresses = p.MaxAddresses
+	policy.ReclaimDisabled = p.ReclaimPolicy == v1alpha1.ReclaimNever
+	policy.ReclaimPercent = p.ReclaimPercent
+	policy.IdleFor = p.IdleFor.Duration
+	policy.PressurePercent = p.PressurePercent
+	policy.AckHold = p.AckHold.Duration
+	policy.AckTimeout = p.AckTimeout.Duration
+	s.ReclaimsPerMinute = p.PerMinute
+	s.ReclaimsPerMinutePerPool = p.PerPool
 	s.Defaults.Maintenance.BlocksPerHour = p.BlocksPerHour
-	s.Defaults.Cooldown, s.Defaults.NodeGoneCooldown = p.Cooldown.Duration, p.NodeGoneCooldown.Duration
-	s.AgentNamespace, s.AgentSettle, s.KeepCiliumPools = p.AgentNamespace, p.AgentSettle.Duration, p.KeepCiliumPools
-	s.ParkBlocks, s.CompactBlocks, s.KeepManagedFields, s.FRRNamespace = p.ParkBlocks, p.CompactBlocks, p.KeepManagedFields, p.FRRNamespace
-	s.IgnoreTaints, s.StartupTaints, s.NodeCondition, s.ShortageTaint = p.IgnoreTaints, p.StartupTaints, p.NodeCondition, p.ShortageTaint
+	s.Defaults.Cooldown = p.Cooldown.Duration
+	s.Defaults.NodeGoneCooldown = p.NodeGoneCooldown.Duration
+	s.AgentNamespace = p.AgentNamespace
+	s.AgentSettle = p.AgentSettle.Duration
+	s.KeepCiliumPools = p.KeepCiliumPools
+	s.ParkBlocks = p.ParkBlocks
+	s.CompactBlocks = p.CompactBlocks
+	s.KeepManagedFields = p.KeepManagedFields
+	s.FRRNamespace = p.FRRNamespace
+	s.IgnoreTaints = p.IgnoreTaints
+	s.StartupTaints = p.StartupTaints
+	s.NodeCondition = p.NodeCondition
+	s.ShortageTaint = p.ShortageTaint
 	s.OfferFamilies = FamiliesNamed(p.OfferFamilies)
 	if s.AgentSelector, err = labels.Parse(p.AgentSelector); err != nil {
 		return DefaultSettings(), fmt.Errorf("reading the operator's settings: agent-selector: %w", err)

@@ -43,10 +43,10 @@ func (p *Pool) UsableCount(block netip.Prefix) int {
 	}
 	n := p.unreserved(block, block)
 	for _, r := range p.reserved {
-		switch {
-		case ipalloc.Contains(r, block):
+		if ipalloc.Contains(r, block) {
 			return 0
-		case ipalloc.Contains(block, r):
+		}
+		if ipalloc.Contains(block, r) {
 			n -= p.unreserved(block, r)
 		}
 	}

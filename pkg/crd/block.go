@@ -146,7 +146,9 @@ func (b *Block) readPhase(generation int64, status *v1alpha1.PodIPBlockStatus) {
 	}
 	for _, phase := range []ipalloc.Phase{ipalloc.CoolingDown, ipalloc.Draining} {
 		if c := meta.FindStatusCondition(conditions, conditionOf(phase)); c != nil && c.Status == metav1.ConditionTrue {
-			b.Phase, b.Reason, b.Since = phase, expand.Reason(c.Reason), c.LastTransitionTime.Time
+			b.Phase = phase
+			b.Reason = expand.Reason(c.Reason)
+			b.Since = c.LastTransitionTime.Time
 			b.Undone = phase == ipalloc.CoolingDown && !b.Drain && c.ObservedGeneration < generation
 			return
 		}
@@ -171,7 +173,8 @@ func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.
 	conditions := &obj.Status.Conditions
 	name := phaseName(phase)
 	changed := cmp.Or(obj.Status.Phase, v1alpha1.PhaseInService) != name
-	obj.Status.Phase, obj.Status.WaitsFor = name, nil
+	obj.Status.Phase = name
+	obj.Status.WaitsFor = nil
 	if phase != ipalloc.CoolingDown {
 		changed = meta.RemoveStatusCondition(conditions, v1alpha1.BlockCoolingDown) || changed
 	} else {
@@ -230,9 +233,11 @@ func SetBlockWait(obj *v1alpha1.PodIPBlock, wait Wait, what string, now time.Tim
 	}
 	changed := !ptr.Equal(obj.Status.WaitsFor, next)
 	obj.Status.WaitsFor = next
-	status, reason := metav1.ConditionFalse, string(wait.Cause)
+	status := metav1.ConditionFalse
+	reason := string(wait.Cause)
 	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionTrue {
-		status, reason = c.Status, c.Reason
+		status = c.Status
+		reason = c.Reason
 	} else if next == nil {
 		return setServing(obj, now) || changed
 	}
@@ -291,9 +296,11 @@ func BlockName(cidr netip.Prefix) string {
 // ParseBlockName returns the block that a PodIPBlock of this name is for. It
 // fails for every name that BlockName never returns.
 func ParseBlockName(name string) (netip.Prefix, error) {
-	addr, bits := name, ""
+	addr := name
+	bits := ""
 	if i := strings.LastIndexByte(name, '-'); i >= 0 {
-		addr, bits = name[:i], name[i+1:]
+		addr = name[:i]
+		bits = name[i+1:]
 	}
 	cidr, err := netip.ParsePrefix(strings.ReplaceAll(addr, "-", ":") + "/" + bits)
 	if err != nil || cidr.Masked() != cidr || cidr.Addr().Is4In6() || BlockName(cidr) != name {

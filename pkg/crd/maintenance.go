@@ -26,14 +26,14 @@ type Maintenance struct {
 
 // Delay returns the reason that keeps drains from beginning at now. The caller enforces the rate.
 func (m *Maintenance) Delay(now time.Time) expand.Delay {
-	switch is := m.Windows.At(now); {
-	case is.Open:
+	is := m.Windows.At(now)
+	if is.Open {
 		return expand.Delay{}
-	case is.Until.IsZero():
-		return expand.Delay{For: expand.WaitNoWindow}
-	default:
-		return expand.Delay{For: expand.WaitWindow, Until: is.Until}
 	}
+	if is.Until.IsZero() {
+		return expand.Delay{For: expand.WaitNoWindow}
+	}
+	return expand.Delay{For: expand.WaitWindow, Until: is.Until}
 }
 
 // parseMaintenance merges the spec with the defaults.
@@ -47,7 +47,8 @@ func parseMaintenance(spec *v1alpha1.Maintenance, defaults Maintenance, path *fi
 		m.Windows, m.Problem = WindowsFrom(spec.Windows, path.Child("windows"))
 	}
 	if spec.Policy != "" && spec.Policy != v1alpha1.MaintenanceScheduled {
-		m.Windows, m.Problem = window.NewSet(), field.Invalid(path.Child("policy"), spec.Policy,
+		m.Windows = window.NewSet()
+		m.Problem = field.Invalid(path.Child("policy"), spec.Policy,
 			"this version of the operator does not know it, and opens no window: write Scheduled or Unrestricted, or upgrade the operator")
 	}
 	return m, problems

@@ -98,9 +98,11 @@ func (p *Pool) withClosed(by map[netip.Prefix]*claim) *Pool {
 		ranges.CIDRs = slices.Clone(old.CIDRs)
 		for i := range ranges.CIDRs {
 			r := &ranges.CIDRs[i]
-			r.ClosedBy, r.Overlap = "", netip.Prefix{}
+			r.ClosedBy = ""
+			r.Overlap = netip.Prefix{}
 			if winner := by[r.CIDR]; winner != nil {
-				r.ClosedBy, r.Overlap = winner.pool.Name, winner.cidr
+				r.ClosedBy = winner.pool.Name
+				r.Overlap = winner.cidr
 			}
 		}
 		changed = changed || !slices.Equal(ranges.CIDRs, old.CIDRs)

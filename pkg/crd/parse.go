@@ -46,13 +46,15 @@ func ciliumPool(obj *v1alpha1.PodIPPool) string {
 // them; objects older than those rules are caught here. Values that conflict only with
 // the operator's defaults do not keep a pool from serving: see Pool.PolicyProblem.
 func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
-	p, path := settingsOf(obj, d), field.NewPath("spec")
+	p := settingsOf(obj, d)
+	path := field.NewPath("spec")
 	var problems field.ErrorList
 	if len(obj.Name) > maxPoolName {
 		problems = append(problems, field.TooLong(field.NewPath("metadata", "name"), obj.Name, maxPoolName))
 	}
 	selector, errs := parseSelector(obj.Spec.NodeSelector, path.Child("nodeSelector"))
-	p.Selector, problems = selector, append(problems, errs...)
+	p.Selector = selector
+	problems = append(problems, errs...)
 	problems = append(problems, p.parseAddresses(&obj.Spec, path)...)
 	if len(problems) > 0 {
 		return frozenPool(obj, d), problems.ToAggregate()
@@ -63,7 +65,8 @@ func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
 // settingsOf reads all of a pool except its selector and its addresses. None of it can
 // keep the pool from serving.
 func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
-	spec, path := &obj.Spec, field.NewPath("spec")
+	spec := &obj.Spec
+	path := field.NewPath("spec")
 	p := &Pool{
 		Name:        obj.Name,
 		UID:         obj.UID,
@@ -82,14 +85,17 @@ func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	p.MaxUnselected = int(min(max(1, ptr.Deref(spec.UnselectedNodes.MaxConcurrent, 1)), maxUnselected))
 	problems := unknownPolicies(spec, path)
 	policy, errs := parsePolicy(spec, d.Policy, path)
-	p.Policy, problems = policy, append(problems, errs...)
+	p.Policy = policy
+	problems = append(problems, errs...)
 	maintenance, errs := parseMaintenance(&spec.Maintenance, d.Maintenance, path.Child("maintenance"))
-	p.Maintenance, problems = maintenance, append(problems, errs...)
+	p.Maintenance = maintenance
+	problems = append(problems, errs...)
 	p.Cooldown = d.Cooldown
 	problems = append(problems, setCooldown(&p.Cooldown, spec.Cooldown, d, path.Child("cooldown"))...)
 	p.NodeGoneCooldown = max(d.NodeGoneCooldown, p.Cooldown)
 	pods, errs := parsePodAddresses(spec, d, path.Child("podAddresses"))
-	p.PodAddresses, problems = pods, append(problems, errs...)
+	p.PodAddresses = pods
+	problems = append(problems, errs...)
 	if len(problems) > 0 {
 		p.PolicyProblem = problems.ToAggregate()
 	}
@@ -119,7 +125,8 @@ func (p *Pool) parseAddresses(spec *v1alpha1.PodIPPoolSpec, path *field.Path) fi
 	}
 	for _, r := range RangesIn(spec) {
 		ranges, errs := p.parseRanges(r, path.Child(r.Family.String()))
-		p.ranges[r.Family], problems = ranges, append(problems, errs...)
+		p.ranges[r.Family] = ranges
+		problems = append(problems, errs...)
 	}
 	// Reserved CIDRs outside the pool are found only once its ranges are known.
 	known := len(problems) == 0
@@ -235,12 +242,13 @@ func (r *Ranges) refuse(cidr netip.Prefix, f ipalloc.Family, sized bool, path *f
 		return field.Invalid(path, cidr.String(), fmt.Sprintf(format, args...))
 	}
 	family := ipalloc.FamilyOf(cidr.Addr())
-	switch {
-	case family != f:
+	if family != f {
 		return invalid("is not %s: list it under spec.%s.cidrs", f, family)
-	case cidr.Bits() < minCIDRBits || !cidr.Addr().IsGlobalUnicast():
+	}
+	if cidr.Bits() < minCIDRBits || !cidr.Addr().IsGlobalUnicast() {
 		return invalid("holds addresses that pods cannot have: list a /%d or narrower, neither unspecified, loopback, link-local nor multicast", minCIDRBits)
-	case sized && cidr.Bits() > r.Bits:
+	}
+	if sized && cidr.Bits() > r.Bits {
 		return invalid("is smaller than one block: list a /%d or wider, or make a pool with smaller blocks", r.Bits)
 	}
 	for _, other := range r.CIDRs {
@@ -291,12 +299,13 @@ func BlockSizes(f ipalloc.Family, whole bool) (shortest, longest int) {
 // one.
 func parseCIDR(s string, path *field.Path) (netip.Prefix, *field.Error) {
 	cidr, err := netip.ParsePrefix(s)
-	switch {
-	case err != nil:
+	if err != nil {
 		return netip.Prefix{}, field.Invalid(path, s, "is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48")
-	case cidr.Masked().Overlaps(mappedIPv4()):
+	}
+	if cidr.Masked().Overlaps(mappedIPv4()) {
 		return netip.Prefix{}, field.Invalid(path, s, fmt.Sprintf("holds IPv4-mapped addresses (%s), which are read as IPv4 elsewhere: use other addresses", mappedIPv4()))
-	case cidr.Masked() != cidr:
+	}
+	if cidr.Masked() != cidr {
 		return cidr.Masked(), field.Invalid(path, s, fmt.Sprintf("has host bits set: write %s", cidr.Masked()))
 	}
 	return cidr, nil

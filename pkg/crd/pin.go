@@ -102,7 +102,8 @@ func parsePodAddresses(spec *v1alpha1.PodIPPoolSpec, d Defaults, path *field.Pat
 	if pods.Empty() && namespaces.Empty() {
 		return nil, append(problems, field.Required(path, "name pods by podSelector or namespaceSelector. Until then no further pod keeps an address"))
 	}
-	is.pods, is.namespaces = pods, namespaces
+	is.pods = pods
+	is.namespaces = namespaces
 	return is, problems
 }
 
@@ -111,14 +112,16 @@ func parsePodAddresses(spec *v1alpha1.PodIPPoolSpec, d Defaults, path *field.Pat
 func PinFrom(obj *v1alpha1.PodIPPin) (Pin, error) {
 	path := field.NewPath("spec")
 	cidr, bad := parseCIDR(obj.Spec.CIDR, path.Child("cidr"))
-	switch {
-	case bad != nil:
+	if bad != nil {
 		return Pin{}, bad
-	case BlockName(cidr) != obj.Name:
+	}
+	if BlockName(cidr) != obj.Name {
 		return Pin{}, field.Invalid(field.NewPath("metadata", "name"), obj.Name, fmt.Sprintf("does not follow from spec.cidr: must be %s", BlockName(cidr)))
-	case obj.Spec.PodName != "" && obj.Spec.PodNamespace != "" && obj.Spec.NodeName == "":
+	}
+	if obj.Spec.PodName != "" && obj.Spec.PodNamespace != "" && obj.Spec.NodeName == "" {
 		return Pin{CIDR: cidr, Pod: obj.Spec.PodNamespace + "/" + obj.Spec.PodName}, nil
-	case obj.Spec.NodeName == "":
+	}
+	if obj.Spec.NodeName == "" {
 		return Pin{}, field.Required(path.Child("nodeName"), "name the Node, or a pod by podName and podNamespace")
 	}
 	return Pin{CIDR: cidr, Node: obj.Spec.NodeName}, nil

@@ -47,12 +47,15 @@ func setCooldown(to *time.Duration, from *v1alpha1.Duration, d Defaults, path *f
 // nearest consistent value applies. It depends on the objects and the flags alone, so
 // it is the same after a restart.
 func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *field.Path) (expand.Policy, field.ErrorList) {
-	p, e, r := defaults, spec.Expand, spec.Reclaim
+	p := defaults
+	e := spec.Expand
+	r := spec.Reclaim
 	if hasSingleAddresses(spec) {
 		p.MaxBlocks = maxBlocksPerNode // the default would cap the pods of a node at 16
 	}
 
-	expandPath, reclaimPath := path.Child("expand"), path.Child("reclaim")
+	expandPath := path.Child("expand")
+	reclaimPath := path.Child("reclaim")
 	var problems field.ErrorList
 	if r.Policy != "" {
 		p.ReclaimDisabled = r.Policy != v1alpha1.ReclaimWhenIdle
@@ -119,11 +122,11 @@ func (p *Pool) Effective() *v1alpha1.EffectivePolicy {
 // flag of the other one: the other threshold keeps the distance between the flags.
 func fitThresholds(p *expand.Policy, defaults expand.Policy, expandSet, reclaimSet bool, path *field.Path) field.ErrorList {
 	distance := max(1, defaults.ExpandPercent-defaults.ReclaimPercent)
-	switch {
-	case expandSet && !reclaimSet:
+	if expandSet && !reclaimSet {
 		p.ReclaimPercent = max(0, p.ExpandPercent-distance)
 		return nil
-	case reclaimSet && !expandSet:
+	}
+	if reclaimSet && !expandSet {
 		p.ExpandPercent = min(100, p.ReclaimPercent+distance)
 		return nil
 	}
@@ -172,10 +175,10 @@ func setDuration(to *time.Duration, from *v1alpha1.Duration, highest time.Durati
 		return nil
 	}
 	d, err := from.Parse()
-	switch {
-	case err != nil:
+	if err != nil {
 		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("%s. Until then the operator uses its default, %s", err, *to))}
-	case d > highest:
+	}
+	if d > highest {
 		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("must be from 0s to %s. Until then the operator uses its default, %s", v1alpha1.NewDuration(highest), *to))}
 	}
 	*to = d

@@ -277,7 +277,8 @@ func (p *Pool) rangesFor(block netip.Prefix) *Ranges {
 // readable, it selects no node.
 func frozenPool(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	p := settingsOf(obj, d)
-	p.frozen, p.Selector = true, labels.Nothing()
+	p.frozen = true
+	p.Selector = labels.Nothing()
 	p.Policy.ReclaimDisabled = true // a node could not get a returned block again
 	if obj.Spec.NodeSelector == nil {
 		p.Selector = labels.Everything()

@@ -29,7 +29,8 @@ func (p *Pool) Serves(f ipalloc.Family) bool {
 func ForFamily(ranked []*Pool, f ipalloc.Family, ciliumPool string) []*Pool {
 	var serving, others []*Pool
 	for _, p := range ranked {
-		switch _, has := p.Ranges(f); {
+		_, has := p.Ranges(f)
+		switch {
 		case !has || p.CiliumPool != ciliumPool:
 		case p.Serves(f):
 			serving = append(serving, p)

@@ -31,7 +31,8 @@ const askedPart = 4
 // and must not take a pool from all nodes. An object that asks for more blocks than older ones
 // leave withholds none of the CIDR.
 func Granted(cidr netip.Prefix, blockBits int, asks []Ask) map[Claimant]bool {
-	granted, taken := map[Claimant]bool{}, ipalloc.NewSpace()
+	granted := map[Claimant]bool{}
+	taken := ipalloc.NewSpace()
 	room := ipalloc.Cut{Ranges: []netip.Prefix{cidr}, BlockBits: blockBits}.Total() / askedPart
 	for _, ask := range asks {
 		if room == 0 {

@@ -80,7 +80,8 @@ func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed, shared []n
 		return nil, nil, nil
 	}
 	if s.byClaimant == nil {
-		s.byClaimant, s.claimants = map[Claimant][]netip.Prefix{}, map[netip.Prefix][]Claimant{}
+		s.byClaimant = map[Claimant][]netip.Prefix{}
+		s.claimants = map[netip.Prefix][]Claimant{}
 	}
 	for _, p := range cidrs {
 		if len(s.claimants[p]) == 0 {

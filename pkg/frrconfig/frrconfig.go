@@ -71,7 +71,8 @@ func Read(obj *unstructured.Unstructured) *View {
 	}
 	spec, _, _ := unstructured.NestedMap(obj.Object, "spec")
 	if v.Ours {
-		v.Node, v.has = obj.GetAnnotations()[NodeAnnotation], identify(spec, obj.GetOwnerReferences())
+		v.Node = obj.GetAnnotations()[NodeAnnotation]
+		v.has = identify(spec, obj.GetOwnerReferences())
 		v.Hostname, _, _ = unstructured.NestedString(spec, "nodeSelector", "matchLabels", corev1.LabelHostname)
 		for _, router := range maps(spec, "bgp", "routers") {
 			v.Prefixes = append(v.Prefixes, prefixes(router["prefixes"])...)
@@ -128,15 +129,17 @@ type Want struct {
 func For(node *corev1.Node, templates []*View, blocks []netip.Prefix, holder string) ([]Want, string) {
 	host := node.Labels[corev1.LabelHostname]
 	templates = slices.DeleteFunc(slices.Clone(templates), func(v *View) bool { return v.selector == nil || !v.selector.Matches(labels.Set(node.Labels)) })
-	switch {
-	case holder != "":
+	if holder != "" {
 		return nil, "FRRConfigurations select the node by the label " + corev1.LabelHostname + ", which Node " + holder +
 			" has, too: frr-k8s here announces the blocks of that Node, and none of this one"
-	case len(blocks) == 0:
+	}
+	if len(blocks) == 0 {
 		return nil, ""
-	case host == "":
+	}
+	if host == "" {
 		return nil, "FRRConfigurations select the node by the label " + corev1.LabelHostname + ", which is missing"
-	case len(templates) == 0:
+	}
+	if len(templates) == 0 {
 		return nil, "no template selects the node: create an FRRConfiguration with the label " + TemplateLabel + " in its nodeSelector"
 	}
 	var wants []Want

@@ -61,10 +61,10 @@ const maxLine = 500
 // Line makes text from other programs fit on one line of a terminal, and bounds its length.
 func Line(text string) string {
 	text = strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
+		if unicode.IsSpace(r) {
 			return ' '
-		case !unicode.IsPrint(r):
+		}
+		if !unicode.IsPrint(r) {
 			return -1
 		}
 		return r
