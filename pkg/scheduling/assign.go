@@ -72,7 +72,9 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 
 // assign assigns pods that request addresses of the same Cilium pools.
 func (c *Cluster) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.Node, now time.Time) {
-	pods, free, pools := make([]Group, len(kinds)), FreeBlocks{{}, {}}, kinds[0].pools
+	pods := make([]Group, len(kinds))
+	free := FreeBlocks{{}, {}}
+	pools := kinds[0].pools
 	var candidates []Candidate
 	var bound [][2]int // requests of each candidate's bound pods
 	for i, k := range kinds {
@@ -121,8 +123,12 @@ func (c *Cluster) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.N
 			out.Needs[on] = needs
 		}
 	}
-	out.Candidates, out.Expected, out.Missing = append(out.Candidates, candidates...), append(out.Expected, s.Expected...), append(out.Missing, s.Missing...)
-	out.Offered, out.Growing, out.Short = out.Offered+s.Offered, out.Growing+s.Growing, out.Short+s.Short
+	out.Candidates = append(out.Candidates, candidates...)
+	out.Expected = append(out.Expected, s.Expected...)
+	out.Missing = append(out.Missing, s.Missing...)
+	out.Offered += s.Offered
+	out.Growing += s.Growing
+	out.Short += s.Short
 }
 
 // candidate returns the room of a Node for unscheduled pods that request addresses of Cilium pools,
@@ -132,7 +138,9 @@ func (c *Cluster) candidate(node *corev1.Node, ciliumPools [2]string, free FreeB
 	if s.CiliumNode == nil || s.Standing.IsMoving() {
 		return is, requested, false
 	}
-	is.Node, is.CiliumPools, is.Pods = s.Name, ciliumPools, math.MaxInt
+	is.Node = s.Name
+	is.CiliumPools = ciliumPools
+	is.Pods = math.MaxInt
 	is.Returns = s.CiliumNode.BlockAssignment != nil
 	if most := state.MaxPods(node); most > 0 {
 		is.Pods = most - len(s.Pods)
@@ -155,7 +163,9 @@ func (c *Cluster) candidate(node *corev1.Node, ciliumPools [2]string, free FreeB
 func addClaims(room *expand.Room, perBlock, claims int) {
 	for range min(claims, room.Blocks) {
 		n := min(perBlock, room.Addresses)
-		room.Back, room.Addresses, room.Blocks = room.Back+n, room.Addresses-n, room.Blocks-1
+		room.Back += n
+		room.Addresses -= n
+		room.Blocks--
 	}
 }
 

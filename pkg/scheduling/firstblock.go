@@ -48,7 +48,8 @@ func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time
 		if !c.Unscheduled.isWithoutBlock(node.Name) || node.DeletionTimestamp != nil {
 			continue
 		}
-		s, first := c.Snapshot(node.Name, node, now), FirstBlock{Node: node.Name}
+		s := c.Snapshot(node.Name, node, now)
+		first := FirstBlock{Node: node.Name}
 		for i := range s.Shares {
 			share := &s.Shares[i]
 			if lacksFirstBlock(share) && s.Claims[share.Family] == 0 && !a.misses(node.Name, share.Family) {

@@ -72,7 +72,8 @@ const muchLater = 15 * time.Minute
 // moved counts the blocks of pools that were claimed or freed since an earlier turnover. It must be
 // read after the blocks and claims.
 func (c *Cluster) moved(pools []string, since map[string]uint64) int {
-	n, now := uint64(0), c.Ledger.Turnover()
+	n := uint64(0)
+	now := c.Ledger.Turnover()
 	for _, pool := range pools {
 		n += max(now[pool], since[pool]) - since[pool]
 	}
@@ -97,7 +98,8 @@ func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 		key := strings.Join(pools, " ")
 		j, known := of[key]
 		if !known {
-			j, out = len(out), append(out, missing{pools: pools})
+			j = len(out)
+			out = append(out, missing{pools: pools})
 			of[key] = j
 		}
 		out[j].blocks += n
@@ -181,7 +183,8 @@ func (c *Cluster) helps(pools []string, cidr netip.Prefix) bool {
 // have room for. If the node could return others once time has passed, it makes the pods be
 // assigned again then.
 func (c *Cluster) releasable(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
-	s, needs := c.Snapshot(node.Name, node, now), a.Needs[PoolOn{Node: node.Name}]
+	s := c.Snapshot(node.Name, node, now)
+	needs := a.Needs[PoolOn{Node: node.Name}]
 	i := slices.IndexFunc(s.Shares, func(share state.Share) bool { return share.Family == f })
 	if i < 0 || !s.Shares[i].Standing.MayChange() || s.CiliumNode == nil {
 		return nil

@@ -183,7 +183,8 @@ type slots []*slot
 
 func (q slots) Len() int { return len(q) }
 func (q slots) Less(i, j int) bool {
-	a, b := q[i], q[j]
+	a := q[i]
+	b := q[j]
 	return cmp.Or(cmp.Compare(a.pods, b.pods), cmp.Compare(b.admits, a.admits), cmp.Compare(a.Node, b.Node)) < 0
 }
 func (q slots) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
@@ -214,10 +215,9 @@ func (s *spreading) reach(p *slot, f ipalloc.Family, by step) int {
 		return room.Free
 	}
 	blocks := room.Blocks
-	switch {
-	case len(p.Pools[f]) == 0:
+	if len(p.Pools[f]) == 0 {
 		blocks = 0
-	case by == growing:
+	} else if by == growing {
 		blocks = s.freeFor(p, f, blocks)
 	}
 	return room.Free + room.Back + min(blocks*p.PerBlock[f], room.Addresses)
@@ -254,7 +254,8 @@ func (s *spreading) take(p *slot, u *Group, by step) {
 func (s *spreading) addBlock(p *slot, f ipalloc.Family) {
 	room := &p.room[f]
 	if room.Back > 0 {
-		room.Free, room.Back = room.Free+room.Back, 0
+		room.Free += room.Back
+		room.Back = 0
 		return
 	}
 	i := slices.IndexFunc(p.Pools[f], func(pool string) bool { return s.free[f][pool] > 0 })
@@ -264,5 +265,7 @@ func (s *spreading) addBlock(p *slot, f ipalloc.Family) {
 		s.free[f][p.Pools[f][i]]--
 	}
 	n := min(p.PerBlock[f], room.Addresses)
-	room.Free, room.Addresses, room.Blocks = room.Free+n, room.Addresses-n, room.Blocks-1
+	room.Free += n
+	room.Addresses -= n
+	room.Blocks--
 }

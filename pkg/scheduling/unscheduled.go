@@ -93,7 +93,8 @@ func kindOf(pod *corev1.Pod) (is podKind, key string) {
 	for _, pool := range slices.Sorted(maps.Keys(others)) {
 		for f, n := range others[pool] {
 			if n > 0 { // agents give a pod an address of one pool
-				is.requests[f], is.pools[f] = n, pool
+				is.requests[f] = n
+				is.pools[f] = pool
 			}
 		}
 	}
@@ -300,7 +301,8 @@ func (u *Unscheduled) findPools() {
 		pools[on.CiliumPool] = true
 	}
 	for _, p := range u.pods {
-		pools[p.pools[0]], pools[p.pools[1]] = true, true
+		pools[p.pools[0]] = true
+		pools[p.pools[1]] = true
 	}
 	delete(pools, "")
 	u.ciliumPools = slices.Sorted(maps.Keys(pools))
@@ -325,7 +327,8 @@ func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Tim
 	u.findPools()
 	all := map[string][2]waitingKind{} // per kind: pods that have not waited for long, pods that have
 	for _, p := range u.pods {
-		i, until := 1, p.seen.Add(unusedFor)
+		i := 1
+		until := p.seen.Add(unusedFor)
 		if now.Before(until) {
 			i = 0
 			if next.IsZero() || until.Before(next) {
