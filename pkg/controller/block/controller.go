@@ -42,7 +42,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	obj, key := &v1alpha1.PodIPBlock{}, "block/"+req.Name
+	obj := &v1alpha1.PodIPBlock{}
+	key := "block/" + req.Name
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
 		r.Events.ForgetWrites(key)
 		r.Events.Last.Forget(req.Name)

@@ -56,7 +56,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Off || !r.CiliumPools.Known() || is != nil && (!is.Ours || is.Deleting) {
 		return reconcile.Result{}, nil
 	}
-	serving, pinned := r.Pools.Serving(req.Name), r.pinned(req.Name)
+	serving := r.Pools.Serving(req.Name)
+	pinned := r.pinned(req.Name)
 	want := ciliumpool.Wanted(serving, slices.Concat(r.Ledger.ListedFor(req.Name), pinned), is)
 	err := r.keep(ctx, req.Name, is, want, r.marks(pinned), len(serving)+len(pinned) > 0)
 	r.reportWrites(req.Name, serving, err)
@@ -109,13 +110,14 @@ func (r *Reconciler) reportWrites(name string, serving []*crd.Pool, err error) {
 // keep writes the difference from the desired object.
 func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]int, marks *ciliumpool.Marks, served bool) error {
 	nothing := want == [2]int{}
-	switch {
-	case is == nil && !nothing && served:
+	if is == nil && !nothing && served {
 		log.FromContext(ctx).Info("making the CiliumPodIPPool that agents look for")
 		return r.Shared.Wrote("CiliumPodIPPool", name, "create", r.Client.Create(ctx, ciliumpool.New(name, want, ptr.Deref(marks, ciliumpool.Marks{}))))
-	case is == nil || nothing && served:
+	}
+	if is == nil || nothing && served {
 		return nil
-	case nothing:
+	}
+	if nothing {
 		return r.drop(ctx, name, is)
 	}
 	patch, err := is.Patch(want, marks)

@@ -136,7 +136,8 @@ func (b *Breaker) do(verb string, obj client.Object, send func() error) error {
 func (b *Breaker) holds(kind, subject string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	is, now := b.kinds[kind], b.clock.Now()
+	is := b.kinds[kind]
+	now := b.clock.Now()
 	if is == nil || len(is.subjects) < refusedSubjects || !is.subjects[subject] {
 		return nil
 	}
@@ -162,7 +163,8 @@ func (b *Breaker) sent(kind, subject string, err error) {
 	case is == nil:
 		b.kinds[kind] = &refusedKind{subjects: map[string]bool{subject: true}, err: err}
 	default:
-		is.subjects[subject], is.err = true, err
+		is.subjects[subject] = true
+		is.err = err
 	}
 }
 

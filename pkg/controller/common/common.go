@@ -75,16 +75,19 @@ func (e *Refusal) answer() string {
 
 func (e *Refusal) advice() string {
 	answer := e.answer()
-	switch {
-	case isDenied(e):
+	if isDenied(e) {
 		return "Let the operator's ServiceAccount pass the admission policy or webhook that is named there"
-	case strings.Contains(answer, "terminating"), strings.Contains(answer, "being terminated"):
+	}
+	if strings.Contains(answer, "terminating") || strings.Contains(answer, "being terminated") {
 		return "Wait until what is being deleted is gone, and let its installer make it again: Cilium, or the operator's chart"
-	case apierrors.IsForbidden(e.Err) && !strings.Contains(answer, " cannot "):
+	}
+	if apierrors.IsForbidden(e.Err) && !strings.Contains(answer, " cannot ") {
 		return "Change what forbids it: the answer names it, for example a quota"
-	case apierrors.IsForbidden(e.Err):
+	}
+	if apierrors.IsForbidden(e.Err) {
 		return "Grant the operator this right: upgrade its chart, with rbac.create=true"
-	case apierrors.IsRequestEntityTooLargeError(e.Err):
+	}
+	if apierrors.IsRequestEntityTooLargeError(e.Err) {
 		return "Take what the operator did not write out of the object, or lower --max-addresses-per-node"
 	}
 	return "Correct the field that is named there, or install the CRDs of this version of the operator and of Cilium"

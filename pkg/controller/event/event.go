@@ -232,7 +232,9 @@ func (e *Recorder) Writes(key string, err error, about func(*common.Refusal) run
 	refused := common.RefusalIn(err)
 	switch {
 	case refused != nil:
-		reason, action, note = config.ReasonWriteRefused, actionOf(refused), refused.Note()
+		reason = config.ReasonWriteRefused
+		action = actionOf(refused)
+		note = refused.Note()
 	case lasts:
 		note = "the operator has tried for minutes, and tries again: " + termsafe.Line(err.Error())
 	default:

@@ -44,7 +44,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	obj, key := &v1alpha1.PodIPPin{}, "pin/"+req.Name
+	obj := &v1alpha1.PodIPPin{}
+	key := "pin/" + req.Name
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
 		r.Events.ForgetWrites(key)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -62,7 +63,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	ready := r.readyIs(pin, node)
 	obj = obj.DeepCopy()
-	ready.ObservedGeneration, ready.LastTransitionTime = obj.Generation, metav1.NewTime(r.Clock.Now())
+	ready.ObservedGeneration = obj.Generation
+	ready.LastTransitionTime = metav1.NewTime(r.Clock.Now())
 	if meta.SetStatusCondition(&obj.Status.Conditions, ready) {
 		err = client.IgnoreNotFound(r.Shared.Wrote("PodIPPin", obj.Name, "status", r.Client.Status().Update(ctx, obj)))
 		r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return obj })
@@ -83,18 +85,20 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionTrue, Reason: v1alpha1.PinHeld, Message: "node " + block.Node + " holds the block"}
 	}
 	pool := poolOf(r.Pools, pin)
-	switch {
-	case pool == nil:
+	if pool == nil {
 		return no(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: add the CIDR to one, or delete this pin and name a block of a pool", pin.CIDR)
-	case pin.Pod != "" && !pool.ManyCiliumPools():
+	}
+	if pin.Pod != "" && !pool.ManyCiliumPools() {
 		return no(v1alpha1.PinNotAllocated, "pins for pods need multi-pool mode: in this mode agents have no pool for a single pod")
-	case !pool.OnGrid(pin.CIDR):
+	}
+	if !pool.OnGrid(pin.CIDR) {
 		return no(v1alpha1.PinNotABlock, "%s", wrongSize(pool, pin))
 	}
 	if others := r.Ledger.HeldIn(pin.CIDR); len(others) > 0 {
 		return no(v1alpha1.PinHeldByNode, "node %s holds it; to move it: kubectl cilium-pool drain %s", others[0].Owner.Node, crd.BlockName(others[0].CIDR))
 	}
-	excluded, named := r.Ledger.Exclusions.Excluded(pin.CIDR), r.Ledger.NamedElsewhere(pin.Node, pin.CIDR)
+	excluded := r.Ledger.Exclusions.Excluded(pin.CIDR)
+	named := r.Ledger.NamedElsewhere(pin.Node, pin.CIDR)
 	switch {
 	case len(named) > 0:
 		return no(v1alpha1.PinHeldByNode, "the CiliumNode of another node names %s", named[0])
@@ -134,7 +138,8 @@ func poolOf(pools *state.Pools, pin crd.Pin) (found *crd.Pool) {
 // wrongSize says what to do about a pin that is no block of its pool.
 func wrongSize(pool *crd.Pool, pin crd.Pin) string {
 	ranges, _ := pool.Ranges(ipalloc.FamilyOf(pin.CIDR.Addr()))
-	says, do := fmt.Sprintf("blocks of PodIPPool %s have blockSize %d: ", pool.Name, ranges.Bits), "pin each of them by itself"
+	says := fmt.Sprintf("blocks of PodIPPool %s have blockSize %d: ", pool.Name, ranges.Bits)
+	do := "pin each of them by itself"
 	if pin.Pod != "" {
 		do = "delete this pin, as pods keep addresses only of a pool with blocks of single ones"
 	}
@@ -143,12 +148,13 @@ func wrongSize(pool *crd.Pool, pin crd.Pin) string {
 
 // whyNot returns the reason for a pool to assign a block to no node.
 func whyNot(pool *crd.Pool, pin crd.Pin) string {
-	switch {
-	case pool.Deleting:
+	if pool.Deleting {
 		return "it is being deleted"
-	case pool.Paused:
+	}
+	if pool.Paused {
 		return "it is paused (spec.paused)"
-	case pool.Skips(pin.CIDR):
+	}
+	if pool.Skips(pin.CIDR) {
 		return "addresses of the block are reserved (spec.reserved)"
 	}
 	r, _ := pool.RangeOf(pin.CIDR)

@@ -95,7 +95,8 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		pods = k.Pods.Named(k.CiliumPools.Picking())
 		k.countKept(all.Items)
 	}
-	told, wait := map[types.UID]string{}, time.Duration(0)
+	told := map[types.UID]string{}
+	wait := time.Duration(0)
 	for i := range pods {
 		pod := &pods[i]
 		why, again, err := k.ensurePins(ctx, pod)
@@ -105,14 +106,17 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		if err != nil && !isAnswer(err) {
 			return reconcile.Result{}, err
 		}
-		k.seen[pod.Name], wait, errs = k.Clock.Now(), common.Sooner(wait, again), append(errs, err)
+		k.seen[pod.Name] = k.Clock.Now()
+		wait = common.Sooner(wait, again)
+		errs = append(errs, err)
 	}
 	if k.told = told; len(k.made) > 0 {
 		wait = common.Sooner(wait, common.LongestWait)
 	}
 	for _, pins := range byPod(all.Items) {
 		again, err := k.release(ctx, pins)
-		wait, errs = common.Sooner(wait, again), append(errs, err)
+		wait = common.Sooner(wait, again)
+		errs = append(errs, err)
 	}
 	maps.DeleteFunc(k.seen, func(pod string, _ time.Time) bool { return len(k.Ledger.Pins.Of(pod)) == 0 })
 	err := errors.Join(errs...)
@@ -135,7 +139,8 @@ func isAnswer(err error) bool {
 // forget forgets the new pins that the watch has shown, or that were deleted before it could.
 func (k *Keeper) forget() {
 	if k.made == nil {
-		k.made, k.seen = map[podFamily]madePin{}, map[string]time.Time{}
+		k.made = map[podFamily]madePin{}
+		k.seen = map[string]time.Time{}
 	}
 	maps.DeleteFunc(k.made, func(_ podFamily, made madePin) bool {
 		gone := len(k.Ledger.Pins.In(made.cidr)) > 0 || k.Clock.Since(made.at) >= common.LongestWait
@@ -336,7 +341,8 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 	}
 	rule := &crd.PodAddresses{ReleaseAfter: crd.ReleaseAfter}
 	isInvalid := func(name string) bool { return k.Pools.Invalid(name) != nil }
-	switch pool := poolOf(k.Pools, pin); {
+	pool := poolOf(k.Pools, pin)
+	switch {
 	case pool == nil && slices.ContainsFunc(k.Pools.Names(), isInvalid): // one of them may have it
 		return false, 0, nil
 	case pool == nil:
@@ -361,7 +367,8 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 		return false, left, nil
 	}
 	if due, err = k.isGone(ctx, pin.Pod); err == nil && !due {
-		k.seen[pin.Pod], again = k.Clock.Now(), max(rule.ReleaseAfter, common.LongestWait)
+		k.seen[pin.Pod] = k.Clock.Now()
+		again = max(rule.ReleaseAfter, common.LongestWait)
 	}
 	return due, again, err
 }

@@ -24,10 +24,10 @@ const (
 // excludedIs reports the addresses of nodes and Services that a pool covers, and which of them lie
 // in blocks that nodes hold, according to holder.
 func excludedIs(pool *crd.Pool, excluded, shared []exclude.Range, holder func(exclude.Range) string) *condition {
-	switch {
-	case unreadable(pool):
+	if unreadable(pool) {
 		return noSpec()
-	case len(excluded)+len(shared) == 0:
+	}
+	if len(excluded)+len(shared) == 0 {
 		return isFalse(ReasonCoversNone, "the pool covers no address of a node or Service")
 	}
 	message := ""
@@ -58,10 +58,10 @@ const (
 // ciliumPoolIs reports whether, in multi-pool mode, a CiliumPodIPPool exists that fits
 // the pool.
 func (r *Reconciler) ciliumPoolIs(pool *crd.Pool) *condition {
-	switch {
-	case unreadable(pool):
+	if unreadable(pool) {
 		return noSpec()
-	case !pool.ManyCiliumPools():
+	}
+	if !pool.ManyCiliumPools() {
 		return isTrue(ReasonNotApplicable, "agents have no CiliumPodIPPools in this mode")
 	}
 	name := cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)
@@ -131,10 +131,10 @@ const (
 
 // masqueradedIs reports the ranges of a pool that agents masquerade.
 func masqueradedIs(pool *crd.Pool, cilium *ciliumconfig.Config) *condition {
-	switch {
-	case unreadable(pool):
+	if unreadable(pool) {
 		return noSpec()
-	case cilium == nil || !cilium.Known:
+	}
+	if cilium == nil || !cilium.Known {
 		return isUnknown(ReasonNotRead, "Cilium's configuration has not been read")
 	}
 	var parts []string
@@ -161,10 +161,10 @@ const namedBlocks = 5
 // others that may not be used yet, on many nodes at once.
 func reservedIs(pool *crd.Pool, overlapping []crd.Block) *condition {
 	families := ipalloc.Families()
-	switch {
-	case unreadable(pool):
+	if unreadable(pool) {
 		return noSpec()
-	case !slices.ContainsFunc(families[:], func(f ipalloc.Family) bool { return len(pool.Skipped(f)) > 0 }):
+	}
+	if !slices.ContainsFunc(families[:], func(f ipalloc.Family) bool { return len(pool.Skipped(f)) > 0 }) {
 		return isFalse(ReasonNotApplicable, "no reserved range keeps a block of the pool from nodes")
 	}
 	held := slices.DeleteFunc(slices.Clone(overlapping), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown || !pool.Skips(b.CIDR) })
@@ -210,19 +210,19 @@ func windowIs(pool *crd.Pool, now time.Time) *condition {
 		return noSpec()
 	}
 	m := &pool.Maintenance
-	switch {
-	case m.Windows == nil:
+	if m.Windows == nil {
 		return isTrue(ReasonNotApplicable, "no window is set: blocks may begin to leave their nodes at any time")
-	case m.Problem != nil:
+	}
+	if m.Problem != nil {
 		return isFalse(ReasonInvalid, problems(m.Problem)+
 			". No block begins to leave its node until this is fixed; nodes get blocks all the same")
 	}
 	is := m.Windows.At(now)
 	until := is.Until.UTC().Format(time.RFC3339)
-	switch {
-	case is.Open:
+	if is.Open {
 		return isTrue(ReasonWindowOpen, "blocks may begin to leave their nodes until "+until)
-	case is.Until.IsZero():
+	}
+	if is.Until.IsZero() {
 		return isFalse(ReasonWindowClosed, "no window opens in the next years: no block begins to leave its node")
 	}
 	return isFalse(ReasonWindowClosed, "no block begins to leave its node until the next window opens at "+until)

@@ -76,7 +76,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	obj = obj.DeepCopy()
-	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
+	pool := r.Pools.Get(obj.Name)
+	invalid := r.Pools.Invalid(obj.Name)
 	excluded := r.Ledger.Exclusions.ExcludedFrom(pool)
 	counted := pool.Skipping(slices.Concat(exclude.CIDRs(excluded), r.Ledger.Pins.Away(pool)))
 	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, idle: r.Idle}
@@ -137,7 +138,8 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage) (time.Duration, error) {
 	old := obj.Status.DeepCopy()
 	usage.fill(&obj.Status)
-	obj.Status.ObservedGeneration, obj.Status.Effective = obj.Generation, nil
+	obj.Status.ObservedGeneration = obj.Generation
+	obj.Status.Effective = nil
 	if !unreadable(pool) {
 		obj.Status.Effective = pool.Effective()
 	}
@@ -182,10 +184,10 @@ var eventsOfPoolConditions = []struct {
 func (r *Reconciler) emitEvents(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus) {
 	now := obj.Status.Conditions
 	exhausted := meta.IsStatusConditionTrue(now, v1alpha1.PoolExhausted)
-	switch was := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted); {
-	case exhausted && !was:
+	was := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted)
+	if exhausted && !was {
 		r.Events.Send(obj, event.ReasonPoolExhausted, event.Reconcile, messageOf(now, v1alpha1.PoolExhausted))
-	case was && reasonOf(now, v1alpha1.PoolExhausted) == ReasonFreeBlocks:
+	} else if was && reasonOf(now, v1alpha1.PoolExhausted) == ReasonFreeBlocks {
 		r.Events.Send(obj, event.ReasonPoolRecovered, event.Reconcile, messageOf(now, v1alpha1.PoolExhausted))
 	}
 	for _, turned := range eventsOfPoolConditions {

@@ -95,11 +95,12 @@ func (s *served) add(f ipalloc.Family, node *corev1.Node, pool *crd.Pool, others
 
 // instead describes the pools that nodes turn to; "" if no node has a block of the pool.
 func (s *served) instead(f ipalloc.Family) string {
-	next, alone := s.next[f], s.alone[f]
-	switch {
-	case len(next)+len(alone) == 0:
+	next := s.next[f]
+	alone := s.alone[f]
+	if len(next)+len(alone) == 0 {
 		return ""
-	case len(next) == 0:
+	}
+	if len(next) == 0 {
 		return ". No other pool serves its nodes"
 	}
 	var names []string

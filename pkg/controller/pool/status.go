@@ -65,13 +65,16 @@ func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
 	if len(u.Families) == 0 { // unreadable: by the last counts the CRD still refuses to remove CIDRs that nodes hold
 		for _, f := range []*v1alpha1.FamilyStatus{s.IPv4, s.IPv6} {
 			if f != nil {
-				f.Blocks.Free, f.Blocks.Assignable = 0, f.Blocks.Held
-				f.Addresses.Free, f.Addresses.Assignable = 0, f.Addresses.Held
+				f.Blocks.Free = 0
+				f.Blocks.Assignable = f.Blocks.Held
+				f.Addresses.Free = 0
+				f.Addresses.Assignable = f.Addresses.Held
 			}
 		}
 		return
 	}
-	s.IPv4, s.IPv6 = nil, nil
+	s.IPv4 = nil
+	s.IPv6 = nil
 	for i := range u.Families {
 		f := &u.Families[i]
 		status := f.Status
@@ -141,21 +144,25 @@ func overlapsIs(pool *crd.Pool) *condition {
 
 func exhaustedIs(pool *crd.Pool, u poolUsage) *condition {
 	exhausted := exhaustedMessage(pool, u)
-	switch {
-	case len(u.Families) == 0:
+	if len(u.Families) == 0 {
 		return noSpec()
-	case u.phasesOut():
+	}
+	if u.phasesOut() {
 		return isFalse(ReasonPhasingOut, "the pool assigns no new blocks")
-	case exhausted != "":
+	}
+	if exhausted != "" {
 		return isTrue(ReasonExhausted, exhausted)
-	case slices.ContainsFunc(u.Families, func(f state.FamilyUsage) bool { return isClosed(pool, f.Family) }):
+	}
+	if slices.ContainsFunc(u.Families, func(f state.FamilyUsage) bool { return isClosed(pool, f.Family) }) {
 		return isFalse(ReasonOverlapping, "another pool assigns the addresses of a family: see the condition Overlapping")
 	}
 	return isFalse(ReasonFreeBlocks, "free blocks are left")
 }
 
 func readyIs(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage) *condition {
-	overlap, exhausted, waits := overlapMessage(pool), exhaustedMessage(pool, u), u.waits()
+	overlap := overlapMessage(pool)
+	exhausted := exhaustedMessage(pool, u)
+	waits := u.waits()
 	switch {
 	case obj.DeletionTimestamp != nil:
 		return isFalse(ReasonDeleting, u.deleted())
@@ -191,10 +198,10 @@ func (u *poolUsage) deleted() string {
 }
 
 func (u *poolUsage) serving(pool *crd.Pool) string {
-	switch {
-	case u.idle:
+	if u.idle {
 		return "the operator is paused or runs in shadow, and gives nodes no blocks until that ends"
-	case pool != nil && pool.SingleBlock:
+	}
+	if pool != nil && pool.SingleBlock {
 		return fmt.Sprintf("a node gets one block of each family, with addresses for %d pods beside its agent's own", state.PodsPerBlock(pool))
 	}
 	return "nodes get blocks of this pool as they need them"
@@ -278,7 +285,8 @@ func (u *poolUsage) setUsed(pool *crd.Pool, used [2]int64) {
 // mayWrite reports whether a status that differs from the old one may be written now. One that
 // differs in used alone waits for wait, or until more changes: used follows every pod.
 func (r *Reconciler) mayWrite(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus, now time.Time) (wait time.Duration, may bool) {
-	rest, much := obj.Status.DeepCopy(), false
+	rest := obj.Status.DeepCopy()
+	much := false
 	for _, f := range [][2]*v1alpha1.FamilyStatus{{old.IPv4, rest.IPv4}, {old.IPv6, rest.IPv6}} {
 		if was, is := f[0], f[1]; was != nil && is != nil {
 			much = much || changedMuch(was.Addresses.Used, is.Addresses.Used)
@@ -287,10 +295,11 @@ func (r *Reconciler) mayWrite(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	}
 	last, _ := r.wrote.Load(obj.Name)
 	at, _ := last.(time.Time) // zero: this process has not written it
-	switch wait = at.Add(usedEvery).Sub(now); {
-	case !equality.Semantic.DeepEqual(old, rest), much && wait <= 0:
+	wait = at.Add(usedEvery).Sub(now)
+	if !equality.Semantic.DeepEqual(old, rest) || much && wait <= 0 {
 		return 0, true
-	case much:
+	}
+	if much {
 		return wait, false
 	}
 	return 0, false
