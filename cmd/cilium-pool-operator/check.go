@@ -84,6 +84,8 @@ func runCheck(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		fmt.Fprintf(stderr, "%s: the cluster was not audited: %v\n", name, err)
 		return 2
 	}
-	config.QPS, config.Timeout, config.UserAgent = -1, check.RequestTimeout, "cilium-pool-operator-check/"+version
+	config.QPS = -1
+	config.Timeout = check.RequestTimeout
+	config.UserAgent = "cilium-pool-operator-check/" + version
 	return o.Run(ctx, name, bounded(ctx, config), stdout, stderr)
 }

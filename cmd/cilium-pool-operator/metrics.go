@@ -36,7 +36,8 @@ func countRequests() error {
 	}, []string{"code", "method", "host"})
 	err := metrics.Registry.Register(vec)
 	if registered := (prometheus.AlreadyRegisteredError{}); errors.As(err, &registered) {
-		vec, err = registered.ExistingCollector.(*prometheus.CounterVec), nil
+		vec = registered.ExistingCollector.(*prometheus.CounterVec)
+		err = nil
 	}
 	if err != nil {
 		return fmt.Errorf("registering metrics: %w", err)

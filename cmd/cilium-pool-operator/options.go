@@ -62,7 +62,9 @@ type options struct {
 
 func defaultOptions() *options {
 	settings := config.DefaultSettings()
-	settings.Version, settings.Commit, settings.Registry = version, revision(), metrics.Registry
+	settings.Version = version
+	settings.Commit = revision()
+	settings.Registry = metrics.Registry
 	return &options{
 		qps: -1, burst: 0,
 		leaderElect: true, leaseName: "cilium-pool-operator", leaseDuration: 15 * time.Second,
@@ -74,7 +76,8 @@ func defaultOptions() *options {
 }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
-	s, p := &o.settings, &o.settings.Defaults.Policy
+	s := &o.settings
+	p := &o.settings.Defaults.Policy
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "path of a kubeconfig; empty: the pod's service account, or $KUBECONFIG")
 	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "requests per second to the API server; below 0: as many as its priority and fairness lets through")
 	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "requests allowed at once above --kube-api-qps")
@@ -261,10 +264,9 @@ func (o *options) validateNames(p *config.Problems) {
 func (o *options) validateFamilies(p *config.Problems) {
 	s := &o.settings
 	s.OfferFamilies = config.FamiliesNamed(o.families)
-	switch {
-	case len(s.OfferFamilies) != len(o.families):
+	if len(s.OfferFamilies) != len(o.families) {
 		p.Bad("scheduling-families", strings.Join(o.families, ","), "must be ipv4, ipv6 or both")
-	case len(o.families) > 0 && o.mode != string(ciliumnode.CRD) && o.mode != string(ciliumnode.MultiPool):
+	} else if len(o.families) > 0 && o.mode != string(ciliumnode.CRD) && o.mode != string(ciliumnode.MultiPool) {
 		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s or --mode=%s: with --mode=%s nodes offer no addresses", ciliumnode.CRD, ciliumnode.MultiPool, o.mode))
 	}
 	if o.webhook == "" {

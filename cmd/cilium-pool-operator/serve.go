@@ -43,7 +43,9 @@ func serve(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	config.QPS, config.Burst, config.UserAgent = o.qps, o.burst, "cilium-pool-operator/"+version
+	config.QPS = o.qps
+	config.Burst = o.burst
+	config.UserAgent = "cilium-pool-operator/" + version
 	if o.settings.CRDSchemas, err = crds.Schemas(); err != nil {
 		return err
 	}

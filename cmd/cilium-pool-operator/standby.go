@@ -40,7 +40,8 @@ func (l *standbyLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 			return record, raw, err
 		}
 		if !bytes.Equal(raw, l.seen) {
-			l.seen, l.changed = raw, time.Now()
+			l.seen = raw
+			l.changed = time.Now()
 		}
 		lasts := time.Duration(record.LeaseDurationSeconds) * time.Second
 		if time.Since(l.changed) >= lasts {
