@@ -48,9 +48,9 @@ func checkBlocks(x *index, found *findings) {
 // cooldown checks whether a block cools down for longer than it should.
 func (n *nodeCheck) cooldown(b *crd.Block) {
 	cooldown := n.cluster.Cooldown(*b)
-	if ends := b.Since.Add(cooldown); n.isOld(ends) && !n.isPaused(b) {
+	if end := b.Since.Add(cooldown); n.isOld(end) && !n.isPaused(b) {
 		n.add(CooldownOverdue, aboutBlock(b, nodeObject(b.Node)), "cools down (%s) since %s, %s longer than its %s",
-			b.Reason, b.Since.UTC().Format(time.RFC3339), n.ago(ends), cooldown)
+			b.Reason, b.Since.UTC().Format(time.RFC3339), n.ago(end), cooldown)
 	}
 }
 
@@ -106,11 +106,11 @@ func (n *nodeCheck) shouldBePublished(b *crd.Block) bool {
 	if n.obj == nil || n.isPaused(b) || n.moving || b.Deleting || b.Drain || !n.isOld(b.Created) || !n.givesFrom(b) {
 		return false
 	}
-	has := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))
-	if l.MaxAllocate > 0 && has >= l.MaxAllocate {
+	family := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))
+	if l.MaxAllocate > 0 && family >= l.MaxAllocate {
 		return false
 	}
-	return n.view.BlockAssignment != nil || has < n.Defaults.Policy.MaxAddresses && l.MaxAboveWatermark <= 0
+	return n.view.BlockAssignment != nil || family < n.Defaults.Policy.MaxAddresses && l.MaxAboveWatermark <= 0
 }
 
 // givesFrom reports whether a block's pool assigns addresses of it to pods.
@@ -141,8 +141,8 @@ func (cn *ciliumNode) ofFamily(f ipalloc.Family) int {
 
 // drain checks whether the drain of a block is stuck: neither the block nor the CiliumNode has changed
 // for long, although no address of the block is in use any more. The drain of a block is not checked
-// if the time of a change is unknown. The text left names the part of the block that the agent still has.
-func (n *nodeCheck) drain(b *crd.Block, left string) {
+// if the time of a change is unknown. The text usage names the part of the block that the agent still has.
+func (n *nodeCheck) drain(b *crd.Block, usage string) {
 	changed := cmp.Or(n.view.Changed, n.view.SeenSince) // no earlier than the last change
 	if n.isPaused(b) || changed.IsZero() || !n.isOld(b.Since) || !n.isOld(changed) {
 		return
@@ -157,7 +157,7 @@ func (n *nodeCheck) drain(b *crd.Block, left string) {
 		}
 	}
 	n.add(DrainStuck, aboutBlock(b, n.assigner(n.name)), "drains (%s) since %s, with %s; nothing has moved for %s, and %s",
-		b.Reason, b.Since.UTC().Format(time.RFC3339), left, n.ago(changed), n.agent())
+		b.Reason, b.Since.UTC().Format(time.RFC3339), usage, n.ago(changed), n.agent())
 }
 
 // routes checks that frr-k8s announces the node's blocks, and no others, by the operator's
@@ -194,14 +194,14 @@ func (n *nodeCheck) routes() {
 // route checks that a block reaches a neighbor. announced: an FRRConfiguration of the node has it.
 func (n *nodeCheck) route(cidr netip.Prefix, announced bool) {
 	routes := n.snapshot.Routes
-	why := "the API server serves no FRRConfigurations"
+	reason := "the API server serves no FRRConfigurations"
 	if routes.Known() {
-		_, why = frrconfig.For(n.obj, routes.Templates(), []netip.Prefix{cidr}, routes.HostnameHolder(n.name))
+		_, reason = frrconfig.For(n.obj, routes.Templates(), []netip.Prefix{cidr}, routes.HostnameHolder(n.name))
 	}
 	f := Finding{Object: blockObject(crd.BlockName(cidr)), Others: []Object{nodeObject(n.name)}, Subject: cidr}
 	if !announced {
-		n.add(BlockNotAnnounced, f, "node %s does not announce it: %s", n.name, cmp.Or(why, "the operator has not written it"))
-	} else if why != "" {
-		n.add(BlockWithoutNeighbor, f, "node %s: %s", n.name, why)
+		n.add(BlockNotAnnounced, f, "node %s does not announce it: %s", n.name, cmp.Or(reason, "the operator has not written it"))
+	} else if reason != "" {
+		n.add(BlockWithoutNeighbor, f, "node %s: %s", n.name, reason)
 	}
 }

@@ -76,16 +76,16 @@ func checkRouteFaults(x *index, found *findings) {
 		if report.Kind == frrconfig.NodeStateKind {
 			reason = FRRConfigurationRefused
 		}
-		about := Finding{Object: Object{Kind: report.Kind, Namespace: report.Namespace, Name: report.Name}, Others: []Object{nodeObject(report.Node)}}
-		found.add(reason, about, "node %s: %s", report.Node, report.Fault)
+		finding := Finding{Object: Object{Kind: report.Kind, Namespace: report.Namespace, Name: report.Name}, Others: []Object{nodeObject(report.Node)}}
+		found.add(reason, finding, "node %s: %s", report.Node, report.Fault)
 	}
 }
 
 // checkTimes looks for times that the operator counts from, and that are in the future.
 func checkTimes(x *index, found *findings) {
-	check := func(object Object, what string, at time.Time) {
-		if at.After(x.now.Add(state.ClockSkew)) {
-			found.add(TimeInFuture, Finding{Object: object}, "%s at %s", what, at.UTC().Format(time.RFC3339))
+	check := func(object Object, subject string, moment time.Time) {
+		if moment.After(x.now.Add(state.ClockSkew)) {
+			found.add(TimeInFuture, Finding{Object: object}, "%s at %s", subject, moment.UTC().Format(time.RFC3339))
 		}
 	}
 	for i := range x.allBlocks {
@@ -116,9 +116,9 @@ type findings struct {
 }
 
 // add adds a finding: f with a reason and the fault.
-func (fs *findings) add(r Reason, f Finding, says string, args ...any) {
+func (fs *findings) add(r Reason, f Finding, format string, args ...any) {
 	f.Reason = r
-	f.Says = fmt.Sprintf(says, args...)
+	f.Says = fmt.Sprintf(format, args...)
 	if key := f.key(); !fs.seen[key] {
 		fs.seen[key] = true
 		fs.all = append(fs.all, f)
@@ -198,14 +198,14 @@ func (f *Finding) together(g *Finding) bool {
 }
 
 // Persisting returns the findings of now that were already there before.
-func Persisting(before, now []Finding) []Finding {
-	was := make(map[string]bool, len(before))
-	for i := range before {
-		was[before[i].key()] = true
+func Persisting(earlier, now []Finding) []Finding {
+	known := make(map[string]bool, len(earlier))
+	for i := range earlier {
+		known[earlier[i].key()] = true
 	}
 	var out []Finding
 	for i := range now {
-		if was[now[i].key()] {
+		if known[now[i].key()] {
 			out = append(out, now[i])
 		}
 	}

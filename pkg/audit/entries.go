@@ -22,13 +22,13 @@ func (n *nodeCheck) entries() {
 	}
 	for i, a := range n.view.NonCanonical {
 		reason := PoolEntryMalformed
-		says := "in the pool under a key that is not its canonical form"
+		message := "in the pool under a key that is not its canonical form"
 		_, also := n.view.Pool[a]
 		if also || slices.Contains(n.view.NonCanonical[i+1:], a) || slices.Contains(n.view.NonCanonical[:i], a) {
 			reason = AddressTwiceInPool
-			says = "in the pool under two keys"
+			message = "in the pool under two keys"
 		}
-		n.add(reason, n.at(ipalloc.Single(a), ""), "%s", says)
+		n.add(reason, n.at(ipalloc.Single(a), ""), "%s", message)
 	}
 	if len(n.view.Unreadable) > 0 {
 		n.add(PoolEntryUnreadable, n.about(), "its pool has keys that are no addresses: %s", suggest.Few(n.view.Unreadable))
@@ -56,22 +56,23 @@ func (n *nodeCheck) onTwoNodes(a netip.Addr) {
 // entry checks an address that only this node publishes.
 func (n *nodeCheck) entry(a netip.Addr) {
 	f := n.at(ipalloc.Single(a), n.inUse[a])
-	b := n.holder(n.node, a)
-	pools := n.poolsWith(a)
-	switch {
-	case b != nil && b.Node == n.name:
-		// see assignedBlocks
-	case b != nil:
-		f.Others = []Object{blockObject(b.Name)}
-		n.add(PoolEntryOfOtherNode, f, "in the pool, and in block %s of node %s", b.CIDR, b.Node)
-	case slices.ContainsFunc(n.view.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }):
-		// reported as the podCIDR it lies in
-	case len(pools) > 0:
-		f.Others = []Object{poolObject(pools[0])}
-		n.add(PoolEntryWithoutBlock, f, "in the pool, and in no block, though PodIPPool %s gives it out", pools[0])
-	default:
-		n.add(ForeignPoolEntry, f, "in the pool, in no block and in no PodIPPool")
+	if b := n.holder(n.node, a); b != nil {
+		if b.Node != n.name { // assignedBlocks checks the node's own
+			f.Others = []Object{blockObject(b.Name)}
+			n.add(PoolEntryOfOtherNode, f, "in the pool, and in block %s of node %s", b.CIDR, b.Node)
+		}
+		return
 	}
+	if slices.ContainsFunc(n.view.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return // cidrs reports the podCIDR
+	}
+	pools := n.poolsWith(a)
+	if len(pools) == 0 {
+		n.add(ForeignPoolEntry, f, "in the pool, in no block and in no PodIPPool")
+		return
+	}
+	f.Others = []Object{poolObject(pools[0])}
+	n.add(PoolEntryWithoutBlock, f, "in the pool, and in no block, though PodIPPool %s gives it out", pools[0])
 }
 
 // cidrs checks every CIDR that a node lists.
@@ -84,15 +85,18 @@ func (n *nodeCheck) cidrs() {
 		if pool := n.view.ListedFor(cidr); pool != "" {
 			f.Note = "for Cilium's pool " + pool
 		}
-		own := n.byCIDR[cidr]
-		other := n.heldElsewhere(n.node, cidr)
+		if block := n.byCIDR[cidr]; block != nil && block.Node == n.name {
+			continue
+		}
+		block := n.heldElsewhere(n.node, cidr)
+		if block == nil && n.moving {
+			continue // service reports the Node
+		}
 		switch {
-		case own != nil && own.Node == n.name:
-		case other == nil && n.moving: // reported for the Node
-		case other != nil:
+		case block != nil:
 			n.reported[cidr] = true
-			f.Others = []Object{blockObject(other.Name)}
-			n.add(PodCIDROfOtherNode, f, "in %s, and shares addresses with block %s of node %s", n.list, other.CIDR, other.Node)
+			f.Others = []Object{blockObject(block.Name)}
+			n.add(PodCIDROfOtherNode, f, "in %s, and shares addresses with block %s of node %s", n.list, block.CIDR, block.Node)
 		case n.view.Lists(cidr) && slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) }):
 			n.add(PodCIDRWithoutBlock, f, "in %s, and there is no such PodIPBlock", n.list)
 		default:
@@ -104,13 +108,13 @@ func (n *nodeCheck) cidrs() {
 // used checks that addresses in use on a node are in its pool. It skips addresses that checkPods
 // reports for a pod.
 func (n *nodeCheck) used() {
-	says := "in use and not in the pool"
+	message := "in use and not in the pool"
 	if n.view.BlockAssignment != nil {
-		says = "in use and in no CIDR of " + n.list
+		message = "in use and in no CIDR of " + n.list
 	}
-	for a, who := range n.inUse {
+	for a, user := range n.inUse {
 		if !n.view.publishes(a) && !n.reported[ipalloc.Single(a)] && !n.moving {
-			n.add(AddressOutsidePool, n.at(ipalloc.Single(a), who), "%s", says)
+			n.add(AddressOutsidePool, n.at(ipalloc.Single(a), user), "%s", message)
 		}
 	}
 }
@@ -124,11 +128,11 @@ func acrossNodes(x *index, found *findings) {
 			continue
 		}
 		f := Finding{Object: x.assigner(n.name)}
-		for a, who := range n.view.Used {
+		for a, user := range n.view.Used {
 			if first := used[a]; first != nil {
 				f.Others = []Object{x.assigner(first.name)}
 				f.Subject = ipalloc.Single(a)
-				f.Note = who
+				f.Note = user
 				found.add(AddressUsedTwice, f, "reported in use by the agents of %s and %s%s", first.name, n.name, x.staleFirst(first.name, n.name))
 			} else {
 				used[a] = n
@@ -139,14 +143,14 @@ func acrossNodes(x *index, found *findings) {
 			if conflict == nil || conflict.Old.Owner.Node == n.name {
 				continue
 			}
-			other := x.byName[conflict.Old.Owner.Node]
-			if n.reported[cidr] || other.reported[conflict.Old.CIDR] {
+			holder := x.byName[conflict.Old.Owner.Node]
+			if n.reported[cidr] || holder.reported[conflict.Old.CIDR] {
 				continue
 			}
-			f.Others = []Object{x.assigner(other.name)}
+			f.Others = []Object{x.assigner(holder.name)}
 			f.Subject = cidr
 			f.Note = "shares addresses with " + conflict.Old.CIDR.String()
-			found.add(PodCIDROnTwoNodes, f, "in %s, and in those of %s%s", x.list, other.name, x.staleFirst(n.name, other.name))
+			found.add(PodCIDROnTwoNodes, f, "in %s, and in those of %s%s", x.list, holder.name, x.staleFirst(n.name, holder.name))
 		}
 	}
 }
@@ -154,15 +158,15 @@ func acrossNodes(x *index, found *findings) {
 // handshakes checks the release entries of a node.
 func (n *nodeCheck) handshakes() {
 	for a, status := range n.view.Release {
-		since := n.view.ReleaseSince[a] // at the latest; zero: unknown
-		old := !since.IsZero() && n.isOld(since)
+		begin := n.view.ReleaseSince[a] // at the latest; zero: unknown
+		old := !begin.IsZero() && n.isOld(begin)
 		b := n.holder(n.node, a)
 		if n.view.BlockAssignment != nil && !old || n.retired(b, a, status) {
 			continue
 		}
 		note := string(status)
-		if !since.IsZero() {
-			note = fmt.Sprintf("%s for %s at least", status, n.ago(since))
+		if !begin.IsZero() {
+			note = fmt.Sprintf("%s for %s at least", status, n.ago(begin))
 		}
 		n.releaseEntry(a, note, b, status, old)
 	}
@@ -171,26 +175,33 @@ func (n *nodeCheck) handshakes() {
 // releaseEntry checks one entry, for an address of block b if that is not nil.
 func (n *nodeCheck) releaseEntry(a netip.Addr, note string, b *crd.Block, status expand.ReleaseStatus, old bool) {
 	const stale = "with a needless release entry"
-	who, used := n.inUse[a]
-	publishes := n.view.publishes(a)
-	switch {
-	case n.view.BlockAssignment != nil:
+	if n.view.BlockAssignment != nil {
 		n.add(StaleRelease, n.at(ipalloc.Single(a), note+", which no agent of this mode reads"), stale)
-	case publishes && used && status != expand.DoNotRelease:
-		n.add(MarkedInUse, n.at(ipalloc.Single(a), who+", "+note), "in use, and with a release entry")
-	case !publishes && (old || status != expand.Marked):
+		return
+	}
+	user, used := n.inUse[a]
+	publishes := n.view.publishes(a)
+	if publishes && used && status != expand.DoNotRelease {
+		n.add(MarkedInUse, n.at(ipalloc.Single(a), user+", "+note), "in use, and with a release entry")
+		return
+	}
+	if !publishes && (old || status != expand.Marked) {
 		// A mark outside the pool makes the agent report, and is gone soon after.
 		n.add(StaleRelease, n.at(ipalloc.Single(a), note+", not in the pool"), stale)
-	case !old:
-	case b == nil || b.Node != n.name:
-		n.add(StaleRelease, n.at(ipalloc.Single(a), note+", in no block of this node"), stale)
-	default:
-		paused := ""
-		if n.isPaused(b) {
-			paused = "; the operator, the node or its pool is paused"
-		}
-		n.add(StuckHandshake, n.at(ipalloc.Single(a), note), "with a release entry, and %s%s", n.agent(), paused)
+		return
 	}
+	if !old {
+		return
+	}
+	if b == nil || b.Node != n.name {
+		n.add(StaleRelease, n.at(ipalloc.Single(a), note+", in no block of this node"), stale)
+		return
+	}
+	paused := ""
+	if n.isPaused(b) {
+		paused = "; the operator, the node or its pool is paused"
+	}
+	n.add(StuckHandshake, n.at(ipalloc.Single(a), note), "with a release entry, and %s%s", n.agent(), paused)
 }
 
 // retired reports whether an address is the agent's own, which it keeps until it restarts.

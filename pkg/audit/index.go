@@ -220,27 +220,27 @@ func (x *index) observe(n *node) {
 			n.pools = x.cluster.Pools.Match(labels.Set(n.obj.Labels))
 		}
 	}
-	is := x.cluster.Snapshot(n.name, n.obj, x.now)
-	n.agentSeen = is.AgentSeen || len(n.agents) > 0
-	n.unservedPods = is.UnservedPods()
-	for i := range is.Unserved {
-		if u := &is.Unserved[i]; len(u.Pods) == 0 {
+	current := x.cluster.Snapshot(n.name, n.obj, x.now)
+	n.agentSeen = current.AgentSeen || len(n.agents) > 0
+	n.unservedPods = current.UnservedPods()
+	for i := range current.Unserved {
+		if u := &current.Unserved[i]; len(u.Pods) == 0 {
 			n.unserved = append(n.unserved, u.Says)
 		}
 	}
-	n.moving = is.Standing.IsMoving()
-	if is.Standing.Kind == state.AwaitsLabels {
-		n.awaits = is.Standing.Cause
+	n.moving = current.Standing.IsMoving()
+	if current.Standing.Kind == state.AwaitsLabels {
+		n.awaits = current.Standing.Cause
 	}
-	for i := range is.Shares {
-		if share := &is.Shares[i]; !share.Standing.MayChange() {
+	for i := range current.Shares {
+		if share := &current.Shares[i]; !share.Standing.MayChange() {
 			n.pausedShares = append(n.pausedShares, share.Key(n.name))
 		}
 	}
-	n.paused = len(n.pausedShares) == len(is.Shares)
-	if len(is.Shares) == 0 {
-		_, _, why := x.cluster.Policy(n.obj, ipalloc.IPv4, "")
-		n.paused = why != ""
+	n.paused = len(n.pausedShares) == len(current.Shares)
+	if len(current.Shares) == 0 {
+		_, _, problem := x.cluster.Policy(n.obj, ipalloc.IPv4, "")
+		n.paused = problem != ""
 	}
 }
 
@@ -251,9 +251,9 @@ func (n *node) pausedFor(f ipalloc.Family, ciliumPool string) bool {
 
 // published returns the addresses in the pool, in any notation, each once, sorted.
 func (cn *ciliumNode) published() []netip.Addr {
-	all := append(slices.Collect(maps.Keys(cn.Pool)), cn.NonCanonical...)
-	slices.SortFunc(all, netip.Addr.Compare)
-	return slices.Compact(all)
+	addrs := append(slices.Collect(maps.Keys(cn.Pool)), cn.NonCanonical...)
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
 }
 
 func (cn *ciliumNode) publishes(a netip.Addr) bool {
@@ -265,8 +265,8 @@ func (cn *ciliumNode) publishes(a netip.Addr) bool {
 
 // publisher returns another node with an agent that may allocate an address, or nil.
 func (x *index) publisher(n *node, a netip.Addr) *node {
-	if by := x.publishes[a]; len(by) > 0 {
-		return by[0]
+	if nodes := x.publishes[a]; len(nodes) > 0 {
+		return nodes[0]
 	}
 	for _, h := range x.lists.Overlapping(ipalloc.Single(a)) {
 		if h.Owner.Node != n.name {

@@ -71,13 +71,13 @@ func (n *nodeCheck) conditions() {
 	if len(n.unserved) > 0 {
 		n.add(NodeServedByNoPool, node, "%s", suggest.Sentences(n.unserved))
 	}
-	for name, is := range n.unservedPods {
+	for name, unserved := range n.unservedPods {
 		namespace, pod, _ := strings.Cut(name, "/")
-		n.add(PodServedByNoPool, Finding{Object: Object{Kind: "Pod", Namespace: namespace, Name: pod}, Others: []Object{nodeObject(n.name)}}, "%s", is.Says)
+		n.add(PodServedByNoPool, Finding{Object: Object{Kind: "Pod", Namespace: namespace, Name: pod}, Others: []Object{nodeObject(n.name)}}, "%s", unserved.Says)
 	}
 }
 
-// service checks that a Node has the CiliumNode and the addresses it should have.
+// service reports a Node that waits for its move or for labels, and checks the assignments of any other.
 func (n *nodeCheck) service() {
 	node := Finding{Object: nodeObject(n.name)}
 	switch {
@@ -88,13 +88,25 @@ func (n *nodeCheck) service() {
 			waits := n.pods[i].object
 			n.add(NodeAwaitsLabels, node, "%s; meanwhile pod %s/%s waits for an address", n.awaits, waits.Namespace, waits.Name)
 		}
-	case n.optedOut || n.paused:
-	case n.view != nil && slices.ContainsFunc(n.pools, isDefault):
+	case !n.optedOut && !n.paused:
+		n.assignments(node)
+	}
+}
+
+// assignments checks that a Node which the operator serves has the CiliumNode and the addresses it should have.
+func (n *nodeCheck) assignments(node Finding) {
+	if n.view == nil {
+		if len(n.pools)+len(n.blocks) > 0 {
+			n.add(CiliumNodeMissing, node, "has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))
+		}
+		return
+	}
+	if slices.ContainsFunc(n.pools, isDefault) {
 		n.families()
-	case n.view != nil && n.hasCilium() && !n.view.givesAny():
+		return
+	}
+	if n.hasCilium() && !n.view.givesAny() {
 		n.add(NodeServedByNoPool, node, "has a %s without addresses, and no PodIPPool serves its agent", n.kind)
-	case n.view == nil && len(n.pools)+len(n.blocks) > 0:
-		n.add(CiliumNodeMissing, node, "has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))
 	}
 }
 
@@ -110,9 +122,9 @@ func (n *nodeCheck) podCIDRs() {
 			continue
 		}
 		for _, name := range n.cluster.Pools.Touching([]netip.Prefix{cidr}) {
-			other := n.heldElsewhere(n.node, cidr)
-			holds := slices.ContainsFunc(n.blocks, func(b *crd.Block) bool { return b.CIDR.Overlaps(cidr) })
-			if holds && other == nil {
+			block := n.heldElsewhere(n.node, cidr)
+			hasBlock := slices.ContainsFunc(n.blocks, func(b *crd.Block) bool { return b.CIDR.Overlaps(cidr) })
+			if hasBlock && block == nil {
 				continue
 			}
 			f := Finding{Object: nodeObject(n.name), Others: []Object{poolObject(name)}, Subject: cidr, Note: "spec.podCIDRs"}
@@ -194,36 +206,36 @@ func (n *nodeCheck) checkPods(owners map[netip.Addr]Object) {
 func (n *nodeCheck) podAddress(p pod, a netip.Addr) {
 	f := Finding{Object: p.object, Subject: ipalloc.Single(a)}
 	reason := PodAddressOfOtherNode
-	var says string
+	var message string
 	b := n.holder(n.node, a)
-	other := n.publisher(n.node, a)
+	publisher := n.publisher(n.node, a)
 	switch {
-	case other != nil:
-		f.Others = []Object{n.assigner(other.name)}
-		says = "an address in the pool of " + other.name
-		if other.view.BlockAssignment != nil {
-			says = "an address of a CIDR that " + other.name + " lists"
+	case publisher != nil:
+		f.Others = []Object{n.assigner(publisher.name)}
+		message = "an address in the pool of " + publisher.name
+		if publisher.view.BlockAssignment != nil {
+			message = "an address of a CIDR that " + publisher.name + " lists"
 		}
-		says += n.staleFirst(other.name)
+		message += n.staleFirst(publisher.name)
 	case b != nil && b.Node == n.name:
 		return // reported for the CiliumNode
 	case b != nil:
 		f.Others = []Object{blockObject(b.Name)}
-		says = "an address of block " + b.CIDR.String() + " of node " + b.Node
+		message = "an address of block " + b.CIDR.String() + " of node " + b.Node
 		if n.byName[b.Node].obj == nil {
-			says += "; there is no such Node: once the operator has given the block back, pin it to " + n.name
+			message += "; there is no such Node: once the operator has given the block back, pin it to " + n.name
 		}
 	case n.moving, n.notOurs(), n.servedElsewhere(n.node, a):
 		return // its pods have their addresses from elsewhere
 	default:
 		reason = PodAddressUnowned
-		says = "an address of no block and no pool entry"
+		message = "an address of no block and no pool entry"
 		if n.view != nil && n.view.BlockAssignment != nil {
-			says = "an address of no block and of no CIDR in " + n.list
+			message = "an address of no block and of no CIDR in " + n.list
 		}
 	}
 	n.reported[ipalloc.Single(a)] = true
-	n.add(reason, f, "runs on %s with %s", n.name, says)
+	n.add(reason, f, "runs on %s with %s", n.name, message)
 }
 
 // staleFirst returns the remedy to try first where nodes have one address, and one of them is a CiliumNode without a

@@ -105,23 +105,7 @@ func (c *poolCheck) ranges() {
 			c.add(PoolRangePublic, c.about(cidr), "neither private nor shared address space")
 		}
 	}
-	says := "no pod gets these addresses of nodes or Services"
-	observed := isObserved(c.obj)
-	if observed {
-		says = "a pod can get one of these addresses of nodes or Services"
-	} else if c.pool.WholeBlocks {
-		says = "no node gets a block with one of these addresses of nodes or Services"
-	}
-	for _, r := range c.cluster.Ledger.Exclusions.ExcludedFrom(c.pool) {
-		f := c.about(r.CIDR)
-		f.Note = "of " + r.By.String()
-		if held := c.cluster.Ledger.HeldIn(r.CIDR); observed && len(held) > 0 && !r.Asked() {
-			f.Object = nodeObject(held[0].Owner.Node)
-			c.add(ClusterAddressRouted, f, "has %s, and other nodes route it there", held[0].CIDR)
-			continue
-		}
-		c.add(PoolCoversCluster, f, "%s", says)
-	}
+	c.excluded()
 	for _, family := range ipalloc.Families() {
 		whole, _ := c.pool.Whole(family)
 		for _, r := range c.snapshot.Neighbors.InAll(whole.Ranges) {
@@ -137,6 +121,27 @@ func (c *poolCheck) ranges() {
 		f := c.about(r.CIDR)
 		f.Note = "of " + r.By.String()
 		c.add(PoolCoversCluster, f, "objects ask for more than a quarter of the blocks of a CIDR: pods can get this address, too")
+	}
+}
+
+// excluded reports the addresses of nodes and Services that the operator withholds from pods.
+func (c *poolCheck) excluded() {
+	message := "no pod gets these addresses of nodes or Services"
+	observed := isObserved(c.obj)
+	if observed {
+		message = "a pod can get one of these addresses of nodes or Services"
+	} else if c.pool.WholeBlocks {
+		message = "no node gets a block with one of these addresses of nodes or Services"
+	}
+	for _, r := range c.cluster.Ledger.ExcludedFrom(c.pool) {
+		f := c.about(r.CIDR)
+		f.Note = "of " + r.By.String()
+		if blocks := c.cluster.Ledger.HeldIn(r.CIDR); observed && len(blocks) > 0 && !r.Asked() {
+			f.Object = nodeObject(blocks[0].Owner.Node)
+			c.add(ClusterAddressRouted, f, "has %s, and other nodes route it there", blocks[0].CIDR)
+			continue
+		}
+		c.add(PoolCoversCluster, f, "%s", message)
 	}
 }
 
@@ -158,21 +163,21 @@ func givesOut(pool *crd.Pool) bool {
 // checkCilium checks how agents are configured, and whether there are agents at all.
 func checkCilium(x *index, found *findings) {
 	s := x.snapshot
-	about := Finding{Object: Object{Kind: "ConfigMap", Namespace: x.AgentNamespace, Name: ciliumconfig.Name}}
-	others, _ := x.cluster.OtherModes(s.Nodes)
-	for _, o := range others {
-		found.add(CiliumModeDiffers, about, "%s", o.Says(s.Mode))
+	finding := Finding{Object: Object{Kind: "ConfigMap", Namespace: x.AgentNamespace, Name: ciliumconfig.Name}}
+	modes, _ := x.cluster.OtherModes(s.Nodes)
+	for _, o := range modes {
+		found.add(CiliumModeDiffers, finding, "%s", o.Says(s.Mode))
 	}
 	if s.Mode.String() == string(ciliumnode.CRD) && s.CiliumConfig.LosesRoutes() {
-		found.add(KVStoreWithoutRoutes, about, "%s", ciliumconfig.LosingRoutes)
+		found.add(KVStoreWithoutRoutes, finding, "%s", ciliumconfig.LosingRoutes)
 	}
-	held := 0
+	blocks := 0
 	for i := range x.allBlocks {
 		if n := x.byName[x.allBlocks[i].Node]; n != nil && n.obj != nil && !n.optedOut {
-			held++
+			blocks++
 		}
 	}
-	if held > 0 && !x.anyAgent {
-		found.add(NoAgentsFound, Finding{Object: Object{Kind: "DaemonSet", Name: "cilium"}}, "Nodes hold %d blocks, and no pod of an agent was found", held)
+	if blocks > 0 && !x.anyAgent {
+		found.add(NoAgentsFound, Finding{Object: Object{Kind: "DaemonSet", Name: "cilium"}}, "Nodes hold %d blocks, and no pod of an agent was found", blocks)
 	}
 }

@@ -122,15 +122,15 @@ func problemOf(e Entry, mode ciliumnode.Mode, group []Finding) Problem {
 		}
 	}
 	name := first.Object.Name
-	other := ""
+	second := ""
 	address := ""
 	if len(first.Others) > 0 {
-		other = first.Others[0].Name
+		second = first.Others[0].Name
 	}
 	if len(t.Subjects) > 0 {
 		address = t.Subjects[0].Address
 	}
-	t.Fix = strings.NewReplacer("`", "", "NAME", name, "OTHER", other, "ADDRESS", address).Replace(e.FixIn(mode))
+	t.Fix = strings.NewReplacer("`", "", "NAME", name, "OTHER", second, "ADDRESS", address).Replace(e.FixIn(mode))
 	return t
 }
 
@@ -202,11 +202,11 @@ func (t *Problem) line() string {
 		}
 		subjects = append(subjects, s.Address)
 	}
-	about := ""
+	object := ""
 	if len(subjects) > 0 {
-		about = suggest.Few(subjects) + ": "
+		object = suggest.Few(subjects) + ": "
 	}
-	return fmt.Sprintf("%s  %s  %s%s", t.Reason, t.Object, about, t.Message)
+	return fmt.Sprintf("%s  %s  %s%s", t.Reason, t.Object, object, t.Message)
 }
 
 func times(n int) string {

@@ -14,8 +14,8 @@ import (
 // gives reports whether the agent allocates from a CIDR that contains a: because it is assigned, or
 // because the agent runs with it anyway.
 func (cn *ciliumNode) gives(a netip.Addr) bool {
-	holds := func(p netip.Prefix) bool { return p.Contains(a) }
-	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.BlockAssignment.Runs, holds)
+	contains := func(p netip.Prefix) bool { return p.Contains(a) }
+	return slices.ContainsFunc(cn.Listed(), contains) || slices.ContainsFunc(cn.BlockAssignment.Runs, contains)
 }
 
 // whole checks the CIDRs assigned to one node, on their own.
@@ -32,16 +32,16 @@ func (n *nodeCheck) whole() {
 // listedTwice checks whether two CIDRs of a node overlap. A pool of the agent allocates from each
 // CIDR separately (pkg/ipam/pool.go, Cilium v1.20.1).
 func (n *nodeCheck) listedTwice() {
-	var all []netip.Prefix
+	var cidrs []netip.Prefix
 	for _, a := range n.view.Allocated {
-		all = append(all, a.CIDR.Masked())
+		cidrs = append(cidrs, a.CIDR.Masked())
 	}
-	if len(all) == 0 {
-		all = n.view.PodCIDRs
+	if len(cidrs) == 0 {
+		cidrs = n.view.PodCIDRs
 	}
-	for i, cidr := range all {
-		if first := slices.IndexFunc(all[:i], cidr.Overlaps); first >= 0 {
-			n.add(ListedTwice, n.at(cidr, "shares addresses with "+all[first].String()), "more than once in %s", n.list)
+	for i, cidr := range cidrs {
+		if first := slices.IndexFunc(cidrs[:i], cidr.Overlaps); first >= 0 {
+			n.add(ListedTwice, n.at(cidr, "shares addresses with "+cidrs[first].String()), "more than once in %s", n.list)
 		}
 	}
 }
@@ -50,11 +50,11 @@ func (n *nodeCheck) listedTwice() {
 // not use: the Node keeps them, as in kubernetes mode.
 func (n *nodeCheck) annotations() {
 	for _, cidr := range n.view.BlockAssignment.Annotated {
-		own := n.byCIDR[cidr]
-		if own == nil || own.Node != n.name {
+		block := n.byCIDR[cidr]
+		if block == nil || block.Node != n.name {
 			continue
 		}
-		f := Finding{Object: nodeObject(n.name), Others: []Object{blockObject(own.Name)}, Subject: cidr}
+		f := Finding{Object: nodeObject(n.name), Others: []Object{blockObject(block.Name)}, Subject: cidr}
 		if !n.view.Lists(cidr) {
 			n.add(NodePodCIDRFirst, f, "in an annotation, and spec.podCIDRs goes first")
 		}
@@ -79,9 +79,9 @@ func (n *nodeCheck) runs() {
 			}
 		}
 		f := Finding{Object: nodeObject(n.name), Subject: cidr, Note: "the Node names " + named}
-		if other := n.heldElsewhere(n.node, cidr); other != nil {
-			f.Others = []Object{blockObject(other.Name)}
-			shares = "; it shares addresses with block " + other.CIDR.String() + " of node " + other.Node
+		if block := n.heldElsewhere(n.node, cidr); block != nil {
+			f.Others = []Object{blockObject(block.Name)}
+			shares = "; it shares addresses with block " + block.CIDR.String() + " of node " + block.Node
 		}
 		n.add(AgentOnOtherPodCIDR, f, "its agent runs with it, and the Node does not name it%s", shares)
 	}

@@ -61,11 +61,11 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	if err != nil {
 		return audit.Report{}, clusterread.CannotRead(config.Host, err)
 	}
-	where := o.where
+	lease := o.where
 	if !o.given("cilium-namespace") {
-		where.CiliumNamespace = ""
+		lease.CiliumNamespace = ""
 	}
-	operator, err := clusterread.Find(ctx, direct, where)
+	operator, err := clusterread.Find(ctx, direct, lease)
 	if err != nil {
 		return audit.Report{}, clusterread.CannotRead(config.Host, err)
 	}
@@ -102,12 +102,12 @@ type Progress struct {
 	printed bool
 }
 
-// NewProgress returns a silent Progress if to is not a terminal.
-func NewProgress(to io.Writer) *Progress {
+// NewProgress returns a silent Progress if output is not a terminal.
+func NewProgress(output io.Writer) *Progress {
 	p := &Progress{begun: time.Now()}
-	if f, ok := to.(*os.File); ok {
+	if f, ok := output.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			p.to = to
+			p.to = output
 		}
 	}
 	return p
