@@ -199,11 +199,13 @@ func run(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, f fl
 // cannotUndo returns why the drain of a block does not end by spec.drain.
 func cannotUndo(t target) error {
 	b := t.block
-	switch {
-	case b == nil:
-	case b.Deleting:
+	if b == nil {
+		return nil
+	}
+	if b.Deleting {
 		return fmt.Errorf("%s is being deleted: that cannot be undone", t.what)
-	case b.Phase == ipalloc.Draining && !b.Drain && b.Reason != expand.DrainRequested:
+	}
+	if b.Phase == ipalloc.Draining && !b.Drain && b.Reason != expand.DrainRequested {
 		return fmt.Errorf("%s does not drain by spec.drain, but by itself (%s): end that of its CIDR or pool, or see kubectl cilium-pool explain %s", t.what, b.Reason, b.Node)
 	}
 	return nil

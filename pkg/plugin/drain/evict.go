@@ -83,7 +83,7 @@ func podsIn(c *clusterview.Cluster, rows []list.BlockRow) []placed {
 			continue
 		}
 		for _, r := range ofNode[p.Spec.NodeName] {
-			if a, in := addressIn(p, r.CIDR); in {
+			if a, ok := addressIn(p, r.CIDR); ok {
 				key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 				out = append(out, placed{key, r.Node, a, r.Block, p.UID, graceOf(p)})
 				break
@@ -127,12 +127,12 @@ func (v *evicter) step(ctx context.Context, pods []placed) error {
 		if p.leaves == nil {
 			continue
 		}
-		since, known := v.leaving[p.uid]
+		begin, known := v.leaving[p.uid]
 		if !known {
-			since = v.now()
-			v.leaving[p.uid] = since
+			begin = v.now()
+			v.leaving[p.uid] = begin
 		}
-		if v.now().Sub(since) <= *p.leaves+hangsAfter {
+		if v.now().Sub(begin) <= *p.leaves+hangsAfter {
 			leaving++
 			continue
 		}
@@ -156,9 +156,9 @@ func (v *evicter) step(ctx context.Context, pods []placed) error {
 			leaving++
 			continue
 		}
-		if why := v.leftAlone(pod); why != "" {
-			v.alone[p.key] = why
-			v.say(p, "is left alone: "+why)
+		if reason := v.leftAlone(pod); reason != "" {
+			v.alone[p.key] = reason
+			v.say(p, "is left alone: "+reason)
 			continue
 		}
 		accepted, err := v.evict(ctx, p, pod.UID)
@@ -187,7 +187,7 @@ func (v *evicter) read(ctx context.Context, p placed) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading pod %s: %w", p.key, err)
 	}
-	if _, has := addressIn(pod, netip.PrefixFrom(p.address, p.address.BitLen())); !has {
+	if _, ok := addressIn(pod, netip.PrefixFrom(p.address, p.address.BitLen())); !ok {
 		return nil, nil // its successor
 	}
 	return pod, nil
@@ -235,8 +235,8 @@ func (v *evicter) evict(ctx context.Context, p placed, uid types.UID) (accepted 
 	return false, fmt.Errorf("evicting pod %s: %w", p.key, err)
 }
 
-func (v *evicter) say(p placed, what string) {
-	line := fmt.Sprintf("pod %s on %s (%s) %s", p.key, p.node, p.address, what)
+func (v *evicter) say(p placed, message string) {
+	line := fmt.Sprintf("pod %s on %s (%s) %s", p.key, p.node, p.address, message)
 	if v.said[p.key] != line {
 		v.said[p.key] = line
 		fmt.Fprintln(v.out, "  "+line)
@@ -246,17 +246,17 @@ func (v *evicter) say(p placed, what string) {
 // needsPeople adds the steps for users to rows that only pods left alone keep.
 func (v *evicter) needsPeople(rows []list.BlockRow, pods []placed) []list.BlockRow {
 	alone := map[string][]string{}
-	others := map[string]bool{}
+	movable := map[string]bool{}
 	for _, p := range pods {
 		if v.alone[p.key] == "" {
-			others[p.block] = true
+			movable[p.block] = true
 		} else {
 			alone[p.block] = append(alone[p.block], p.key.String())
 		}
 	}
 	rows = slices.Clone(rows)
 	for i := range rows {
-		if r := &rows[i]; r.NeedsAction == "" && len(alone[r.Block]) > 0 && !others[r.Block] {
+		if r := &rows[i]; r.NeedsAction == "" && len(alone[r.Block]) > 0 && !movable[r.Block] {
 			r.NeedsAction = "move or delete the pods that --evict leaves alone: " + suggest.Few(alone[r.Block])
 		}
 	}
@@ -275,8 +275,8 @@ func (v *evicter) plan(ctx context.Context, pods []placed) (evicts []*corev1.Pod
 			continue
 		}
 		line := fmt.Sprintf("  %s on %s: %s", p.key, p.node, p.address)
-		if why := v.leftAlone(pod); why != "" {
-			alone = append(alone, line+", "+why)
+		if reason := v.leftAlone(pod); reason != "" {
+			alone = append(alone, line+", "+reason)
 		} else {
 			evicted = append(evicted, line)
 			evicts = append(evicts, pod)

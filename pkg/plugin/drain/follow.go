@@ -35,7 +35,7 @@ func newFollower(e *cli.Env, f flags) *follower {
 // follow reads the cluster again and again and passes it to look, until that reports the end of
 // the wait or fails. Later than the first read, it outlasts errors that pass by themselves. stopped returns the
 // error of a wait that ended early.
-func (w *follower) follow(ctx context.Context, look func(context.Context, *clusterview.Cluster) (done bool, err error), stopped func(left string) error) error {
+func (w *follower) follow(ctx context.Context, look func(context.Context, *clusterview.Cluster) (done bool, err error), stopped func(rest string) error) error {
 	reading := ctx // the first read may outlast the timeout, so that there is something to print
 	if w.flags.timeout > 0 {
 		var cancel context.CancelFunc
@@ -73,46 +73,46 @@ func passes(err error) bool {
 func followDrain(ctx context.Context, e *cli.Env, t target, f flags) error {
 	w := newFollower(e, f)
 	return w.follow(ctx, func(ctx context.Context, c *clusterview.Cluster) (done bool, err error) {
-		left := leavingRows(c, t)
-		if done, err = w.leave(ctx, c, t, left); len(left) == 0 {
+		rows := leavingRows(c, t)
+		if done, err = w.leave(ctx, c, t, rows); len(rows) == 0 {
 			fmt.Fprintf(e.Out, "%s is drained\n", t.what)
 			return true, nil
 		}
 		return done, err
-	}, func(left string) error {
+	}, func(rest string) error {
 		goesOn := "It goes on without this command"
 		if f.evict {
 			goesOn += ", and no more pods are evicted: call it again for that"
 		}
-		return fmt.Errorf("%s still drains: %s left. %s", t.what, left, goesOn)
+		return fmt.Errorf("%s still drains: %s left. %s", t.what, rest, goesOn)
 	})
 }
 
 // leave prints the obstacles to the blocks of a target, one line per change, and evicts pods and
 // restarts agents. The wait is over once the blocks need user action alone.
-func (w *follower) leave(ctx context.Context, c *clusterview.Cluster, t target, left []list.BlockRow) (done bool, err error) {
-	printChanges(w.env, w.printed, left)
+func (w *follower) leave(ctx context.Context, c *clusterview.Cluster, t target, rows []list.BlockRow) (done bool, err error) {
+	printChanges(w.env, w.printed, rows)
 	if w.evicter == nil {
 		w.evicter, w.restarter = newEvicter(w.env, c.Client, w.flags), newRestarter(c.Client, w.env.Out, w.flags.maxRestarts)
 	}
 	if w.flags.evict {
-		pods := podsIn(c, draining(left))
+		pods := podsIn(c, draining(rows))
 		if err := w.evicter.step(ctx, pods); err != nil {
 			return false, err
 		}
-		left = w.evicter.needsPeople(left, pods)
+		rows = w.evicter.needsPeople(rows, pods)
 	}
 	if w.flags.restartAgents {
-		if left, err = w.restarter.step(ctx, c, left); err != nil {
+		if rows, err = w.restarter.step(ctx, c, rows); err != nil {
 			return false, err
 		}
 	}
-	return printAdvice(w.env, t, left)
+	return printAdvice(w.env, t, rows)
 }
 
-func printChanges(e *cli.Env, printed map[string]string, left []list.BlockRow) {
+func printChanges(e *cli.Env, printed map[string]string, rows []list.BlockRow) {
 	now := map[string]bool{}
-	for _, r := range left {
+	for _, r := range rows {
 		line := fmt.Sprintf("%s on %s: %d of %d addresses in use", r.Block, r.Node, r.Used, r.Addresses)
 		switch r.Phase {
 		case ipalloc.InService.String():
@@ -138,17 +138,17 @@ func printChanges(e *cli.Env, printed map[string]string, left []list.BlockRow) {
 }
 
 // printAdvice prints advice about blocks if none leaves on its own, and reports whether that is so.
-func printAdvice(e *cli.Env, t target, left []list.BlockRow) (done bool, err error) {
-	if len(left) == 0 || slices.ContainsFunc(left, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
+func printAdvice(e *cli.Env, t target, rows []list.BlockRow) (done bool, err error) {
+	if len(rows) == 0 || slices.ContainsFunc(rows, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
 		return false, nil
 	}
 	nodes := map[string][]string{} // by action
-	for _, r := range left {
+	for _, r := range rows {
 		if !slices.Contains(nodes[r.NeedsAction], r.Node) {
 			nodes[r.NeedsAction] = append(nodes[r.NeedsAction], r.Node)
 		}
 	}
-	fmt.Fprintf(e.ErrOut, "%s still drains: %s left, and waiting longer does not help.\n", t.what, suggest.Count(len(left), "block"))
+	fmt.Fprintf(e.ErrOut, "%s still drains: %s left, and waiting longer does not help.\n", t.what, suggest.Count(len(rows), "block"))
 	for _, action := range slices.Sorted(maps.Keys(nodes)) {
 		fmt.Fprintf(e.ErrOut, "  %s: %s\n", suggest.Few(slices.Sorted(slices.Values(nodes[action]))), action)
 	}

@@ -26,7 +26,7 @@ import (
 // move is what drain --to does: it replaces a range of nodes by another. Its progress follows
 // from the cluster alone.
 type move struct {
-	from, to string // as on the command line
+	oldRange, newRange string // as on the command line
 	// old is the range to be replaced. Its CIDRs are unknown once its pool is gone.
 	old target
 	// added is the CIDR that the pool gets if the move is between CIDRs. Invalid: the nodes
@@ -44,55 +44,55 @@ const (
 	toVerify              // none left
 )
 
-func parseMove(c *clusterview.Cluster, from, to string) (move, error) {
-	oldCIDR, fromErr := netip.ParsePrefix(from)
-	newCIDR, toErr := netip.ParsePrefix(to)
-	if from == to {
-		return move{}, cli.Usagef("%s is what drains: name another range with --to", from)
+func parseMove(c *clusterview.Cluster, oldRange, newRange string) (move, error) {
+	oldCIDR, fromErr := netip.ParsePrefix(oldRange)
+	newCIDR, toErr := netip.ParsePrefix(newRange)
+	if oldRange == newRange {
+		return move{}, cli.Usagef("%s is what drains: name another range with --to", oldRange)
 	}
 	if (fromErr == nil) != (toErr == nil) {
-		return move{}, cli.Usagef("%s and %s must be two CIDRs, or two pools", from, to)
+		return move{}, cli.Usagef("%s and %s must be two CIDRs, or two pools", oldRange, newRange)
 	}
 	if fromErr == nil {
 		return moveOfCIDR(c, oldCIDR, newCIDR)
 	}
-	return moveOfPool(c, from, to)
+	return moveOfPool(c, oldRange, newRange)
 }
 
-func moveOfCIDR(c *clusterview.Cluster, from, to netip.Prefix) (move, error) {
-	if err := compareCIDRs(from, to); err != nil {
+func moveOfCIDR(c *clusterview.Cluster, oldCIDR, newCIDR netip.Prefix) (move, error) {
+	if err := compareCIDRs(oldCIDR, newCIDR); err != nil {
 		return move{}, err
 	}
-	oldPool, begun := poolOfRange(c, from)
-	newPool, added := poolOfRange(c, to)
+	oldPool, begun := poolOfRange(c, oldCIDR)
+	newPool, added := poolOfRange(c, newCIDR)
 	switch {
 	case !begun && !added:
-		return move{}, fmt.Errorf("neither %s nor %s is a CIDR in the spec of a pool", from, to)
+		return move{}, fmt.Errorf("neither %s nor %s is a CIDR in the spec of a pool", oldCIDR, newCIDR)
 	case begun && added && oldPool != newPool:
-		return move{}, fmt.Errorf("%s is a CIDR of pool %s, and %s of pool %s: choose a CIDR that is in no pool, or move from pool to pool", from, oldPool, to, newPool)
+		return move{}, fmt.Errorf("%s is a CIDR of pool %s, and %s of pool %s: choose a CIDR that is in no pool, or move from pool to pool", oldCIDR, oldPool, newCIDR, newPool)
 	case !begun:
 		oldPool = newPool // the old CIDR has been taken out
 	case !added:
-		if err := refuseRange(c, to); err != nil {
+		if err := refuseRange(c, newCIDR); err != nil {
 			return move{}, err
 		}
 	}
 	return move{
-		from: from.String(), to: to.String(), added: to, newPool: oldPool,
-		old: target{what: fmt.Sprintf("CIDR %s of pool %s", from, oldPool), pool: oldPool, ranges: []netip.Prefix{from}},
+		oldRange: oldCIDR.String(), newRange: newCIDR.String(), added: newCIDR, newPool: oldPool,
+		old: target{what: fmt.Sprintf("CIDR %s of pool %s", oldCIDR, oldPool), pool: oldPool, ranges: []netip.Prefix{oldCIDR}},
 	}, nil
 }
 
 // compareCIDRs returns why no pool could have both CIDRs, or nil.
-func compareCIDRs(from, to netip.Prefix) error {
-	if from.Masked() != from || to.Masked() != to {
-		return cli.Usagef("CIDRs must have no host bits set: %s, %s", from.Masked(), to.Masked())
+func compareCIDRs(oldCIDR, newCIDR netip.Prefix) error {
+	if oldCIDR.Masked() != oldCIDR || newCIDR.Masked() != newCIDR {
+		return cli.Usagef("CIDRs must have no host bits set: %s, %s", oldCIDR.Masked(), newCIDR.Masked())
 	}
-	if ipalloc.FamilyOf(from.Addr()) != ipalloc.FamilyOf(to.Addr()) {
-		return cli.Usagef("%s and %s are of different families", from, to)
+	if ipalloc.FamilyOf(oldCIDR.Addr()) != ipalloc.FamilyOf(newCIDR.Addr()) {
+		return cli.Usagef("%s and %s are of different families", oldCIDR, newCIDR)
 	}
-	if from.Overlaps(to) {
-		return cli.Usagef("%s and %s overlap", from, to)
+	if oldCIDR.Overlaps(newCIDR) {
+		return cli.Usagef("%s and %s overlap", oldCIDR, newCIDR)
 	}
 	return nil
 }
@@ -109,12 +109,12 @@ func refuseRange(c *clusterview.Cluster, cidr netip.Prefix) error {
 	return nil
 }
 
-func moveOfPool(c *clusterview.Cluster, from, to string) (move, error) {
-	if c.PodIPPools[to] == nil {
-		return move{}, fmt.Errorf("there is no PodIPPool %s%s", to, suggest.DidYouMean(to, c.Pools.Names()))
+func moveOfPool(c *clusterview.Cluster, oldPool, newPool string) (move, error) {
+	if c.PodIPPools[newPool] == nil {
+		return move{}, fmt.Errorf("there is no PodIPPool %s%s", newPool, suggest.DidYouMean(newPool, c.Pools.Names()))
 	}
-	m := move{from: "pool " + from, to: "pool " + to, newPool: to, old: target{what: "pool " + from, pool: from}}
-	if pool := c.PodIPPools[from]; pool != nil {
+	m := move{oldRange: "pool " + oldPool, newRange: "pool " + newPool, newPool: newPool, old: target{what: "pool " + oldPool, pool: oldPool}}
+	if pool := c.PodIPPools[oldPool]; pool != nil {
 		m.old.ranges = crd.CIDRsIn(&pool.Spec)
 	}
 	return m, nil
@@ -189,14 +189,14 @@ func (m *move) begin(ctx context.Context, c *clusterview.Cluster, check bool) er
 
 // remove removes the old range from the pool, with its reservations, or deletes the old pool.
 func (m *move) remove(ctx context.Context, c *clusterview.Cluster) error {
-	was := m.pool(c)
+	old := m.pool(c)
 	if !m.byCIDR() {
-		if err := c.Client.Delete(ctx, was, client.Preconditions{UID: &was.UID}); err != nil {
-			return fmt.Errorf("deleting PodIPPool %s: %w", was.Name, err)
+		if err := c.Client.Delete(ctx, old, client.Preconditions{UID: &old.UID}); err != nil {
+			return fmt.Errorf("deleting PodIPPool %s: %w", old.Name, err)
 		}
 		return nil
 	}
-	return patchPool(ctx, c, was, m.takeOut, false)
+	return patchPool(ctx, c, old, m.takeOut, false)
 }
 
 func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
@@ -212,29 +212,29 @@ func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
 // patchPool edits a pool if its spec is still exactly the one read. The operator may write the
 // status at any time, so a conflict alone does not mean that the spec has changed. check: only ask
 // the API server whether it would accept the edit.
-func patchPool(ctx context.Context, c *clusterview.Cluster, was *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPool), check bool) error {
+func patchPool(ctx context.Context, c *clusterview.Cluster, old *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPool), check bool) error {
 	var options []client.PatchOption
 	if check {
 		options = append(options, client.DryRunAll)
 	}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		pool := was.DeepCopy()
+		pool := old.DeepCopy()
 		edit(pool)
-		err := c.Client.Patch(ctx, pool, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}), options...)
+		err := c.Client.Patch(ctx, pool, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), options...)
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		is := &v1alpha1.PodIPPool{}
-		if getErr := c.Client.Get(ctx, client.ObjectKeyFromObject(was), is); getErr != nil {
+		live := &v1alpha1.PodIPPool{}
+		if getErr := c.Client.Get(ctx, client.ObjectKeyFromObject(old), live); getErr != nil {
 			return getErr
 		}
-		if is.UID == was.UID && is.DeletionTimestamp.Equal(was.DeletionTimestamp) && equality.Semantic.DeepEqual(is.Spec, was.Spec) {
-			was = is
+		if live.UID == old.UID && live.DeletionTimestamp.Equal(old.DeletionTimestamp) && equality.Semantic.DeepEqual(live.Spec, old.Spec) {
+			old = live
 		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("patching PodIPPool %s: %w", was.Name, err)
+		return fmt.Errorf("patching PodIPPool %s: %w", old.Name, err)
 	}
 	return nil
 }
@@ -264,10 +264,10 @@ func (m *move) heldOfNew(c *clusterview.Cluster) []crd.Block {
 
 // nodesWith returns the nodes with a CiliumNode of which some addresses or CIDRs lie in the old
 // range, sorted.
-func (m *move) nodesWith(c *clusterview.Cluster, of func(*ciliumnode.View) []netip.Prefix) []string {
+func (m *move) nodesWith(c *clusterview.Cluster, cidrsOf func(*ciliumnode.View) []netip.Prefix) []string {
 	return slices.DeleteFunc(c.NodeNames(), func(node string) bool {
 		view := c.Ledger.CiliumNode(node)
-		return view == nil || !slices.ContainsFunc(of(view), func(p netip.Prefix) bool { return overlapsAny(p, m.old.ranges) })
+		return view == nil || !slices.ContainsFunc(cidrsOf(view), func(p netip.Prefix) bool { return overlapsAny(p, m.old.ranges) })
 	})
 }
 
@@ -296,7 +296,7 @@ func singles(addresses iter.Seq[netip.Addr]) []netip.Prefix {
 
 func (m *move) gone(c *clusterview.Cluster) string {
 	if stale := m.stale(c); len(stale) > 0 {
-		return fmt.Sprintf("%s is gone: no PodIPBlock names anything of it. CiliumNodes name only addresses that their agents had when they ran the family, which are harmless: %s", m.from, suggest.Few(stale))
+		return fmt.Sprintf("%s is gone: no PodIPBlock names anything of it. CiliumNodes name only addresses that their agents had when they ran the family, which are harmless: %s", m.oldRange, suggest.Few(stale))
 	}
-	return m.from + " is gone: no PodIPBlock and no CiliumNode names anything of it"
+	return m.oldRange + " is gone: no PodIPBlock and no CiliumNode names anything of it"
 }

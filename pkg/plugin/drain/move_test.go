@@ -11,7 +11,7 @@ import (
 )
 
 func cidrMove(from, to string) move {
-	return move{from: from, to: to, added: netip.MustParsePrefix(to), newPool: "p", old: target{pool: "p", ranges: []netip.Prefix{netip.MustParsePrefix(from)}}}
+	return move{oldRange: from, newRange: to, added: netip.MustParsePrefix(to), newPool: "p", old: target{pool: "p", ranges: []netip.Prefix{netip.MustParsePrefix(from)}}}
 }
 
 func TestEdit(t *testing.T) {

@@ -23,11 +23,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-func renumber(ctx context.Context, e *cli.Env, c *clusterview.Cluster, from string, f flags) error {
+func renumber(ctx context.Context, e *cli.Env, c *clusterview.Cluster, oldRange string, f flags) error {
 	if c.Objects.Mode.WholeBlocks() {
 		return cli.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", c.Objects.Mode)
 	}
-	m, err := parseMove(c, from, f.to)
+	m, err := parseMove(c, oldRange, f.to)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func confirmPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m move
 	if err := printPlan(ctx, e, c, m, f); err != nil || f.dryRun || f.yes {
 		return err
 	}
-	return e.Confirm(fmt.Sprintf("All pods of %s get other addresses.", m.from))
+	return e.Confirm(fmt.Sprintf("All pods of %s get other addresses.", m.oldRange))
 }
 
 // followMove advances the move whenever the cluster is ready for the next step, until it is
@@ -61,8 +61,8 @@ func followMove(ctx context.Context, e *cli.Env, m move, f flags) error {
 	w := newFollower(e, f)
 	return w.follow(ctx, func(ctx context.Context, c *clusterview.Cluster) (done bool, err error) {
 		return w.advance(ctx, c, m)
-	}, func(left string) error {
-		return fmt.Errorf("%s is not gone: %s left. What drains goes on; call it again for the rest, or with --abort", m.from, left)
+	}, func(rest string) error {
+		return fmt.Errorf("%s is not gone: %s left. What drains goes on; call it again for the rest, or with --abort", m.oldRange, rest)
 	})
 }
 
@@ -86,7 +86,7 @@ func (w *follower) advance(ctx context.Context, c *clusterview.Cluster, m move) 
 // finish removes the old range from the pool once no CiliumNode names anything in it.
 func (w *follower) finish(ctx context.Context, c *clusterview.Cluster, m move) (done bool, err error) {
 	if named := m.named(c); len(named) > 0 {
-		fmt.Fprintf(w.env.ErrOut, "no block is left of %s, but CiliumNodes still name addresses of it, which the operator did not write: %s. Once no pod has one, take them out of spec.ipam.pool, spec.ipam.podCIDRs and status.ipam.release-ips by hand\n", m.from, suggest.Few(named))
+		fmt.Fprintf(w.env.ErrOut, "no block is left of %s, but CiliumNodes still name addresses of it, which the operator did not write: %s. Once no pod has one, take them out of spec.ipam.pool, spec.ipam.podCIDRs and status.ipam.release-ips by hand\n", m.oldRange, suggest.Few(named))
 		return true, cli.NotReached
 	}
 	if m.stage(c) == toRemove {
@@ -99,7 +99,7 @@ func (w *follower) finish(ctx context.Context, c *clusterview.Cluster, m move) (
 
 func (m *move) abort(ctx context.Context, e *cli.Env, c *clusterview.Cluster) error {
 	if m.pool(c) == nil || !m.inSpec(c) {
-		return fmt.Errorf("it is over: %s is no longer there. To go back%s: %s", m.from, m.again(c), m.back())
+		return fmt.Errorf("it is over: %s is no longer there. To go back%s: %s", m.oldRange, m.again(c), m.back())
 	}
 	if m.pool(c).DeletionTimestamp != nil {
 		return fmt.Errorf("it is over: pool %s is being deleted, and that cannot be undone", m.old.pool)
@@ -111,9 +111,9 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *clusterview.Cluster) er
 			return err
 		}
 	}
-	fmt.Fprintf(e.Out, "%s %s. What nodes have of %s stays theirs", m.from, outcome, m.to)
-	if held := len(m.heldOfNew(c)); held > 0 {
-		fmt.Fprintf(e.Out, ": %s. To leave that: %s", suggest.Count(held, "block"), m.back())
+	fmt.Fprintf(e.Out, "%s %s. What nodes have of %s stays theirs", m.oldRange, outcome, m.newRange)
+	if count := len(m.heldOfNew(c)); count > 0 {
+		fmt.Fprintf(e.Out, ": %s. To leave that: %s", suggest.Count(count, "block"), m.back())
 	}
 	fmt.Fprintln(e.Out)
 	return nil
@@ -121,13 +121,13 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *clusterview.Cluster) er
 
 // back is the command for the opposite move.
 func (m *move) back() string {
-	from := m.from
-	to := m.to
+	oldRange := m.oldRange
+	newRange := m.newRange
 	if !m.byCIDR() {
-		from = m.old.pool
-		to = m.newPool
+		oldRange = m.old.pool
+		newRange = m.newPool
 	}
-	return "drain " + to + " --to " + from
+	return "drain " + newRange + " --to " + oldRange
 }
 
 // again is what comes before that, once the old pool is gone.
@@ -140,7 +140,7 @@ func (m *move) again(c *clusterview.Cluster) string {
 
 func (m *move) beginning() string {
 	if m.byCIDR() {
-		return fmt.Sprintf("PodIPPool %s: %s is added, and %s drains", m.old.pool, m.to, m.from)
+		return fmt.Sprintf("PodIPPool %s: %s is added, and %s drains", m.old.pool, m.newRange, m.oldRange)
 	}
 	return fmt.Sprintf("PodIPPool %s: its CIDRs drain", m.old.pool)
 }
@@ -149,28 +149,28 @@ func (m *move) ending(c *clusterview.Cluster) string {
 	if !m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: is deleted", m.old.pool)
 	}
-	was := m.pool(c).DeepCopy()
-	m.takeOut(was)
-	with := ""
-	if n := len(m.pool(c).Spec.Reserved) - len(was.Spec.Reserved); n > 0 {
-		with = fmt.Sprintf(", with %s in it", suggest.Count(n, "reserved CIDR"))
+	old := m.pool(c).DeepCopy()
+	m.takeOut(old)
+	reserved := ""
+	if n := len(m.pool(c).Spec.Reserved) - len(old.Spec.Reserved); n > 0 {
+		reserved = fmt.Sprintf(", with %s in it", suggest.Count(n, "reserved CIDR"))
 	}
-	return fmt.Sprintf("PodIPPool %s: %s is taken out%s", m.old.pool, m.from, with)
+	return fmt.Sprintf("PodIPPool %s: %s is taken out%s", m.old.pool, m.oldRange, reserved)
 }
 
 func printPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m move, f flags) error {
 	if m.pool(c) == nil || !m.inSpec(c) {
-		fmt.Fprintf(e.Out, "%s is in no pool any more\n", m.from)
+		fmt.Fprintf(e.Out, "%s is in no pool any more\n", m.oldRange)
 		return nil
 	}
-	switch err := m.begin(ctx, c, true); {
-	case apierrors.IsForbidden(err):
+	err := m.begin(ctx, c, true)
+	if apierrors.IsForbidden(err) {
 		fmt.Fprintf(e.ErrOut, "warning: not checked by the API server: %v\n", err)
-	case err != nil:
+	} else if err != nil {
 		return err
 	}
 	rows := m.rows(c)
-	fmt.Fprintf(e.Out, "from %s to %s:\n", m.from, m.to)
+	fmt.Fprintf(e.Out, "from %s to %s:\n", m.oldRange, m.newRange)
 	fmt.Fprintf(e.Out, "1. %s\n", m.beginning())
 	fmt.Fprintf(e.Out, "2. %s on %s to drain; each node first gets a replacement%s\n", suggest.Count(len(rows), "block"), suggest.Count(len(nodesOf(rows)), "node"), m.room(c, rows))
 	for _, r := range rows {
@@ -189,11 +189,11 @@ func printPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m move, 
 		fmt.Fprintf(e.Out, "3. %s leave by themselves\n", suggest.Count(len(podsIn(c, rows)), "pod"))
 	}
 	agents := m.agentsIn(c)
-	who := "by you, when they are named"
+	actor := "by you, when they are named"
 	if f.restartAgents {
-		who = fmt.Sprintf("by this command, %d at a time, one of a zone", f.maxRestarts)
+		actor = fmt.Sprintf("by this command, %d at a time, one of a zone", f.maxRestarts)
 	}
-	fmt.Fprintf(e.Out, "4. %s to restart, %s: %s\n", suggest.Count(len(agents), "agent"), who, suggest.Few(agents))
+	fmt.Fprintf(e.Out, "4. %s to restart, %s: %s\n", suggest.Count(len(agents), "agent"), actor, suggest.Few(agents))
 	fmt.Fprintf(e.Out, "5. %s\n", m.ending(c))
 	return nil
 }
@@ -250,11 +250,12 @@ func (m *move) freeBlocks(c *clusterview.Cluster, f ipalloc.Family) int {
 // printBudgets prints the PodDisruptionBudgets that allow none of these pods to be evicted now.
 func printBudgets(ctx context.Context, e *cli.Env, c *clusterview.Cluster, pods []*corev1.Pod) error {
 	budgets := &policyv1.PodDisruptionBudgetList{}
-	switch err := c.Client.List(ctx, budgets); {
-	case apierrors.IsForbidden(err):
+	err := c.Client.List(ctx, budgets)
+	if apierrors.IsForbidden(err) {
 		fmt.Fprintf(e.ErrOut, "warning: PodDisruptionBudgets cannot be read: %v\n", err)
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return fmt.Errorf("reading PodDisruptionBudgets: %w", err)
 	}
 	for i := range budgets.Items {
@@ -279,13 +280,13 @@ func printBudgets(ctx context.Context, e *cli.Env, c *clusterview.Cluster, pods 
 // agentsIn returns the nodes with agents that have addresses of their own in the old range, sorted.
 func (m *move) agentsIn(c *clusterview.Cluster) []string {
 	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix {
-		own := singles(slices.Values(view.Own))
+		addrs := singles(slices.Values(view.Own))
 		for a, owner := range view.Used {
 			if expand.NamesAgent(owner) {
-				own = append(own, netip.PrefixFrom(a, a.BitLen()))
+				addrs = append(addrs, netip.PrefixFrom(a, a.BitLen()))
 			}
 		}
-		return own
+		return addrs
 	})
 }
 
@@ -293,11 +294,11 @@ func printStatus(e *cli.Env, c *clusterview.Cluster, m move) error {
 	rows := m.rows(c)
 	switch m.stage(c) {
 	case toBegin:
-		fmt.Fprintf(e.Out, "not begun: %s of %s in service\n", suggest.Count(len(rows), "block"), m.from)
+		fmt.Fprintf(e.Out, "not begun: %s of %s in service\n", suggest.Count(len(rows), "block"), m.oldRange)
 		return cli.Failed
 	case toVerify:
 		if named := m.named(c); len(named) > 0 {
-			fmt.Fprintf(e.Out, "no block is left of %s, but CiliumNodes name addresses of it: %s\n", m.from, suggest.Few(named))
+			fmt.Fprintf(e.Out, "no block is left of %s, but CiliumNodes name addresses of it: %s\n", m.oldRange, suggest.Few(named))
 			return cli.NotReached
 		}
 		fmt.Fprintln(e.Out, "done: "+m.gone(c))
@@ -306,8 +307,8 @@ func printStatus(e *cli.Env, c *clusterview.Cluster, m move) error {
 		fmt.Fprintf(e.Out, "no block is left; to do: %s\n", m.ending(c))
 		return cli.Failed
 	}
-	fmt.Fprintf(e.Out, "under way: %s of %s left on %s, %s to move, %s held of %s\n", suggest.Count(len(rows), "block"), m.from,
-		suggest.Count(len(nodesOf(rows)), "node"), suggest.Count(len(podsIn(c, rows)), "pod"), suggest.Count(len(m.heldOfNew(c)), "block"), m.to)
+	fmt.Fprintf(e.Out, "under way: %s of %s left on %s, %s to move, %s held of %s\n", suggest.Count(len(rows), "block"), m.oldRange,
+		suggest.Count(len(nodesOf(rows)), "node"), suggest.Count(len(podsIn(c, rows)), "pod"), suggest.Count(len(m.heldOfNew(c)), "block"), m.newRange)
 	printChanges(e, map[string]string{}, rows)
 	if needsUsers, err := printAdvice(e, m.old, rows); needsUsers {
 		return err

@@ -67,11 +67,10 @@ func (v *restarter) step(ctx context.Context, c *clusterview.Cluster, rows []lis
 		}
 		agent := agents[r.Node]
 		zone := zoneOf(c.Nodes[r.Node])
-		switch {
-		case v.restartedAnew(agent) && reportsAnew(c, r.Node):
+		if v.restartedAnew(agent) && reportsAnew(c, r.Node) {
 			continue // it still has its addresses
-		case !begins || agent == nil || v.restarted[r.Node] != "" || began >= v.limit || zones[zone]:
-		default:
+		}
+		if begins && agent != nil && v.restarted[r.Node] == "" && began < v.limit && !zones[zone] {
 			if err := v.restart(ctx, r.Node, agent); err != nil {
 				return nil, err
 			}

@@ -21,7 +21,7 @@ import (
 
 func newAbort(e *cli.Env) *cobra.Command {
 	var s choice
-	to := ""
+	target := ""
 	dryRun := false
 	patience := 45 * time.Second
 	cmd := &cobra.Command{
@@ -47,24 +47,22 @@ Exit codes: 0 these nodes are back, 3 some are not: the output names the next st
 		Example: cli.Examples("migrate abort --node edge-01", "migrate abort --all --to multi-pool", "migrate abort -l zone=a --dry-run"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch adopt.Source(to) {
-			case adopt.None, adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool:
-			default:
-				return cli.Usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", to)
+			if !slices.Contains([]adopt.Source{adopt.None, adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool}, adopt.Source(target)) {
+				return cli.Usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", target)
 			}
 			m, err := readMove(cmd.Context(), e, &s)
 			if err != nil {
 				return err
 			}
-			if m.to == ciliumnode.MultiPool && !cmd.Flags().Changed("answer-timeout") {
+			if m.target == ciliumnode.MultiPool && !cmd.Flags().Changed("answer-timeout") {
 				patience += refreshInterval
 			}
 			a := aborting{Env: e, m: m, nodes: m.ciliumNodes(), patience: patience}
-			return a.run(cmd.Context(), adopt.Source(to), dryRun)
+			return a.run(cmd.Context(), adopt.Source(target), dryRun)
 		},
 	}
 	s.addFlags(e, cmd, true)
-	cmd.Flags().StringVar(&to, "to", to, "cluster-pool, kubernetes or multi-pool; empty: where each node came from")
+	cmd.Flags().StringVar(&target, "to", target, "cluster-pool, kubernetes or multi-pool; empty: where each node came from")
 	cmd.Flags().DurationVar(&patience, "answer-timeout", patience, "time to wait for an agent's answer; at least three times the agents' --ipam-cilium-node-update-rate, in multi-pool mode a minute more")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the nodes that would be taken back, without a write")
 	return cmd
@@ -79,7 +77,7 @@ type aborting struct {
 
 type returning struct {
 	name   string
-	to     adopt.Source
+	target adopt.Source
 	blocks []crd.Block
 	// refused is why it cannot be taken back, ready that it waits for its agent to restart.
 	refused string
@@ -88,34 +86,34 @@ type returning struct {
 
 // run takes all nodes through each step together, so that it waits for all agents at the same
 // time.
-func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error {
-	all := a.returning(to)
-	if len(all) == 0 {
+func (a *aborting) run(ctx context.Context, target adopt.Source, dryRun bool) error {
+	nodes := a.returning(target)
+	if len(nodes) == 0 {
 		fmt.Fprintln(a.ErrOut, "nothing to go back from")
 		return nil
 	}
 	if dryRun {
-		for _, r := range all {
-			fmt.Fprintf(a.Out, "node/%s would go back to %s (%s)\n", r.name, r.to, suggest.Count(len(r.blocks), "block"))
+		for _, r := range nodes {
+			fmt.Fprintf(a.Out, "node/%s would go back to %s (%s)\n", r.name, r.target, suggest.Count(len(r.blocks), "block"))
 		}
 		return nil
 	}
-	for _, r := range all {
+	for _, r := range nodes {
 		if r.refused = a.refusedAtOnce(r); r.refused == "" {
 			if err := a.pause(ctx, r); err != nil {
 				return err
 			}
 		}
 	}
-	modes, err := a.ask(ctx, all)
+	modes, err := a.ask(ctx, nodes)
 	if err != nil {
 		return err
 	}
-	if err := a.readAgain(ctx, all); err != nil {
+	if err := a.readAgain(ctx, nodes); err != nil {
 		return err
 	}
 	code := error(nil)
-	for _, r := range all {
+	for _, r := range nodes {
 		if r.refused == "" {
 			if err := a.takeBack(ctx, r, modes[r.name]); err != nil {
 				return err
@@ -134,7 +132,7 @@ func (a *aborting) report(r *returning) bool {
 	case r.refused != "":
 		fmt.Fprintf(a.ErrOut, "node/%s stays: %s\n", r.name, r.refused)
 	case r.ready:
-		fmt.Fprintf(a.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.to)
+		fmt.Fprintf(a.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.target)
 	default:
 		fmt.Fprintf(a.Out, "node/%s is back (%s deleted)\n", r.name, suggest.Count(len(r.blocks), "block"))
 		return true
@@ -143,20 +141,20 @@ func (a *aborting) report(r *returning) bool {
 }
 
 // returning returns the selected nodes that have anything to go back from.
-func (a *aborting) returning(to adopt.Source) []*returning {
+func (a *aborting) returning(target adopt.Source) []*returning {
 	var out []*returning
 	for _, name := range a.m.names() {
-		r := &returning{name: name, to: to, blocks: a.m.Ledger.NodeBlocks(name)}
+		r := &returning{name: name, target: target, blocks: a.m.Ledger.NodeBlocks(name)}
 		begun := a.backTo(name)
 		i := slices.IndexFunc(r.blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
 		if i < 0 && begun == "" {
 			continue
 		}
-		if r.to == adopt.None {
-			r.to = adopt.Source(begun)
+		if r.target == adopt.None {
+			r.target = adopt.Source(begun)
 		}
-		if r.to == adopt.None {
-			r.to = adopt.Source(r.blocks[i].AdoptedFrom)
+		if r.target == adopt.None {
+			r.target = adopt.Source(r.blocks[i].AdoptedFrom)
 		}
 		out = append(out, r)
 	}
@@ -165,13 +163,13 @@ func (a *aborting) returning(to adopt.Source) []*returning {
 
 // readAgain picks up writes of the operator before it saw the pause: a block created since the
 // first read may have pods by now.
-func (a *aborting) readAgain(ctx context.Context, all []*returning) error {
+func (a *aborting) readAgain(ctx context.Context, nodes []*returning) error {
 	m, err := readMove(ctx, a.Env, &choice{})
 	if err != nil {
 		return err
 	}
 	a.m = m
-	for _, r := range all {
+	for _, r := range nodes {
 		r.blocks = m.Ledger.NodeBlocks(r.name)
 		if m.Nodes[r.name] == nil {
 			r.refused = "its Node is gone"
@@ -188,16 +186,16 @@ func (a *aborting) backTo(name string) string {
 // refusedAtOnce returns the reason why no step is even begun.
 func (a *aborting) refusedAtOnce(r *returning) string {
 	node := a.m.Nodes[r.name]
-	if r.to == adopt.CRD {
+	if r.target == adopt.CRD {
 		return "its pool was filled by hand, and its agent ran in crd mode before: there is no other mode to go back to (--to names one)"
 	}
-	if r.to == adopt.Source(a.m.to) {
+	if r.target == adopt.Source(a.m.target) {
 		return "it moves to that mode: --to has to name the old one"
 	}
 	if a.m.Ledger.CiliumNode(r.name) == nil {
 		return "it has no CiliumNode"
 	}
-	if a.m.to == ciliumnode.CRD && a.listsAdopted(r) {
+	if a.m.target == ciliumnode.CRD && a.listsAdopted(r) {
 		return "its old block is listed in spec.ipam.pools, for an agent in multi-pool mode: run this with --mode=multi-pool"
 	}
 	if a.backTo(r.name) == "" && node.Annotations[v1alpha1.PausedAnnotation] == "true" {
@@ -209,7 +207,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 // listsAdopted reports whether multi-pool mode lists a block that the node has from a mode without lists.
 func (a *aborting) listsAdopted(r *returning) bool {
 	listed := a.m.Ledger.CiliumNode(r.name).CIDRsIn(ciliumnode.MultiPool)
-	return r.to != adopt.MultiPool && slices.ContainsFunc(r.blocks, func(b crd.Block) bool {
+	return r.target != adopt.MultiPool && slices.ContainsFunc(r.blocks, func(b crd.Block) bool {
 		return b.AdoptedFrom != "" && b.AdoptedFrom != string(adopt.MultiPool) && slices.Contains(listed, b.CIDR)
 	})
 }
@@ -223,8 +221,8 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 	case agentMoved:
 		return a.prepare(ctx, r)
 	}
-	if next := a.m.config.Mode(a.m.Nodes[r.name].Labels); next == a.m.to.String() {
-		r.refused = fmt.Sprintf("its agent does not run in %s mode, and would start in it: set ipam=%s for it first", next, r.to)
+	if next := a.m.config.Mode(a.m.Nodes[r.name].Labels); next == a.m.target.String() {
+		r.refused = fmt.Sprintf("its agent does not run in %s mode, and would start in it: set ipam=%s for it first", next, r.target)
 		return a.resume(ctx, r)
 	}
 	return a.release(ctx, r)
@@ -236,14 +234,14 @@ func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	if err != nil || live == nil {
 		return err
 	}
-	back := adopt.Back{
-		To: r.to, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.Nodes[r.name]), Blocks: r.blocks, Used: a.m.Users(r.name),
+	facts := adopt.Back{
+		To: r.target, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.Nodes[r.name]), Blocks: r.blocks, Used: a.m.Users(r.name),
 	}
-	if r.refused = back.Refusal(); r.refused != "" {
+	if r.refused = facts.Refusal(); r.refused != "" {
 		return a.resume(ctx, r)
 	}
 	r.ready = true
-	if r.to == adopt.MultiPool {
+	if r.target == adopt.MultiPool {
 		_, err = a.nodes.Allocate(ctx, live, allocationsOf(live, r.blocks, a.m.defaultPool(r.name)))
 	}
 	return err
@@ -259,9 +257,9 @@ func allocationsOf(live *ciliumnode.View, blocks []crd.Block, defaultPool string
 		if b.Phase == ipalloc.CoolingDown {
 			continue
 		}
-		was := slices.IndexFunc(live.Allocated, func(a ciliumnode.Allocation) bool { return a.CIDR == b.CIDR })
-		if was >= 0 {
-			out = append(out, live.Allocated[was])
+		index := slices.IndexFunc(live.Allocated, func(a ciliumnode.Allocation) bool { return a.CIDR == b.CIDR })
+		if index >= 0 {
+			out = append(out, live.Allocated[index])
 		} else {
 			out = append(out, ciliumnode.Allocation{Pool: defaultPool, CIDR: b.CIDR})
 		}

@@ -39,7 +39,7 @@ const refreshInterval = time.Minute
 
 // pause pauses the operator on a node, and records the mode that it returns to.
 func (a *aborting) pause(ctx context.Context, r *returning) error {
-	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: "true", v1alpha1.ReturningAnnotation: string(r.to)})
+	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: "true", v1alpha1.ReturningAnnotation: string(r.target)})
 }
 
 func (a *aborting) resume(ctx context.Context, r *returning) error {
@@ -66,9 +66,9 @@ func probeAddress() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
 
 // ask finds out which agents run in the new mode: in crd mode only these answer a mark, in
 // multi-pool mode only these write requests again. The operator is paused on their nodes.
-func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentMode, error) {
+func (a *aborting) ask(ctx context.Context, nodes []*returning) (map[string]agentMode, error) {
 	modes := map[string]agentMode{}
-	waiting, err := a.markAll(ctx, all, modes)
+	waiting, err := a.markAll(ctx, nodes, modes)
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +82,11 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 			return modes, nil
 		}
 		if over {
-			left, err := a.silent(ctx, waiting, modes)
-			if err != nil || left == 0 || extended {
+			rest, err := a.silent(ctx, waiting, modes)
+			if err != nil || rest == 0 || extended {
 				return modes, err
 			}
-			deadline = a.TimeNow().Add(left)
+			deadline = a.TimeNow().Add(rest)
 			extended = true
 		}
 		if err := a.Sleep(ctx, time.Second); err != nil {
@@ -99,9 +99,9 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 // another mode, and are not waited for: there the mark only serves release, which removes it again.
 // Together they change the CiliumNode after the deletion of its blocks was requested, so that a
 // late publication of one conflicts.
-func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[string]agentMode) (map[string]bool, error) {
+func (a *aborting) markAll(ctx context.Context, nodes []*returning, modes map[string]agentMode) (map[string]bool, error) {
 	waiting := map[string]bool{}
-	for _, r := range all {
+	for _, r := range nodes {
 		if r.refused != "" {
 			continue
 		}
@@ -110,7 +110,7 @@ func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[stri
 			return nil, err
 		}
 		nothing := live == nil || len(live.Used) == 0 && len(live.Pool) == 0
-		if a.m.to == ciliumnode.MultiPool {
+		if a.m.target == ciliumnode.MultiPool {
 			nothing = live == nil || len(live.Allocated) == 0
 		}
 		if nothing {
@@ -129,7 +129,7 @@ func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[stri
 func (a *aborting) mark(ctx context.Context, name string) error {
 	probe := []netip.Addr{probeAddress()}
 	live, err := a.m.setEntries(ctx, name, ciliumnode.Entries{Clear: probe}, ciliumnode.Entries{Mark: probe})
-	if err != nil || live == nil || a.m.to != ciliumnode.MultiPool {
+	if err != nil || live == nil || a.m.target != ciliumnode.MultiPool {
 		return err
 	}
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -142,8 +142,8 @@ func (a *aborting) mark(ctx context.Context, name string) error {
 }
 
 // answered reports whether an agent has answered, and whether the question stands.
-func (a *aborting) answered(ctx context.Context, name string) (answered, stands bool, err error) {
-	if a.m.to == ciliumnode.MultiPool {
+func (a *aborting) answered(ctx context.Context, name string) (answered, pending bool, err error) {
+	if a.m.target == ciliumnode.MultiPool {
 		live, err := (&ciliumnode.Client{Reader: a.m.Client, Mode: ciliumnode.MultiPool}).Live(ctx, name)
 		return live != nil && live.BlockAssignment.Reported(), true, err
 	}
@@ -151,18 +151,18 @@ func (a *aborting) answered(ctx context.Context, name string) (answered, stands 
 	if err != nil || live == nil {
 		return false, true, err
 	}
-	status, stands := live.Release[probeAddress()]
-	return stands && status != expand.Marked, stands, nil
+	status, pending := live.Release[probeAddress()]
+	return pending && status != expand.Marked, pending, nil
 }
 
 // answers records which agents have answered, and marks again where the mark is gone.
 func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) error {
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		answered, stands, err := a.answered(ctx, name)
+		answered, pending, err := a.answered(ctx, name)
 		switch {
 		case err != nil:
 			return err
-		case !stands:
+		case !pending:
 			if err := a.mark(ctx, name); err != nil {
 				return err
 			}
@@ -181,7 +181,7 @@ func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes ma
 	if err != nil {
 		return 0, err
 	}
-	left := time.Duration(0)
+	rest := time.Duration(0)
 	for name := range waiting {
 		pod := now.agentPod(name)
 		if pod == nil || state.ReadySince(pod).IsZero() {
@@ -191,10 +191,10 @@ func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes ma
 			modes[name] = agentElsewhere
 			delete(waiting, name)
 		} else {
-			left = max(left, min(a.patience-ready, a.patience))
+			rest = max(rest, min(a.patience-ready, a.patience))
 		}
 	}
-	return left, nil
+	return rest, nil
 }
 
 // retract removes the node's blocks, and the report of an agent in the new mode, from its
@@ -207,12 +207,12 @@ func (a *aborting) retract(ctx context.Context, r *returning) error {
 		if err != nil || live == nil {
 			return err
 		}
-		if a.m.to == ciliumnode.MultiPool {
+		if a.m.target == ciliumnode.MultiPool {
 			if live, err = a.nodes.DropPools(ctx, live); err != nil {
 				return err
 			}
 		}
-		unlist := r.to == adopt.MultiPool && len(live.Allocated) > 0
+		unlist := r.target == adopt.MultiPool && len(live.Allocated) > 0
 		if live, err = a.nodes.Retract(ctx, live, crd.CIDRs(r.blocks), unlist); err != nil {
 			return err
 		}

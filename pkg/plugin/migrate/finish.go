@@ -69,12 +69,13 @@ run it again.`,
 func (m *move) unfinished(settle time.Duration) []string {
 	var out []string
 	for _, r := range m.rows(settle) {
-		switch {
-		case m.finishing(r.Node, settle).betweenModes():
-		case !r.Step.Reached(adopt.Settled):
+		if m.finishing(r.Node, settle).betweenModes() {
+			continue
+		}
+		if !r.Step.Reached(adopt.Settled) {
 			out = append(out, fmt.Sprintf("node %s is %s: %s", r.Node, r.Step, r.Next))
-		case r.Step == adopt.Settled && r.Mode != "" && r.Mode != m.to.String():
-			out = append(out, fmt.Sprintf("node %s: its agent would start in %s mode: set ipam=%s in cilium-config, or in the CiliumNodeConfig that is for it", r.Node, r.Mode, m.to))
+		} else if r.Step == adopt.Settled && r.Mode != "" && r.Mode != m.target.String() {
+			out = append(out, fmt.Sprintf("node %s: its agent would start in %s mode: set ipam=%s in cilium-config, or in the CiliumNodeConfig that is for it", r.Node, r.Mode, m.target))
 		}
 	}
 	return out
@@ -89,15 +90,15 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 		if len(f.adopted) == 0 && f.left(m.Ledger.CiliumNode(name)) == "" {
 			continue
 		}
-		var left, refused string
+		var leftovers, refused string
 		err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
-			left, refused, err = f.once(ctx, dryRun)
+			leftovers, refused, err = f.once(ctx, dryRun)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if len(f.adopted) == 0 && left == "" { // none of it is ours
+		if len(f.adopted) == 0 && leftovers == "" { // none of it is ours
 			continue
 		}
 		idle = false
@@ -118,8 +119,8 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 		if len(f.adopted) > 0 {
 			parts = append(parts, suggest.Count(len(f.adopted), "block"))
 		}
-		if left != "" {
-			parts = append(parts, "removed: "+left)
+		if leftovers != "" {
+			parts = append(parts, "removed: "+leftovers)
 		}
 		fmt.Fprintf(m.env.Out, "node/%s %s (%s)\n", name, done, strings.Join(parts, "; "))
 	}
@@ -131,11 +132,11 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 
 func (m *move) unlabel(ctx context.Context, b crd.Block) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		there, err := m.stillThere(ctx, b)
-		if err != nil || there == nil {
+		live, err := m.stillThere(ctx, b)
+		if err != nil || live == nil {
 			return err
 		}
-		return m.label(ctx, there, "")
+		return m.label(ctx, live, "")
 	})
 }
 
@@ -155,7 +156,7 @@ func (m *move) finishing(name string, settle time.Duration) *finishing {
 	for _, b := range m.Ledger.NodeBlocks(name) {
 		if b.AdoptedFrom != "" {
 			f.adopted = append(f.adopted, b)
-			f.mode = m.to
+			f.mode = m.target
 		}
 	}
 	return f
@@ -168,26 +169,27 @@ func (f *finishing) betweenModes() bool {
 }
 
 // once reads the live CiliumNode, and removes from exactly that version the leftovers of the other
-// mode. left describes that, and refused why the node cannot be finished.
-func (f *finishing) once(ctx context.Context, dryRun bool) (left, refused string, err error) {
+// mode. leftovers describes that, and refused why the node cannot be finished.
+func (f *finishing) once(ctx context.Context, dryRun bool) (leftovers, refused string, err error) {
 	nodes := f.ciliumNodes()
 	live, err := nodes.Live(ctx, f.name)
 	if err != nil || live == nil {
 		return "", "", err
 	}
-	if left = f.left(live); left != "" || len(f.adopted) > 0 {
+	if leftovers = f.left(live); leftovers != "" || len(f.adopted) > 0 {
 		refused, err = f.unsure(ctx, live)
 	}
-	switch {
-	case refused != "" || err != nil || dryRun:
-	case f.mode == ciliumnode.CRD:
+	if refused != "" || err != nil || dryRun {
+		return leftovers, refused, err
+	}
+	if f.mode == ciliumnode.CRD {
 		_, err = nodes.DropPools(ctx, live)
-	case left != "":
+	} else if leftovers != "" {
 		if live, err = nodes.Retract(ctx, live, f.ours(live), true); err == nil {
 			_, err = nodes.ForgetReport(ctx, live)
 		}
 	}
-	return left, refused, err
+	return leftovers, refused, err
 }
 
 // left describes the leftovers of another mode than the agent's in a CiliumNode.
@@ -226,19 +228,19 @@ func (f *finishing) unsure(ctx context.Context, live *ciliumnode.View) (string, 
 // ranges of PodIPPools: blocks that it has returned since.
 func (f *finishing) ours(live *ciliumnode.View) []netip.Prefix {
 	out := crd.CIDRs(f.Ledger.NodeBlocks(f.name))
-	of := func(cidr netip.Prefix) bool {
+	isOurs := func(cidr netip.Prefix) bool {
 		return slices.ContainsFunc(f.Pools.Names(), func(name string) bool {
 			pool := f.Pools.Get(name)
 			return pool != nil && pool.Holds(cidr)
 		})
 	}
 	for _, cidr := range live.PodCIDRs {
-		if !slices.Contains(out, cidr) && of(cidr) {
+		if !slices.Contains(out, cidr) && isOurs(cidr) {
 			out = append(out, cidr)
 		}
 	}
 	for a := range live.Pool {
-		if single := netip.PrefixFrom(a, a.BitLen()); !ipalloc.Covered(single, out) && of(single) {
+		if single := netip.PrefixFrom(a, a.BitLen()); !ipalloc.Covered(single, out) && isOurs(single) {
 			out = append(out, single)
 		}
 	}
@@ -317,9 +319,9 @@ func (f *finishing) notInMultiPool(ctx context.Context, live *ciliumnode.View) (
 		return "its agent asks for nothing in spec.ipam.pools, so it does not run in multi-pool mode: restart it", nil
 	}
 	ours := f.ours(live)
-	for a, by := range f.Users(f.name) {
+	for a, user := range f.Users(f.name) {
 		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, multiPool.Listed()) {
-			return fmt.Sprintf("%s has %s, and its block is not assigned to the agent: let the operator run with --mode=multi-pool", by, a), nil
+			return fmt.Sprintf("%s has %s, and its block is not assigned to the agent: let the operator run with --mode=multi-pool", user, a), nil
 		}
 	}
 	return "", nil

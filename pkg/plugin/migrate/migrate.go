@@ -91,8 +91,8 @@ type move struct {
 	*clusterview.Cluster
 	env    *cli.Env
 	config *ciliumconfig.Config
-	// to is the mode that nodes move to: crd or multi-pool.
-	to     ciliumnode.Mode
+	// target is the mode that nodes move to: crd or multi-pool.
+	target ciliumnode.Mode
 	chosen map[string]bool
 	// started is since when each pod runs.
 	started map[string]time.Time
@@ -121,7 +121,7 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &move{Cluster: c, env: e, config: c.Objects.CiliumConfig, to: operator.Mode, chosen: chosen, started: c.PodStarts(), agents: map[string][]*corev1.Pod{}}
+	m := &move{Cluster: c, env: e, config: c.Objects.CiliumConfig, target: operator.Mode, chosen: chosen, started: c.PodStarts(), agents: map[string][]*corev1.Pod{}}
 	for i := range c.Objects.Agents {
 		pod := &c.Objects.Agents[i]
 		m.agents[pod.Spec.NodeName] = append(m.agents[pod.Spec.NodeName], pod)
@@ -138,23 +138,23 @@ func (m *move) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }
 
 // input returns the input of a plan: all nodes, some of them selected.
 func (m *move) input() adopt.Input {
-	in := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config, Whole: m.to == ciliumnode.MultiPool}
+	input := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config, Whole: m.target == ciliumnode.MultiPool}
 	for _, name := range slices.Sorted(maps.Keys(m.Nodes)) {
-		in.Nodes = append(in.Nodes, m.adoptNode(name))
+		input.Nodes = append(input.Nodes, m.adoptNode(name))
 	}
 	for _, name := range m.Pools.Names() {
 		if pool := m.Pools.Get(name); pool != nil {
-			in.Pools = append(in.Pools, pool)
+			input.Pools = append(input.Pools, pool)
 		}
 	}
-	in.Free = func(pool *crd.Pool, f ipalloc.Family) uint64 {
+	input.Free = func(pool *crd.Pool, f ipalloc.Family) uint64 {
 		cut, ok := pool.Cut(f)
 		if !ok {
 			return 0
 		}
 		return m.Ledger.Free(cut)
 	}
-	return in
+	return input
 }
 
 // adoptNode returns a Node in the terms of package adopt.
@@ -232,7 +232,7 @@ func (m *move) agentImage(node string) string {
 func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	s := adopt.Standing{
 		Node: m.adoptNode(name), Blocks: m.Ledger.NodeBlocks(name),
-		Back: m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.to == ciliumnode.MultiPool,
+		Back: m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.target == ciliumnode.MultiPool,
 	}
 	view := m.Ledger.CiliumNode(name)
 	s.Listed = view.CIDRsIn(ciliumnode.MultiPool)
@@ -243,8 +243,8 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 		return nil
 	}
 	if pod := m.agentPod(name); pod != nil {
-		since := state.ReadySince(pod)
-		s.Settled = !since.IsZero() && m.Now.Sub(since) >= settle
+		ready := state.ReadySince(pod)
+		s.Settled = !ready.IsZero() && m.Now.Sub(ready) >= settle
 	}
 	for _, pod := range m.Pods.On(name) {
 		if view == nil || s.Whole || m.Now.Sub(m.started[pod.Name]) < settle {
@@ -262,14 +262,14 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 // differs returns the operator's next step on a node without its memory; "-": none.
 func (m *move) differs(name string, s *adopt.Standing) string {
 	var words []string
-	say := func(n int, what string) {
+	say := func(n int, verb string) {
 		if n > 0 {
-			words = append(words, fmt.Sprintf("%s %d", what, n))
+			words = append(words, fmt.Sprintf("%s %d", verb, n))
 		}
 	}
-	without := len(ipalloc.Uncovered(s.AssignedCIDRs, crd.CIDRs(s.Blocks)))
-	say(without, "adopt")
-	if without == 0 {
+	uncovered := len(ipalloc.Uncovered(s.AssignedCIDRs, crd.CIDRs(s.Blocks)))
+	say(uncovered, "adopt")
+	if uncovered == 0 {
 		claims := 0
 		drains := 0
 		frees := 0

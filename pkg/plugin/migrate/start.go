@@ -172,21 +172,21 @@ func (m *move) start(ctx context.Context, plan adopt.Plan, dryRun bool) error {
 // makeBlock creates a block, or checks that an existing one is the node's. That may have been
 // returned since.
 func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
-	say := func(what string) {
-		fmt.Fprintf(m.env.Out, "podipblock/%s %s (node %s, pool %s)\n", crd.BlockName(b.CIDR), what, n.Name, b.Pool)
+	say := func(message string) {
+		fmt.Fprintf(m.env.Out, "podipblock/%s %s (node %s, pool %s)\n", crd.BlockName(b.CIDR), message, n.Name, b.Pool)
 	}
 	if dryRun {
 		say(map[bool]string{false: "would be created", true: "is there already"}[b.Exists])
 		return nil
 	}
-	var there *v1alpha1.PodIPBlock
+	var live *v1alpha1.PodIPBlock
 	var err error
 	if b.Exists {
-		if there, err = m.readBlock(ctx, crd.BlockName(b.CIDR)); err != nil {
+		if live, err = m.readBlock(ctx, crd.BlockName(b.CIDR)); err != nil {
 			return err
 		}
 	}
-	if there == nil {
+	if live == nil {
 		err := m.Client.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.Nodes[n.Name].UID, string(n.From)))
 		if err == nil {
 			say("created")
@@ -195,18 +195,18 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 		if !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating block %s: %w", b.CIDR, err)
 		}
-		if there, err = m.readBlock(ctx, crd.BlockName(b.CIDR)); err != nil {
+		if live, err = m.readBlock(ctx, crd.BlockName(b.CIDR)); err != nil {
 			return err
 		}
 	}
-	if there == nil {
+	if live == nil {
 		return fmt.Errorf("block %s came and went meanwhile: run migrate plan again", b.CIDR)
 	}
-	if there.Spec.NodeName != n.Name || there.DeletionTimestamp != nil {
-		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.NodeName)
+	if live.Spec.NodeName != n.Name || live.DeletionTimestamp != nil {
+		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", live.Name, live.Spec.NodeName)
 	}
-	if there.Labels[v1alpha1.AdoptedLabel] == "" { // a person pinned it
-		if err := m.label(ctx, there, string(n.From)); err != nil {
+	if live.Labels[v1alpha1.AdoptedLabel] == "" { // a person pinned it
+		if err := m.label(ctx, live, string(n.From)); err != nil {
 			return err
 		}
 	}
@@ -215,23 +215,23 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 }
 
 func (m *move) readBlock(ctx context.Context, name string) (*v1alpha1.PodIPBlock, error) {
-	there := &v1alpha1.PodIPBlock{}
-	err := m.Client.Get(ctx, types.NamespacedName{Name: name}, there)
+	block := &v1alpha1.PodIPBlock{}
+	err := m.Client.Get(ctx, types.NamespacedName{Name: name}, block)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading block %s: %w", name, err)
 	}
-	return there, nil
+	return block, nil
 }
 
 // label records where a block was adopted from, or with "" that it no longer matters,
 // conditional on the version read.
-func (m *move) label(ctx context.Context, block *v1alpha1.PodIPBlock, from string) error {
+func (m *move) label(ctx context.Context, block *v1alpha1.PodIPBlock, source string) error {
 	var value any
-	if from != "" {
-		value = from
+	if source != "" {
+		value = source
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": block.ResourceVersion, "labels": map[string]any{v1alpha1.AdoptedLabel: value},
@@ -298,11 +298,11 @@ func (m *move) setEntries(ctx context.Context, node string, changes ...ciliumnod
 
 // stillThere reads a block; nil: it is gone, or is another object.
 func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBlock, error) {
-	there, err := m.readBlock(ctx, b.Name)
-	if err != nil || there == nil || there.UID != b.UID {
+	live, err := m.readBlock(ctx, b.Name)
+	if err != nil || live == nil || live.UID != b.UID {
 		return nil, err
 	}
-	return there, nil
+	return live, nil
 }
 
 // dropBlock deletes a block at once, in use or not.
@@ -310,12 +310,12 @@ func (m *move) dropBlock(ctx context.Context, b crd.Block) error {
 	if err := m.DeleteBlock(ctx, b); err != nil {
 		return err
 	}
-	there, err := m.stillThere(ctx, b)
-	if err != nil || there == nil {
+	live, err := m.stillThere(ctx, b)
+	if err != nil || live == nil {
 		return err
 	}
-	body := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"finalizers":null}}`, there.ResourceVersion)
-	err = m.Client.Patch(ctx, there, client.RawPatch(types.MergePatchType, body))
+	body := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"finalizers":null}}`, live.ResourceVersion)
+	err = m.Client.Patch(ctx, live, client.RawPatch(types.MergePatchType, body))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("removing finalizer of block %s: %w", b.Name, err)
 	}

@@ -38,7 +38,7 @@ type migrateRow struct {
 func newStatus(e *cli.Env) *cobra.Command {
 	var o cli.Flags
 	var s choice
-	until := ""
+	target := ""
 	timeout := time.Duration(0)
 	settle := config.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
@@ -65,17 +65,17 @@ Exit codes: 0, 3 not all have reached --until, 1 the cluster could not be read.`
 		Example: cli.Examples("migrate status", "migrate status --node edge-01 --until settled --timeout 5m", "migrate status -o json | jq '.[] | select(.step != \"settled\")'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if until != "" && !slices.Contains(adopt.Steps(), adopt.Step(until)) {
-				return cli.Usagef("--until is %s: must be old, adopted, published, moved, settled or finished", until)
+			if target != "" && !slices.Contains(adopt.Steps(), adopt.Step(target)) {
+				return cli.Usagef("--until is %s: must be old, adopted, published, moved, settled or finished", target)
 			}
-			rows, err := awaitStep(cmd.Context(), e, &s, adopt.Step(until), settle, timeout)
+			rows, err := awaitStep(cmd.Context(), e, &s, adopt.Step(target), settle, timeout)
 			if err != nil {
 				return err
 			}
 			if err := e.Print(&o, rows, migrateTable(rows)); err != nil {
 				return err
 			}
-			if until != "" && !reached(rows, adopt.Step(until)) {
+			if target != "" && !reached(rows, adopt.Step(target)) {
 				return cli.NotReached
 			}
 			return nil
@@ -83,14 +83,14 @@ Exit codes: 0, 3 not all have reached --until, 1 the cluster could not be read.`
 	}
 	o.AddFlags(cmd)
 	s.addFlags(e, cmd, false)
-	cmd.Flags().StringVar(&until, "until", until, "wait for this step; empty: do not wait")
+	cmd.Flags().StringVar(&target, "until", target, "wait for this step; empty: do not wait")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "time to wait; 0: without end")
 	cmd.Flags().DurationVar(&settle, "settle-time", settle, "time that an agent must have been Ready, and that pods must have run to be expected in its report")
 	return cmd
 }
 
 // awaitStep reads the cluster until all nodes have come this far, or time is up.
-func awaitStep(ctx context.Context, e *cli.Env, s *choice, until adopt.Step, settle, timeout time.Duration) ([]migrateRow, error) {
+func awaitStep(ctx context.Context, e *cli.Env, s *choice, target adopt.Step, settle, timeout time.Duration) ([]migrateRow, error) {
 	end := e.TimeNow().Add(timeout)
 	for {
 		m, err := readMove(ctx, e, s)
@@ -98,7 +98,7 @@ func awaitStep(ctx context.Context, e *cli.Env, s *choice, until adopt.Step, set
 			return nil, err
 		}
 		rows := m.rows(settle)
-		if until == "" || reached(rows, until) || timeout > 0 && !e.TimeNow().Before(end) {
+		if target == "" || reached(rows, target) || timeout > 0 && !e.TimeNow().Before(end) {
 			return rows, nil
 		}
 		if err := e.Sleep(ctx, 2*time.Second); err != nil {
@@ -136,8 +136,8 @@ func (m *move) next(s *adopt.Standing, mode string) string {
 		}
 		return "the operator publishes: let it run without --shadow"
 	case adopt.Published:
-		if mode != "" && mode != m.to.String() {
-			return fmt.Sprintf("set ipam=%s for its agent, which would start with %s", m.to, mode)
+		if mode != "" && mode != m.target.String() {
+			return fmt.Sprintf("set ipam=%s for its agent, which would start with %s", m.target, mode)
 		}
 		return "restart its agent"
 	case adopt.Moved:
