@@ -88,21 +88,21 @@ func serve(ctx context.Context, e *cli.Env, port int) error {
 
 func mapOf(c *clusterview.Cluster, name string) *Map {
 	drawn := &Map{Time: c.Now, Cluster: name, Pools: []Pool{}, Blocks: list.BlockRows(c, list.BlockFilter{})}
-	held := map[string][]netip.Prefix{}
+	blocks := map[string][]netip.Prefix{}
 	for i := range drawn.Blocks {
 		b := &drawn.Blocks[i]
-		held[b.Pool] = append(held[b.Pool], b.CIDR)
+		blocks[b.Pool] = append(blocks[b.Pool], b.CIDR)
 	}
 	known := map[string]bool{}
 	for _, r := range list.PoolRows(c) {
 		known[r.Pool+" "+r.Family] = true
-		drawn.Pools = append(drawn.Pools, poolOf(c, r, held[r.Pool]))
+		drawn.Pools = append(drawn.Pools, poolOf(c, r, blocks[r.Pool]))
 	}
 	drawn.Pools = append(drawn.Pools, gonePools(drawn.Blocks, known)...)
 	return drawn
 }
 
-func poolOf(c *clusterview.Cluster, r list.PoolRow, held []netip.Prefix) Pool {
+func poolOf(c *clusterview.Cluster, r list.PoolRow, blocks []netip.Prefix) Pool {
 	p := Pool{PoolRow: r, Sections: []Section{}}
 	pool := c.Pools.Get(r.Pool)
 	for _, f := range ipalloc.Families() {
@@ -112,7 +112,7 @@ func poolOf(c *clusterview.Cluster, r list.PoolRow, held []netip.Prefix) Pool {
 		}
 		for _, rng := range ranges.CIDRs {
 			s := Section{CIDR: rng.CIDR, Of: rng.CIDR, Cordoned: !rng.Allocates(), Drains: rng.Drains(), ClosedBy: rng.ClosedBy}
-			p.Sections = append(p.Sections, sectionsOf(s, ranges.Bits, held)...)
+			p.Sections = append(p.Sections, sectionsOf(s, ranges.Bits, blocks)...)
 		}
 		for _, reserved := range pool.Reserved.Prefixes() {
 			if ipalloc.FamilyOf(reserved.Addr()) == f {
@@ -126,21 +126,21 @@ func poolOf(c *clusterview.Cluster, r list.PoolRow, held []netip.Prefix) Pool {
 // gonePools returns placeholders for pools, or families of them, that blocks name and that do
 // not exist.
 func gonePools(blocks []list.BlockRow, known map[string]bool) []Pool {
-	var gone []Pool
+	var pools []Pool
 	for i := range blocks {
 		b := &blocks[i]
 		if known[b.Pool+" "+b.Family] {
 			continue
 		}
-		at := slices.IndexFunc(gone, func(p Pool) bool { return p.Pool == b.Pool && p.Family == b.Family })
-		if at < 0 {
-			at = len(gone)
+		index := slices.IndexFunc(pools, func(p Pool) bool { return p.Pool == b.Pool && p.Family == b.Family })
+		if index < 0 {
+			index = len(pools)
 			row := list.PoolRow{Pool: b.Pool, Family: b.Family, BlockBits: b.CIDR.Bits(), State: "Gone", Message: "blocks name this pool, and there is none"}
-			gone = append(gone, Pool{PoolRow: row, Sections: []Section{}})
+			pools = append(pools, Pool{PoolRow: row, Sections: []Section{}})
 		}
-		gone[at].Blocks.Add(b.Phase)
-		gone[at].Addresses += b.Addresses
-		gone[at].Used += b.Used
+		pools[index].Blocks.Add(b.Phase)
+		pools[index].Addresses += b.Addresses
+		pools[index].Used += b.Used
 	}
-	return gone
+	return pools
 }

@@ -112,13 +112,13 @@ const (
 // sectionsOf returns the parts of a range that are drawn: all of it or, if it has too many
 // cells (a /64 of /122 has 2^58), the aligned windows that contain blocks, and the first one.
 // bits is the prefix length of a cell.
-func sectionsOf(r Section, bits int, held []netip.Prefix) []Section {
+func sectionsOf(r Section, bits int, blocks []netip.Prefix) []Section {
 	if bits-r.CIDR.Bits() <= wholeBits {
 		return []Section{r}
 	}
 	var windows []netip.Prefix
 	for size := windowBits; ; size += 2 {
-		windows = windowsOf(r.CIDR, bits-size, held)
+		windows = windowsOf(r.CIDR, bits-size, blocks)
 		if len(windows) <= mostWindows || size >= wholeBits {
 			break
 		}
@@ -131,9 +131,9 @@ func sectionsOf(r Section, bits int, held []netip.Prefix) []Section {
 	return sections
 }
 
-func windowsOf(cidr netip.Prefix, bits int, held []netip.Prefix) []netip.Prefix {
+func windowsOf(cidr netip.Prefix, bits int, blocks []netip.Prefix) []netip.Prefix {
 	windows := []netip.Prefix{netip.PrefixFrom(cidr.Addr(), bits).Masked()}
-	for _, b := range held {
+	for _, b := range blocks {
 		if cidr.Contains(b.Addr()) {
 			windows = append(windows, netip.PrefixFrom(b.Addr(), bits).Masked())
 		}

@@ -49,11 +49,11 @@ func (b *Board) Put(next *Map) {
 }
 
 // Problem sets why the map may be outdated; empty: it is not.
-func (b *Board) Problem(why string) {
+func (b *Board) Problem(reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.problem != why {
-		b.problem = why
+	if b.problem != reason {
+		b.problem = reason
 		b.turn()
 	}
 }
@@ -151,8 +151,8 @@ func (b *Board) events(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case <-turned:
-		case at := <-tick.C:
-			if send(w, "beat", at) != nil {
+		case tickTime := <-tick.C:
+			if send(w, "beat", tickTime) != nil {
 				return
 			}
 		}
@@ -210,10 +210,10 @@ func (b *Board) search(w http.ResponseWriter, r *http.Request) {
 	now, _, _ := b.look()
 	found := []Found{}
 	for i := range now.Blocks {
-		of := &now.Blocks[i]
-		for _, u := range of.Users {
+		block := &now.Blocks[i]
+		for _, u := range block.Users {
 			if want != "" && len(found) < mostFound && strings.Contains(strings.ToLower(u.Name), want) {
-				found = append(found, Found{User: u, Block: of.CIDR, Node: of.Node})
+				found = append(found, Found{User: u, Block: block.CIDR, Node: block.Node})
 			}
 		}
 	}

@@ -61,11 +61,11 @@ func (e *Env) FindOperator(ctx context.Context) (clusterread.Operator, error) {
 	if err != nil {
 		return clusterread.Operator{}, err
 	}
-	where := clusterread.Where{LeaseNamespace: *e.Flags.Namespace, LeaseName: e.Lease, Mode: e.mode}
+	lease := clusterread.Where{LeaseNamespace: *e.Flags.Namespace, LeaseName: e.Lease, Mode: e.mode}
 	if e.given("cilium-namespace") {
-		where.CiliumNamespace = e.AgentNamespace
+		lease.CiliumNamespace = e.AgentNamespace
 	}
-	operator, err := clusterread.Find(ctx, c, where)
+	operator, err := clusterread.Find(ctx, c, lease)
 	if err != nil {
 		return operator, e.CannotRead(fmt.Errorf("cannot tell the operator's mode: %w", err))
 	}

@@ -167,13 +167,13 @@ func (e *Env) Confirm(warning string) error {
 	return confirm(e.In, e.ErrOut, IsTerminal(e.In), warning)
 }
 
-func confirm(in io.Reader, out io.Writer, terminal bool, warning string) error {
+func confirm(input io.Reader, out io.Writer, terminal bool, warning string) error {
 	unasked := Usagef("%s Standard input is no terminal to ask on: add --yes to go on", warning)
 	if !terminal {
 		return unasked
 	}
 	fmt.Fprintf(out, "%s Go on? (y/N): ", warning)
-	answer, err := bufio.NewReader(in).ReadString('\n')
+	answer, err := bufio.NewReader(input).ReadString('\n')
 	if errors.Is(err, io.EOF) && answer == "" { // /dev/null looks like a terminal
 		fmt.Fprintln(out)
 		return unasked

@@ -43,8 +43,8 @@ type Table struct {
 }
 
 // TableOf returns a table of rows. The name of a column that only -o wide shows ends in "+".
-func TableOf[R any](what string, rows []R, cells func(*R) []any, columns ...string) Table {
-	t := Table{empty: "No " + what + " found."}
+func TableOf[R any](noun string, rows []R, cells func(*R) []any, columns ...string) Table {
+	t := Table{empty: "No " + noun + " found."}
 	for _, name := range columns {
 		name, wide := strings.CutSuffix(name, "+")
 		c := metav1.TableColumnDefinition{Name: name, Type: "string"}

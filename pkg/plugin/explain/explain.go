@@ -67,11 +67,11 @@ Lease. It does not know how long a block has been idle already.`,
 // explainRefused describes the writes about a node and its blocks that the API server refuses:
 // the operator's decisions there have no effect.
 func explainRefused(s *cli.Text, c *clusterview.Cluster, node string, refused []clusterview.RefusedWrite) {
-	about := c.RefusedAbout(node, refused)
-	for _, r := range about {
+	events := c.RefusedAbout(node, refused)
+	for _, r := range events {
 		s.Line("%s %s, %s ago: %s.", r.Kind, r.Name, cli.Age(c.Now, r.At), r.Note)
 	}
-	if len(about) > 0 {
+	if len(events) > 0 {
 		s.Line("")
 	}
 }
@@ -154,8 +154,8 @@ func explainNode(c *clusterview.Cluster, s *cli.Text, name string, d *clustervie
 	if c.Ledger.CiliumNode(name) == nil {
 		s.Line("It has no CiliumNode.")
 	}
-	if why := d.Standing.Because(); why != "" {
-		s.Line("Nothing changes on it: %s.", why)
+	if reason := d.Standing.Because(); reason != "" {
+		s.Line("Nothing changes on it: %s.", reason)
 	}
 	if message := state.ShortageOf(c.Nodes[name]); message != "" {
 		s.Line("The operator reports: %s.", message)
@@ -239,8 +239,8 @@ func wayOut(c *clusterview.Cluster, b crd.Block, state *expand.Block, waits stri
 	case ipalloc.Draining:
 		parts = append(parts, fmt.Sprintf("has been draining for %s, as %s", cli.Age(c.Now, b.Since), reasonWords(b.Reason)))
 	case ipalloc.CoolingDown:
-		left := max(0, state.CooldownUntil.Sub(c.Now)).Round(time.Second)
-		parts = append(parts, fmt.Sprintf("cools down for %s more, as %s", left, reasonWords(b.Reason)))
+		rest := max(0, state.CooldownUntil.Sub(c.Now)).Round(time.Second)
+		parts = append(parts, fmt.Sprintf("cools down for %s more, as %s", rest, reasonWords(b.Reason)))
 	default:
 		if state.Request != expand.None {
 			parts = append(parts, "must go, as "+reasonWords(state.Request))
@@ -306,23 +306,23 @@ func explainKnobs(s *cli.Text, l expand.Limits, whole bool) {
 		l.MinAllocate = 0
 		l.PreAllocate = 0
 	}
-	var own []string
+	var knobs []string
 	for _, limit := range []struct {
 		name string
 		n    int
 	}{{"min-allocate", l.MinAllocate}, {"pre-allocate", l.PreAllocate}, {"max-allocate", l.MaxAllocate}} {
 		if limit.n != 0 {
-			own = append(own, fmt.Sprintf("%s %d", limit.name, limit.n))
+			knobs = append(knobs, fmt.Sprintf("%s %d", limit.name, limit.n))
 		}
 	}
-	if len(own) > 0 {
-		s.Line("Its CiliumNode asks for %s as well.", strings.Join(own, ", "))
+	if len(knobs) > 0 {
+		s.Line("Its CiliumNode asks for %s as well.", strings.Join(knobs, ", "))
 	}
 }
 
-func texts[T fmt.Stringer](in []T) []string {
-	out := make([]string, 0, len(in))
-	for _, v := range in {
+func texts[T fmt.Stringer](list []T) []string {
+	out := make([]string, 0, len(list))
+	for _, v := range list {
 		out = append(out, v.String())
 	}
 	slices.Sort(out)

@@ -40,8 +40,8 @@ func Pod(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod, waiting []corev1.
 	switch {
 	case pod.Spec.NodeName != "":
 		s.Line("It is bound to node %s: see kubectl cilium-pool explain %s.", pod.Spec.NodeName, pod.Spec.NodeName)
-		if says := c.Snapshot(pod.Spec.NodeName, c.Nodes[pod.Spec.NodeName], c.Now).UnservedPods()[pod.Namespace+"/"+pod.Name].Says; says != "" {
-			s.Line("It gets no address: %s.", says)
+		if message := c.Snapshot(pod.Spec.NodeName, c.Nodes[pod.Spec.NodeName], c.Now).UnservedPods()[pod.Namespace+"/"+pod.Name].Says; message != "" {
+			s.Line("It gets no address: %s.", message)
 		}
 	case pod.Spec.HostNetwork:
 		s.Line("It is on the host network, and needs no address of a pool.")
@@ -149,12 +149,12 @@ func (p *pending) node(i int) string {
 }
 
 func (p *pending) decision(node string) *clusterview.Decision {
-	all := p.c.Decide(node)
-	i := slices.IndexFunc(all, func(d clusterview.Decision) bool { return d.Family == p.family })
+	decisions := p.c.Decide(node)
+	i := slices.IndexFunc(decisions, func(d clusterview.Decision) bool { return d.Family == p.family })
 	if i < 0 {
 		return nil
 	}
-	return &all[i]
+	return &decisions[i]
 }
 
 // pool describes whether a pool is full, and the ways to free some of it.
@@ -191,7 +191,7 @@ func (p *pending) recalled(pool string) []string {
 	var out []string
 	for _, node := range p.c.NodeNames() {
 		for _, cidr := range p.a.Needs[scheduling.PoolOn{Node: node}].Recall {
-			if b, held := p.c.Ledger.Block(cidr); held && b.Pool == pool {
+			if b, ok := p.c.Ledger.Block(cidr); ok && b.Pool == pool {
 				out = append(out, fmt.Sprintf("%s of node %s", cidr, node))
 			}
 		}

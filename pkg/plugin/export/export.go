@@ -100,7 +100,7 @@ func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
 	if err != nil {
 		return err
 	}
-	to := &sink{out: e.Out, errOut: e.ErrOut, file: f.file, command: strings.Fields(f.exec)}
+	target := &sink{out: e.Out, errOut: e.ErrOut, file: f.file, command: strings.Fields(f.exec)}
 	write := shapes()[f.format]
 	dead := &silence{after: f.withdraw}
 	if _, err := dead.read(ctx, c); err != nil {
@@ -110,11 +110,11 @@ func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
 	if err != nil {
 		return e.CannotRead(err)
 	}
-	err = to.put(ctx, now)
+	err = target.put(ctx, now)
 	if !f.watch {
 		return err
 	}
-	follow := &follower{to: to, every: f.every, errOut: e.ErrOut, dead: dead}
+	follow := &follower{target: target, every: f.every, errOut: e.ErrOut, dead: dead}
 	if err := follow.delivered(now, err); err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
 
 type shape func(*bytes.Buffer, []prefixRow) error
 
-func exported(ctx context.Context, from client.Reader, dead *silence, write shape) ([]byte, error) {
-	rows, err := readPrefixes(ctx, from)
+func exported(ctx context.Context, reader client.Reader, dead *silence, write shape) ([]byte, error) {
+	rows, err := readPrefixes(ctx, reader)
 	if err != nil {
 		return nil, err
 	}
@@ -151,14 +151,14 @@ type prefixRow struct {
 // readPrefixes returns the blocks that their own nodes list in the field of any mode, as the mode can change
 // under a watch, sorted by address. Lists from different instants can hide a prefix for a moment, but route
 // none to a node that does not hold it: block and CiliumNode must agree.
-func readPrefixes(ctx context.Context, from client.Reader) ([]prefixRow, error) {
+func readPrefixes(ctx context.Context, reader client.Reader) ([]prefixRow, error) {
 	var (
 		nodes       corev1.NodeList
 		ciliumNodes ciliumv2.CiliumNodeList
 		blocks      v1alpha1.PodIPBlockList
 	)
 	for _, list := range []client.ObjectList{&nodes, &ciliumNodes, &blocks} {
-		if err := from.List(ctx, list); err != nil {
+		if err := reader.List(ctx, list); err != nil {
 			return nil, err
 		}
 	}
@@ -234,11 +234,12 @@ func writeBIRD(w *bytes.Buffer, rows []prefixRow) error {
 	for _, family := range []struct{ channel, sign string }{{"ipv4", "."}, {"ipv6", ":"}} {
 		fmt.Fprintf(w, "protocol static cilium_pool_%s {\n  %s;\n", family.channel, family.channel)
 		for _, r := range rows {
-			switch {
-			case !strings.Contains(r.Prefix, family.sign):
-			case r.NextHop == "":
+			if !strings.Contains(r.Prefix, family.sign) {
+				continue
+			}
+			if r.NextHop == "" {
 				fmt.Fprintf(w, "  # %s: node %s has no address of this family\n", r.Prefix, r.Node)
-			default:
+			} else {
 				fmt.Fprintf(w, "  route %s via %s; # %s\n", r.Prefix, r.NextHop, r.Node)
 			}
 		}

@@ -95,7 +95,7 @@ func TestFollowerPaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		out := &writes{start: time.Now()}
-		f := &follower{to: &sink{out: out}, every: time.Second, last: []byte("0")}
+		f := &follower{target: &sink{out: out}, every: time.Second, last: []byte("0")}
 		f.watched = watched()
 		var now atomic.Value
 		now.Store("0")
@@ -125,7 +125,7 @@ func TestFollowerPaces(t *testing.T) {
 // A program that fails is run again even without a change, and its error is printed.
 func TestFollowerTriesAgain(t *testing.T) {
 	dir := t.TempDir()
-	f := &follower{to: &sink{file: filepath.Join(dir, "none", "pods.conf")}, every: time.Millisecond}
+	f := &follower{target: &sink{file: filepath.Join(dir, "none", "pods.conf")}, every: time.Millisecond}
 	var printed strings.Builder
 	f.errOut = &printed
 	synctest.Test(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestFollowerTriesAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if got, err := os.ReadFile(f.to.file); string(got) != "x" {
+	if got, err := os.ReadFile(f.target.file); string(got) != "x" {
 		t.Errorf("the file is %q (%v) after the second try, want x", got, err)
 	}
 	if n := strings.Count(printed.String(), "trying again"); n != 1 {
@@ -159,7 +159,7 @@ func TestFollowerTriesAgain(t *testing.T) {
 }
 
 func TestFollowerEndsWithItsReader(t *testing.T) {
-	f := &follower{to: &sink{out: &writes{fail: 1}}, every: time.Second}
+	f := &follower{target: &sink{out: &writes{fail: 1}}, every: time.Second}
 	f.watched = watched()
 	err := f.run(t.Context(), func() ([]byte, error) { return []byte("x"), nil })
 	if err == nil {

@@ -49,7 +49,7 @@ func (s *silence) is(node string) bool { return s.nodes[node] != nil && s.nodes[
 
 // read looks at the Nodes and their Leases, and returns the names of nodes that became silent, or
 // are heard again.
-func (s *silence) read(ctx context.Context, from client.Reader) ([]string, error) {
+func (s *silence) read(ctx context.Context, reader client.Reader) ([]string, error) {
 	if s.after == 0 {
 		return nil, nil
 	}
@@ -57,10 +57,10 @@ func (s *silence) read(ctx context.Context, from client.Reader) ([]string, error
 		nodes  corev1.NodeList
 		leases coordinationv1.LeaseList
 	)
-	if err := from.List(ctx, &leases, client.InNamespace(corev1.NamespaceNodeLease)); err != nil {
+	if err := reader.List(ctx, &leases, client.InNamespace(corev1.NamespaceNodeLease)); err != nil {
 		return nil, err
 	}
-	if err := from.List(ctx, &nodes); err != nil {
+	if err := reader.List(ctx, &nodes); err != nil {
 		return nil, err
 	}
 	return s.look(time.Now(), nodes.Items, leases.Items), nil
@@ -69,7 +69,7 @@ func (s *silence) read(ctx context.Context, from client.Reader) ([]string, error
 // look is read with its input. A Node without a Lease is never silent.
 func (s *silence) look(now time.Time, nodes []corev1.Node, leases []coordinationv1.Lease) (changed []string) {
 	specs := map[string]*coordinationv1.LeaseSpec{}
-	was := s.nodes
+	known := s.nodes
 	fresh := 0
 	for i := range leases {
 		specs[leases[i].Name] = &leases[i].Spec
@@ -81,7 +81,7 @@ func (s *silence) look(now time.Time, nodes []corev1.Node, leases []coordination
 		if spec == nil || spec.RenewTime == nil {
 			continue
 		}
-		h := was[name]
+		h := known[name]
 		if h == nil {
 			h = &heard{renewed: spec.RenewTime.Time, at: now, since: now}
 			// At the start the node controller knows more: Unknown means that it has heard nothing.
@@ -102,11 +102,12 @@ func (s *silence) look(now time.Time, nodes []corev1.Node, leases []coordination
 	}
 	s.deaf = 2*fresh < len(s.nodes)
 	for name, h := range s.nodes {
-		switch {
-		case h.silent:
-		case s.deaf:
+		if h.silent {
+			continue
+		}
+		if s.deaf {
 			h.since = now
-		case now.Sub(h.since) >= s.limit(specs[name]):
+		} else if now.Sub(h.since) >= s.limit(specs[name]) {
 			h.silent = true
 			changed = append(changed, name)
 		}

@@ -62,7 +62,7 @@ func slim(o any) (any, error) {
 
 // follower writes the output whenever it has changed.
 type follower struct {
-	to      *sink
+	target  *sink
 	every   time.Duration
 	errOut  io.Writer
 	watched *clusterview.Watched
@@ -80,7 +80,7 @@ func (f *follower) delivered(content []byte, err error) error {
 	if err == nil {
 		return nil
 	}
-	if f.to.file == "" {
+	if f.target.file == "" {
 		return err
 	}
 	f.complain("%v; trying again in %s", err, retryAfter)
@@ -132,7 +132,7 @@ func (f *follower) write(ctx context.Context, read func() ([]byte, error), due b
 	if err != nil || !due && bytes.Equal(now, f.last) {
 		return err
 	}
-	if err = f.to.put(ctx, now); ctx.Err() == nil {
+	if err = f.target.put(ctx, now); ctx.Err() == nil {
 		err = f.delivered(now, err)
 	}
 	_ = cli.Sleep(ctx, f.every)

@@ -58,7 +58,7 @@ func origins(e *cli.Env) map[string]origin {
 func New(e *cli.Env) *cobra.Command {
 	names := slices.Sorted(maps.Keys(origins(e)))
 	var files []string
-	from := ""
+	source := ""
 	mode := ""
 	strict := false
 	cmd := &cobra.Command{
@@ -83,9 +83,9 @@ Exit codes: 0 written; 1 not written, as the source could not be read or had no 
 		Example: cli.Examples("import --from calico > pools.yaml", "import --from cilium -f values.yaml > pools.yaml", "import --from kubeadm -f kubeadm.yaml -f clustercidrs.yaml --strict"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o, known := origins(e)[from]
+			o, known := origins(e)[source]
 			if !known {
-				return cli.Usagef("--from is %q: must be %s", from, suggest.OneOf(names))
+				return cli.Usagef("--from is %q: must be %s", source, suggest.OneOf(names))
 			}
 			target, err := ciliumnode.ParseMode(cmp.Or(mode, ciliumnode.CRD.String()))
 			if err != nil {
@@ -103,10 +103,10 @@ Exit codes: 0 written; 1 not written, as the source could not be read or had no 
 			defaults.CiliumPools = target.ManyPools()
 			result := o.convert(objects, defaults.WholeBlocks)
 			result.Check(defaults, existing)
-			return writeResult(e, from, objects, result, strict)
+			return writeResult(e, source, objects, result, strict)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", from, "source: calico, cilium or kubeadm")
+	cmd.Flags().StringVar(&source, "from", source, "source: calico, cilium or kubeadm")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file to import from, YAML or JSON; -: standard input. May be repeated. None: import from the cluster, and compare with its PodIPPools")
 	cmd.Flags().BoolVar(&strict, "strict", strict, "exit code 3 where something could not be carried over")
 	cmd.Flags().StringVar(&mode, "mode", mode, "IPAM mode that the agents will run in: crd, multi-pool or kubernetes. Empty: multi-pool if Cilium's agents run in it, else crd, which takes fewer sizes of blocks")
@@ -125,17 +125,17 @@ func readObjects(ctx context.Context, e *cli.Env, o origin, files []string) ([]i
 		if err != nil {
 			return nil, nil, err
 		}
-		some, err := importer.Read(file, data)
+		found, err := importer.Read(file, data)
 		if err != nil {
 			return nil, nil, err
 		}
-		objects = append(objects, some...)
+		objects = append(objects, found...)
 	}
 	return objects, nil, nil
 }
 
 // writeResult writes pools to standard output, and remarks to standard error.
-func writeResult(e *cli.Env, from string, objects []importer.Object, result *importer.Result, strict bool) error {
+func writeResult(e *cli.Env, source string, objects []importer.Object, result *importer.Result, strict bool) error {
 	for _, r := range result.Remarks {
 		fmt.Fprintln(e.ErrOut, r)
 	}
@@ -144,10 +144,10 @@ func writeResult(e *cli.Env, from string, objects []importer.Object, result *imp
 		if len(objects) > 0 {
 			found = " of " + importer.Found(objects)
 		}
-		return fmt.Errorf("no PodIPPool was made%s. It takes %s", found, origins(e)[from].hint)
+		return fmt.Errorf("no PodIPPool was made%s. It takes %s", found, origins(e)[source].hint)
 	}
-	about := fmt.Sprintf("Made by kubectl cilium-pool import --from %s. Look it over before you apply it: a blockSize cannot be changed later.", from)
-	if err := result.WriteYAML(e.Out, about); err != nil {
+	header := fmt.Sprintf("Made by kubectl cilium-pool import --from %s. Look it over before you apply it: a blockSize cannot be changed later.", source)
+	if err := result.WriteYAML(e.Out, header); err != nil {
 		return err
 	}
 	lost := result.Lost()
@@ -178,11 +178,11 @@ func readCluster(ctx context.Context, e *cli.Env, readings []reading) ([]importe
 	}
 	var objects []importer.Object
 	for _, r := range readings {
-		some, err := r.read(ctx, c)
+		found, err := r.read(ctx, c)
 		if err != nil {
 			return nil, nil, e.CannotRead(err)
 		}
-		objects = append(objects, some...)
+		objects = append(objects, found...)
 	}
 	pools := &v1alpha1.PodIPPoolList{}
 	if err := c.List(ctx, pools); err != nil && !meta.IsNoMatchError(err) {
@@ -205,14 +205,14 @@ func (r reading) read(ctx context.Context, c client.Reader) ([]importer.Object, 
 			}
 			return importer.FromContent(source, one.Object), nil
 		}
-		all := &unstructured.UnstructuredList{}
-		all.SetGroupVersionKind(kind)
-		err := c.List(ctx, all, client.InNamespace(r.namespace), r.labels)
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		err := c.List(ctx, list, client.InNamespace(r.namespace), r.labels)
 		if err != nil && !meta.IsNoMatchError(err) {
 			return nil, err
 		}
 		var objects []importer.Object
-		for _, o := range all.Items {
+		for _, o := range list.Items {
 			objects = append(objects, importer.FromContent(source, o.Object)...)
 		}
 		if len(objects) > 0 {

@@ -98,11 +98,11 @@ func BlockRows(c *clusterview.Cluster, w BlockFilter) []BlockRow {
 		users := c.Users(node)
 		for _, b := range c.Ledger.NodeBlocks(node) {
 			wait := c.Wait(b, users)
-			in := usersIn(b.CIDR, users)
+			inBlock := usersIn(b.CIDR, users)
 			row := BlockRow{
 				Block: b.Name, CIDR: b.CIDR, Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
 				Phase: b.Phase.String(), Reason: string(b.Reason), Since: b.Since, Conflict: b.Conflict,
-				Addresses: c.UsableCount(b), Used: len(in), Users: in, WaitsFor: wait.What, NeedsAction: wait.Action, NeedsRestart: wait.Restart, Created: b.Created,
+				Addresses: c.UsableCount(b), Used: len(inBlock), Users: inBlock, WaitsFor: wait.What, NeedsAction: wait.Action, NeedsRestart: wait.Restart, Created: b.Created,
 			}
 			if (w.Pool == "" || w.Pool == b.Pool) && (w.phase == "" || w.phase == row.Phase) {
 				rows = append(rows, row)
@@ -113,9 +113,9 @@ func BlockRows(c *clusterview.Cluster, w BlockFilter) []BlockRow {
 	return rows
 }
 
-func usersIn(cidr netip.Prefix, all map[netip.Addr]string) []User {
+func usersIn(cidr netip.Prefix, published map[netip.Addr]string) []User {
 	var users []User
-	for addr, name := range all {
+	for addr, name := range published {
 		if cidr.Contains(addr) {
 			users = append(users, User{IP: addr, Name: name})
 		}

@@ -132,8 +132,8 @@ func nodeRows(c *clusterview.Cluster, name string) []nodeRow {
 		}
 		for _, b := range d.State.Blocks {
 			row.Blocks.Add(b.Phase.String())
-			if is, held := c.Ledger.Block(b.CIDR); held && b.Phase != ipalloc.CoolingDown {
-				row.Addresses += c.UsableCount(is)
+			if block, ok := c.Ledger.Block(b.CIDR); ok && b.Phase != ipalloc.CoolingDown {
+				row.Addresses += c.UsableCount(block)
 				row.Used += clusterview.CountIn(b.CIDR, users)
 			}
 		}

@@ -187,8 +187,8 @@ func windowOf(pool *crd.Pool, now time.Time) *windowRow {
 	if pool.Maintenance.Windows == nil {
 		return nil
 	}
-	is := pool.Maintenance.Windows.At(now)
-	return &windowRow{Open: is.Open, Until: is.Until.UTC()}
+	current := pool.Maintenance.Windows.At(now)
+	return &windowRow{Open: current.Open, Until: current.Until.UTC()}
 }
 
 func (w *windowRow) words(now time.Time) string {

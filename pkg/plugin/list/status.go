@@ -159,14 +159,14 @@ func leader(o *clusterread.Operator, now time.Time) operatorState {
 		return operatorState{Problem: o.NoSettings + " (-n and --lease name another)"}
 	}
 	spec := o.Holder
-	where := "Lease " + o.Lease.String()
+	lease := "Lease " + o.Lease.String()
 	s := operatorState{
 		Leader: ptr.Deref(spec.HolderIdentity, ""), Since: ptr.Deref(spec.AcquireTime, metav1.MicroTime{}).Time, Renewed: ptr.Deref(spec.RenewTime, metav1.MicroTime{}).Time,
 	}
 	if s.Leader == "" || s.Renewed.IsZero() || spec.LeaseDurationSeconds == nil {
-		s.Problem = "no operator holds " + where
+		s.Problem = "no operator holds " + lease
 	} else if now.Sub(s.Renewed) > time.Duration(*spec.LeaseDurationSeconds)*time.Second {
-		s.Problem = fmt.Sprintf("%s has not renewed %s for %s", s.Leader, where, cli.Age(now, s.Renewed))
+		s.Problem = fmt.Sprintf("%s has not renewed %s for %s", s.Leader, lease, cli.Age(now, s.Renewed))
 	}
 	return s
 }
@@ -218,9 +218,9 @@ func addRefused(ctx context.Context, e *cli.Env, c *clusterview.Cluster, v *Over
 	for _, r := range refused[:min(len(refused), most)] {
 		v.attend("%s %s, %s ago: %s", r.Kind, r.Name, cli.Age(c.Now, r.At), r.Note)
 	}
-	if more := len(refused) - most; more > 0 {
+	if rest := len(refused) - most; rest > 0 {
 		v.attend("the API server refuses writes about %s more: kubectl get events -n default --field-selector reason=%s",
-			suggest.Plural(more, "object", "objects"), config.ReasonWriteRefused)
+			suggest.Plural(rest, "object", "objects"), config.ReasonWriteRefused)
 	}
 }
 
@@ -238,8 +238,10 @@ func addNodes(c *clusterview.Cluster, v *Overview) {
 			v.Blocks.InService += r.Blocks.InService
 			v.Blocks.Draining += r.Blocks.Draining
 			v.Blocks.CoolingDown += r.Blocks.CoolingDown
+			if r.State == "OtherIPAM" {
+				continue // check counts them
+			}
 			switch {
-			case r.State == "OtherIPAM": // check counts them
 			case r.missing > 0:
 				v.Nodes.Short += r.missing
 				v.attend("node %s is short by %s: %s", name, suggest.Plural(r.missing, "address", "addresses"),

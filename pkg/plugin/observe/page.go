@@ -36,9 +36,9 @@ func (r *report) sections() []section {
 	now.line("Cilium assigns addresses in %s mode, as %s says.", r.Mode, r.ModeBy)
 	now.line("%s have %s, each a route.", suggest.Count(r.Nodes, "node"), suggest.Plural(r.Routes, "range", "ranges"))
 	r.each(func(f ipalloc.Family) {
-		held := r.Held.of(f)
+		addresses := r.Held.of(f)
 		used := r.Used.of(f)
-		now.line("%s: nodes hold %d addresses, %d are in use (%s), %d are idle.", f, held, used, cli.Percent(used, held), held-used)
+		now.line("%s: nodes hold %d addresses, %d are in use (%s), %d are idle.", f, addresses, used, cli.Percent(used, addresses), addresses-used)
 	})
 	pools := section{Title: "Ranges", Head: []string{"Name", "Family", "CIDRs", "Nodes", "Held", "Free", "Full", "Used"}}
 	for _, p := range r.Pools {
@@ -57,20 +57,20 @@ func (r *report) sections() []section {
 	for _, n := range r.NearlyFull[:min(len(r.NearlyFull), mostNodes)] {
 		full.Rows = append(full.Rows, []any{n.Node, n.Family, n.Used, n.Held})
 	}
-	more := len(r.NearlyFull) - len(full.Rows)
-	if more > 0 {
-		full.line("The fullest, and %d more.", more)
+	rest := len(r.NearlyFull) - len(full.Rows)
+	if rest > 0 {
+		full.line("The fullest, and %d more.", rest)
 	} else if len(full.Rows) == 0 {
 		full.line("None.")
 	}
 	return []section{now, pools, full, r.then(), r.move()}
 }
 
-// each calls do for each family that nodes have.
-func (r *report) each(do func(ipalloc.Family)) {
+// each calls visit for each family that nodes have.
+func (r *report) each(visit func(ipalloc.Family)) {
 	for _, f := range ipalloc.Families() {
 		if r.Held.of(f) > 0 {
-			do(f)
+			visit(f)
 		}
 	}
 }
@@ -86,14 +86,15 @@ func (r *report) then() section {
 		s.line("Too few blocks in pool %s.", suggest.Few(r.WhatIf.TooSmall))
 	}
 	r.each(func(f ipalloc.Family) {
-		held := r.WhatIf.Replaced.of(f)
+		current := r.WhatIf.Replaced.of(f)
 		would := r.WhatIf.Held.of(f)
-		switch {
-		case held == 0:
-		case would <= held:
-			s.line("%s: nodes would hold %d addresses: %d come free (%s).", f, would, held-would, cli.Percent(held-would, held))
-		default:
-			s.line("%s: nodes would hold %d addresses, %d more than now.", f, would, would-held)
+		if current == 0 {
+			return
+		}
+		if would <= current {
+			s.line("%s: nodes would hold %d addresses: %d come free (%s).", f, would, current-would, cli.Percent(current-would, current))
+		} else {
+			s.line("%s: nodes would hold %d addresses, %d more than now.", f, would, would-current)
 		}
 	})
 	if len(r.WhatIf.Unserved) > 0 {

@@ -111,18 +111,18 @@ func reportOf(c *clusterview.Cluster, pools []v1alpha1.PodIPPool) (*report, erro
 	if len(pools) == 0 {
 		pools = inSmallBlocks(c.Objects)
 	}
-	after, err := with(c, pools)
+	replaced, err := with(c, pools)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range pools {
-		r.WhatIf.Pools = append(r.WhatIf.Pools, ifPool{p.Name, sizesOf(after.Pools.Get(p.Name))})
+		r.WhatIf.Pools = append(r.WhatIf.Pools, ifPool{p.Name, sizesOf(replaced.Pools.Get(p.Name))})
 	}
 	for _, name := range c.NodeNames() {
-		r.addNode(c, after, name)
+		r.addNode(c, replaced, name)
 	}
 	slices.SortStableFunc(r.NearlyFull, func(a, b nearlyFull) int { return cmp.Compare(a.Held-a.Used, b.Held-b.Used) })
-	r.WhatIf.findTooSmall(after)
+	r.WhatIf.findTooSmall(replaced)
 	return r, nil
 }
 
@@ -131,16 +131,16 @@ func onTwoNodes(blocks []v1alpha1.PodIPBlock) error {
 	nodes := map[string]string{}
 	for i := range blocks {
 		b := &blocks[i].Spec
-		if other, there := nodes[b.CIDR]; there && other != b.NodeName {
-			return fmt.Errorf("%s is assigned to both %s and %s: kubectl cilium-pool check --mode observe lists all such ranges. Take it from one of the nodes first", b.CIDR, other, b.NodeName)
+		if node, ok := nodes[b.CIDR]; ok && node != b.NodeName {
+			return fmt.Errorf("%s is assigned to both %s and %s: kubectl cilium-pool check --mode observe lists all such ranges. Take it from one of the nodes first", b.CIDR, node, b.NodeName)
 		}
 		nodes[b.CIDR] = b.NodeName
 	}
 	return nil
 }
 
-func (r *report) addNode(c, after *clusterview.Cluster, name string) {
-	var held, used [2]int
+func (r *report) addNode(c, replaced *clusterview.Cluster, name string) {
+	var total, used [2]int
 	shares := map[string][2]share{}
 	users := c.Users(name)
 	blocks := c.Ledger.NodeBlocks(name)
@@ -148,10 +148,10 @@ func (r *report) addNode(c, after *clusterview.Cluster, name string) {
 		f := ipalloc.FamilyOf(b.CIDR.Addr())
 		usable := c.UsableCount(b)
 		inUse := clusterview.CountIn(b.CIDR, users)
-		held[f] += usable
+		total[f] += usable
 		used[f] += inUse
 		ciliumPool := ""
-		if after.Objects.Mode.ManyPools() {
+		if replaced.Objects.Mode.ManyPools() {
 			ciliumPool = b.CiliumPool
 		}
 		sum := shares[ciliumPool]
@@ -168,16 +168,16 @@ func (r *report) addNode(c, after *clusterview.Cluster, name string) {
 	r.Nodes++
 	r.Routes += len(blocks)
 	for _, f := range ipalloc.Families() {
-		if held[f] == 0 {
+		if total[f] == 0 {
 			continue
 		}
-		r.Held.add(f, held[f])
+		r.Held.add(f, total[f])
 		r.Used.add(f, used[f])
-		if (held[f]-used[f])*10 < held[f] {
-			r.NearlyFull = append(r.NearlyFull, nearlyFull{name, f.String(), used[f], held[f]})
+		if (total[f]-used[f])*10 < total[f] {
+			r.NearlyFull = append(r.NearlyFull, nearlyFull{name, f.String(), used[f], total[f]})
 		}
 		for _, ciliumPool := range slices.Sorted(maps.Keys(shares)) {
-			if s := shares[ciliumPool][f]; s.held > 0 && r.WhatIf.add(after, name, f, ciliumPool, s.used) {
+			if s := shares[ciliumPool][f]; s.held > 0 && r.WhatIf.add(replaced, name, f, ciliumPool, s.used) {
 				r.WhatIf.Replaced.add(f, s.held)
 			}
 		}
@@ -189,16 +189,16 @@ type share struct{ held, used int }
 
 // add counts the blocks of a node for its used addresses of a Cilium pool. It reports whether a pool serves the
 // node.
-func (w *whatIf) add(after *clusterview.Cluster, name string, f ipalloc.Family, ciliumPool string, used int) bool {
+func (w *whatIf) add(replaced *clusterview.Cluster, name string, f ipalloc.Family, ciliumPool string, used int) bool {
 	var served []*crd.Pool
-	if node := after.Nodes[name]; node != nil {
-		served = after.Pools.Match(labels.Set(node.Labels))
+	if node := replaced.Nodes[name]; node != nil {
+		served = replaced.Pools.Match(labels.Set(node.Labels))
 	}
 	for _, pool := range served {
-		if _, has := pool.Ranges(f); !has || pool.Frozen() || pool.CiliumPool != ciliumPool {
+		if _, ok := pool.Ranges(f); !ok || pool.Frozen() || pool.CiliumPool != ciliumPool {
 			continue
 		}
-		n := blocksFor(after, pool, name, f, used)
+		n := blocksFor(replaced, pool, name, f, used)
 		if n*pool.AddressesPerBlock(f) < used {
 			w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s: expand.maxBlocksPerNode of pool %s)", name, f, pool.Name))
 			return false
@@ -210,36 +210,36 @@ func (w *whatIf) add(after *clusterview.Cluster, name string, f ipalloc.Family, 
 		w.blocks[pool] = sum
 		return true
 	}
-	of := ""
+	suffix := ""
 	if ciliumPool != "" {
-		of = " of Cilium's pool " + ciliumPool
+		suffix = " of Cilium's pool " + ciliumPool
 	}
-	w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s%s)", name, f, of))
+	w.Unserved = append(w.Unserved, fmt.Sprintf("%s (%s%s)", name, f, suffix))
 	return false
 }
 
 // blocksFor returns the number of blocks of a pool that a node needs for its used addresses: in multi-pool mode,
 // for the agent's request.
-func blocksFor(after *clusterview.Cluster, pool *crd.Pool, name string, f ipalloc.Family, used int) int {
-	if after.Objects.Mode != ciliumnode.MultiPool {
+func blocksFor(replaced *clusterview.Cluster, pool *crd.Pool, name string, f ipalloc.Family, used int) int {
+	if replaced.Objects.Mode != ciliumnode.MultiPool {
 		return int(state.BlocksFor(pool, f, used))
 	}
-	reserves := after.Objects.CiliumConfig.PreAllocation(after.Nodes[name].Labels)
+	reserves := replaced.Objects.CiliumConfig.PreAllocation(replaced.Nodes[name].Labels)
 	request := expand.RequestFor(used, reserves[cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)])
 	perBlock := max(1, pool.AddressesPerBlock(f))
 	return min((request+perBlock-1)/perBlock, pool.Policy.MaxBlocks)
 }
 
 // findTooSmall finds the pools without room for the blocks.
-func (w *whatIf) findTooSmall(after *clusterview.Cluster) {
+func (w *whatIf) findTooSmall(replaced *clusterview.Cluster) {
 	for pool, n := range w.blocks {
 		for _, f := range ipalloc.Families() {
-			var has uint64
+			var total uint64
 			if cut, ok := pool.Cut(f); ok {
-				has = after.Ledger.Free(cut)
+				total = replaced.Ledger.Free(cut)
 			}
-			if has < uint64(n[f]) {
-				w.TooSmall = append(w.TooSmall, fmt.Sprintf("%s (%s: %d of %d)", pool.Name, f, has, n[f]))
+			if total < uint64(n[f]) {
+				w.TooSmall = append(w.TooSmall, fmt.Sprintf("%s (%s: %d of %d)", pool.Name, f, total, n[f]))
 			}
 		}
 	}
@@ -317,7 +317,7 @@ func fit(cidrs []v1alpha1.PoolCIDR, bits int) []v1alpha1.PoolCIDR {
 func sizesOf(pool *crd.Pool) string {
 	var sizes []string
 	for _, f := range ipalloc.Families() {
-		if r, has := pool.Ranges(f); has {
+		if r, ok := pool.Ranges(f); ok {
 			sizes = append(sizes, fmt.Sprintf("%s /%d", f, r.Bits))
 		}
 	}

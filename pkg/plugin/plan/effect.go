@@ -74,35 +74,35 @@ type leaves struct {
 }
 
 // effectOf compares the decisions. It claims in both clusters.
-func effectOf(before, after *clusterview.Cluster) effect {
+func effectOf(current, edited *clusterview.Cluster) effect {
 	x := effect{Pools: []poolChange{}, Nodes: []nodeChange{}, Unserved: []string{}}
-	for _, name := range after.NodeNames() {
-		was := firstSteps(before, name)
-		is := firstSteps(after, name)
-		both := maps.Clone(was)
-		maps.Copy(both, is)
-		for _, share := range slices.Sorted(maps.Keys(both)) {
-			x.compare(name, was[share], is[share])
+	for _, name := range edited.NodeNames() {
+		oldSteps := firstSteps(current, name)
+		newSteps := firstSteps(edited, name)
+		shares := maps.Clone(oldSteps)
+		maps.Copy(shares, newSteps)
+		for _, share := range slices.Sorted(maps.Keys(shares)) {
+			x.compare(name, oldSteps[share], newSteps[share])
 		}
 	}
 	states := map[string]string{}
-	for _, r := range list.PoolRows(before) {
+	for _, r := range list.PoolRows(current) {
 		states[r.Pool+" "+r.Family] = r.State
 	}
-	for _, r := range list.PoolRows(after) {
-		if was := cmp.Or(states[r.Pool+" "+r.Family], "none"); was != r.State {
-			x.Pools = append(x.Pools, poolChange{Pool: r.Pool, Family: r.Family, Before: was, After: r.State, Message: r.Message, Free: uint64(r.Free)})
+	for _, r := range list.PoolRows(edited) {
+		if old := cmp.Or(states[r.Pool+" "+r.Family], "none"); old != r.State {
+			x.Pools = append(x.Pools, poolChange{Pool: r.Pool, Family: r.Family, Before: old, After: r.State, Message: r.Message, Free: uint64(r.Free)})
 		}
 	}
-	x.noteClosed(before, after)
-	for _, name := range after.Pools.Names() {
-		pool := after.Pools.Get(name)
-		x.noteCovered(after, name, after.Ledger.Exclusions.ExcludedFrom(pool), "no pod gets these addresses, and no node a block that contains one")
-		x.noteCovered(after, name, after.Ledger.Exclusions.SharedWith(pool), "objects ask for more than a quarter of the blocks of a CIDR, so pods can get these addresses, too")
+	x.noteClosed(current, edited)
+	for _, name := range edited.Pools.Names() {
+		pool := edited.Pools.Get(name)
+		x.noteCovered(edited, name, edited.Ledger.Exclusions.ExcludedFrom(pool), "no pod gets these addresses, and no node a block that contains one")
+		x.noteCovered(edited, name, edited.Ledger.Exclusions.SharedWith(pool), "objects ask for more than a quarter of the blocks of a CIDR, so pods can get these addresses, too")
 	}
-	x.notePublic(before, after)
-	for _, name := range after.Pools.Names() {
-		for _, m := range after.Objects.CiliumConfig.Masqueraded(after.Pools.Get(name)) {
+	x.notePublic(current, edited)
+	for _, name := range edited.Pools.Names() {
+		for _, m := range edited.Objects.CiliumConfig.Masqueraded(edited.Pools.Get(name)) {
 			x.note("pool %s has %s. %s", name, m, ciliumconfig.MasqueradedFix)
 		}
 	}
@@ -121,16 +121,16 @@ func (x *effect) noteCovered(c *clusterview.Cluster, pool string, addresses []ex
 
 // noteClosed notes the CIDRs that an older pool would close, and does not yet. Nodes keep their
 // blocks of them.
-func (x *effect) noteClosed(before, after *clusterview.Cluster) {
-	for _, name := range after.Pools.Names() {
-		was := closedOf(before, name)
-		for _, r := range closedOf(after, name) {
-			if slices.ContainsFunc(was, func(old crd.Range) bool { return old.CIDR == r.CIDR }) {
+func (x *effect) noteClosed(current, edited *clusterview.Cluster) {
+	for _, name := range edited.Pools.Names() {
+		closed := closedOf(current, name)
+		for _, r := range closedOf(edited, name) {
+			if slices.ContainsFunc(closed, func(old crd.Range) bool { return old.CIDR == r.CIDR }) {
 				continue
 			}
 			nodes := map[string]bool{}
 			keep := ""
-			for b := range after.Ledger.PoolBlocks(name) {
+			for b := range edited.Ledger.PoolBlocks(name) {
 				if r.CIDR.Overlaps(b.CIDR) {
 					nodes[b.Node] = true
 				}
@@ -151,11 +151,11 @@ func closedOf(c *clusterview.Cluster, name string) []crd.Range {
 }
 
 // notePublic notes the added ranges that are neither private nor shared address space.
-func (x *effect) notePublic(before, after *clusterview.Cluster) {
-	for i := range after.Objects.Pools {
-		obj := &after.Objects.Pools[i]
-		pool := after.Pools.Get(obj.Name)
-		old := before.Pools.Get(obj.Name)
+func (x *effect) notePublic(current, edited *clusterview.Cluster) {
+	for i := range edited.Objects.Pools {
+		obj := &edited.Objects.Pools[i]
+		pool := edited.Pools.Get(obj.Name)
+		old := current.Pools.Get(obj.Name)
 		if pool == nil || obj.Annotations[v1alpha1.OwnRangesAnnotation] == "true" {
 			continue
 		}
@@ -167,28 +167,28 @@ func (x *effect) notePublic(before, after *clusterview.Cluster) {
 	}
 }
 
-func (x *effect) compare(name string, was, is nodeChange) {
-	is.Node, is.Family, is.CiliumPool, is.PoolBefore = name, cmp.Or(is.Family, was.Family), cmp.Or(is.CiliumPool, was.CiliumPool), was.PoolAfter
-	before := map[string]bool{}
-	for _, l := range was.Leaves {
-		before[l.Block] = true
+func (x *effect) compare(name string, old, next nodeChange) {
+	next.Node, next.Family, next.CiliumPool, next.PoolBefore = name, cmp.Or(next.Family, old.Family), cmp.Or(next.CiliumPool, old.CiliumPool), old.PoolAfter
+	oldBlocks := map[string]bool{}
+	for _, l := range old.Leaves {
+		oldBlocks[l.Block] = true
 	}
-	is.Leaves = slices.DeleteFunc(is.Leaves, func(l leaves) bool { return before[l.Block] })
-	if was.PoolAfter != "" && is.PoolAfter == "" {
+	next.Leaves = slices.DeleteFunc(next.Leaves, func(l leaves) bool { return oldBlocks[l.Block] })
+	if old.PoolAfter != "" && next.PoolAfter == "" {
 		x.Unserved = append(x.Unserved, name)
 	}
-	claimsSame := len(was.Claims) == len(is.Claims) && was.PoolAfter == is.PoolAfter && was.Missing == is.Missing
-	if claimsSame && len(is.Leaves) == 0 {
+	claimsSame := len(old.Claims) == len(next.Claims) && old.PoolAfter == next.PoolAfter && old.Missing == next.Missing
+	if claimsSame && len(next.Leaves) == 0 {
 		return
 	}
-	x.RoutesAdded += len(is.Claims)
-	for _, l := range is.Leaves {
+	x.RoutesAdded += len(next.Claims)
+	for _, l := range next.Leaves {
 		x.InUse += l.Used
 		if !l.Stays {
 			x.RoutesRemoved++
 		}
 	}
-	x.Nodes = append(x.Nodes, is)
+	x.Nodes = append(x.Nodes, next)
 }
 
 func (x *effect) describe(s *cli.Text) {
@@ -273,10 +273,10 @@ func firstSteps(c *clusterview.Cluster, name string) map[string]nodeChange {
 			if b.Request == expand.None || b.Phase == ipalloc.CoolingDown {
 				continue
 			}
-			held, _ := c.Ledger.Block(b.CIDR)
-			pool := c.Pools.Get(held.Pool)
+			block, _ := c.Ledger.Block(b.CIDR)
+			pool := c.Pools.Get(block.Pool)
 			l := leaves{
-				Block: held.Name, Used: clusterview.CountIn(b.CIDR, users), Reason: string(b.Request),
+				Block: block.Name, Used: clusterview.CountIn(b.CIDR, users), Reason: string(b.Request),
 				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR),
 			}
 			if b.Delay.For == expand.WaitWindow {
@@ -300,8 +300,8 @@ func claimBlocks(c *clusterview.Cluster, d *clusterview.Decision) (blocks []stri
 	blocks = []string{}
 	want := d.Plan.Claim
 	for got := 0; ; {
-		more, pinned := want.Next(len(blocks), got)
-		if !more {
+		ok, pinned := want.Next(len(blocks), got)
+		if !ok {
 			return blocks, 0
 		}
 		claim := c.Ledger.Claim

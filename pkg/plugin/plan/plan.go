@@ -48,15 +48,15 @@ are not made; kubectl apply --dry-run=server makes them.`,
 			if len(edits)+len(remove) == 0 {
 				return cli.Usagef("nothing to plan: give -f FILE or --delete POOL")
 			}
-			before, err := e.Read(cmd.Context())
+			current, err := e.Read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			after, err := edited(before, edits, remove)
+			result, err := edited(current, edits, remove)
 			if err != nil {
 				return err
 			}
-			effect := effectOf(before, after)
+			effect := effectOf(current, result)
 			return e.Describe(&o, effect, effect.describe)
 		},
 	}
@@ -148,7 +148,7 @@ func edited(c *clusterview.Cluster, edits []v1alpha1.PodIPPool, remove []string)
 		p.DeletionTimestamp = &metav1.Time{Time: c.Now}
 		s.Pools[i] = p
 	}
-	after := clusterview.New(&s, c.Operator)
-	after.Hypothetical = true
-	return after, nil
+	result := clusterview.New(&s, c.Operator)
+	result.Hypothetical = true
+	return result, nil
 }

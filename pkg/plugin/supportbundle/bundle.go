@@ -172,14 +172,14 @@ func (b *bundle) addEvents(ctx context.Context) {
 		return
 	}
 	kinds := map[string]bool{"PodIPPool": true, "PodIPBlock": true, "CiliumNode": true, "Node": true}
-	kept := []corev1.Event{}
+	events := []corev1.Event{}
 	for i := range list.Items {
 		if kinds[list.Items[i].InvolvedObject.Kind] {
 			redactMeta(&list.Items[i].ObjectMeta)
-			kept = append(kept, list.Items[i])
+			events = append(events, list.Items[i])
 		}
 	}
-	b.addYAML("events.yaml", kept)
+	b.addYAML("events.yaml", events)
 }
 
 // addOperators adds the status of the operator's pods, and their logs.
@@ -195,8 +195,8 @@ func (b *bundle) addOperators(ctx context.Context, lines int64) {
 	for i := range list.Items {
 		p := &list.Items[i]
 		status[p.Name] = p.Status
-		of := &corev1.PodLogOptions{TailLines: &lines, Container: p.Spec.Containers[0].Name}
-		log, err := b.clientset.CoreV1().Pods(namespace).GetLogs(p.Name, of).DoRaw(ctx)
+		options := &corev1.PodLogOptions{TailLines: &lines, Container: p.Spec.Containers[0].Name}
+		log, err := b.clientset.CoreV1().Pods(namespace).GetLogs(p.Name, options).DoRaw(ctx)
 		b.add("logs/"+p.Name+".log", log, err)
 	}
 	if len(list.Items) == 0 {
@@ -236,14 +236,14 @@ func redactMeta(m *metav1.ObjectMeta) {
 	if m.Annotations == nil {
 		return
 	}
-	kept := map[string]string{}
+	safe := map[string]string{}
 	for key, value := range m.Annotations {
 		if !aboutAddresses(key) {
 			value = redacted
 		}
-		kept[key] = value
+		safe[key] = value
 	}
-	m.Annotations = kept
+	m.Annotations = safe
 }
 
 func aboutAddresses(annotation string) bool {

@@ -40,8 +40,8 @@ operator's log (docs/operations.md).`,
 			if err != nil {
 				return err
 			}
-			who := ownerOf(c, addr.Unmap())
-			return e.Describe(&o, who, func(s *cli.Text) { who.describe(s, c.Now) })
+			found := ownerOf(c, addr.Unmap())
+			return e.Describe(&o, found, func(s *cli.Text) { found.describe(s, c.Now) })
 		},
 	}
 	o.AddFlags(cmd)
@@ -82,12 +82,12 @@ type addressUser struct {
 }
 
 func ownerOf(c *clusterview.Cluster, a netip.Addr) owner {
-	who := owner{Address: a.String(), Pools: poolsWith(c, a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.AllocationObject()}
+	found := owner{Address: a.String(), Pools: poolsWith(c, a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.AllocationObject()}
 	if b, ok := blockOf(c, a); ok {
-		who.Block = b.Name
-		who.Node = b.Node
-		who.Phase = b.Phase.String()
-		who.BlockSince = b.Created
+		found.Block = b.Name
+		found.Node = b.Node
+		found.Phase = b.Phase.String()
+		found.BlockSince = b.Created
 	}
 	for _, name := range c.NodeNames() {
 		view := c.Ledger.CiliumNode(name)
@@ -96,29 +96,29 @@ func ownerOf(c *clusterview.Cluster, a netip.Addr) owner {
 		}
 		listed := func(p netip.Prefix) bool { return view.BlockAssignment != nil && p.Contains(a) }
 		if view.Publishes(a) || slices.Contains(view.NonCanonical, a) || slices.ContainsFunc(view.Listed(), listed) {
-			who.PublishedBy = append(who.PublishedBy, name)
+			found.PublishedBy = append(found.PublishedBy, name)
 		}
 		if state, ok := view.Release[a]; ok {
-			who.Release = string(state)
+			found.Release = string(state)
 		}
 	}
 	if routes := c.Objects.Routes; routes != nil {
-		who.AnnouncedBy = []string{}
+		found.AnnouncedBy = []string{}
 		for _, name := range routes.Nodes() {
 			if slices.ContainsFunc(routes.OfNode(name), func(v *frrconfig.View) bool {
 				return slices.ContainsFunc(v.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 			}) {
-				who.AnnouncedBy = append(who.AnnouncedBy, name)
+				found.AnnouncedBy = append(found.AnnouncedBy, name)
 			}
 		}
-		slices.Sort(who.AnnouncedBy)
+		slices.Sort(found.AnnouncedBy)
 	}
-	who.Users = append(who.Users, usersOf(c, a)...)
+	found.Users = append(found.Users, usersOf(c, a)...)
 	starts := c.PodStarts()
-	for i := range who.Users {
-		who.Users[i].Since = starts[who.Users[i].Name]
+	for i := range found.Users {
+		found.Users[i].Since = starts[found.Users[i].Name]
 	}
-	return who
+	return found
 }
 
 // poolsWith returns the pools with a CIDR that contains an address.
@@ -203,11 +203,11 @@ func (o *owner) describe(s *cli.Text, now time.Time) {
 		s.Line("It is on its way out: %s.", releaseWords(o.Release))
 	}
 	for _, u := range o.Users {
-		since := ""
+		age := ""
 		if !u.Since.IsZero() {
-			since = ", which has run for " + cli.Age(now, u.Since)
+			age = ", which has run for " + cli.Age(now, u.Since)
 		}
-		s.Line("%s on node %s uses it%s (says: %s).", u.Name, u.Node, since, u.Says)
+		s.Line("%s on node %s uses it%s (says: %s).", u.Name, u.Node, age, u.Says)
 	}
 	if len(o.Users) == 0 {
 		s.Line("No known user.")
