@@ -107,8 +107,8 @@ func (p *Plan) Blocked() bool {
 }
 
 // Make computes the plan.
-func Make(in Input) Plan {
-	p := newPlanner(in)
+func Make(input Input) Plan {
+	p := newPlanner(input)
 	// 1. The needs of each node, on its own.
 	for _, n := range p.nodes {
 		p.adoptGiven(n)
@@ -147,13 +147,13 @@ type planner struct {
 	findings []Finding
 }
 
-func newPlanner(in Input) *planner {
-	p := &planner{Input: in}
-	for _, n := range in.Nodes {
+func newPlanner(input Input) *planner {
+	p := &planner{Input: input}
+	for _, n := range input.Nodes {
 		p.nodes = append(p.nodes, &node{Node: n})
 	}
 	slices.SortFunc(p.nodes, func(a, b *node) int { return cmp.Compare(a.Name, b.Name) })
-	for _, b := range slices.SortedFunc(slices.Values(in.Blocks), func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) }) {
+	for _, b := range slices.SortedFunc(slices.Values(input.Blocks), func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) }) {
 		n := p.node(b.Node)
 		if n != nil && n.stale(b) {
 			n.withdraw = append(n.withdraw, b)
@@ -197,9 +197,9 @@ func (n *node) stale(b crd.Block) bool {
 
 // covered reports whether the node already holds cidr, or the plan adds it.
 func (n *node) covered(cidr netip.Prefix) bool {
-	holds := func(b crd.Block) bool { return ipalloc.Contains(b.CIDR, cidr) }
+	contains := func(b crd.Block) bool { return ipalloc.Contains(b.CIDR, cidr) }
 	plans := func(b Block) bool { return ipalloc.Contains(b.CIDR, cidr) }
-	return slices.ContainsFunc(n.held, holds) || slices.ContainsFunc(n.blocks, plans)
+	return slices.ContainsFunc(n.held, contains) || slices.ContainsFunc(n.blocks, plans)
 }
 
 func sorted(blocks []Block) []Block {

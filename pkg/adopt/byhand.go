@@ -16,7 +16,7 @@ func (p *planner) adoptByHand(n *node) {
 	if n.From != CRD {
 		return
 	}
-	left := map[netip.Prefix][]netip.Addr{} // by the block the pool would cut
+	addrs := map[netip.Prefix][]netip.Addr{} // by the block the pool would cut
 	pools := map[netip.Prefix]*crd.Pool{}
 	var homeless []netip.Addr
 	for _, addr := range slices.SortedFunc(slices.Values(n.Published), netip.Addr.Compare) {
@@ -30,11 +30,11 @@ func (p *planner) adoptByHand(n *node) {
 		}
 		ranges, _ := pool.Ranges(ipalloc.FamilyOf(addr))
 		place := netip.PrefixFrom(addr, ranges.Bits).Masked()
-		left[place] = append(left[place], addr)
+		addrs[place] = append(addrs[place], addr)
 		pools[place] = pool
 	}
-	for _, place := range slices.SortedFunc(maps.Keys(left), netip.Prefix.Compare) {
-		p.cover(n, pools[place], place, left[place])
+	for _, place := range slices.SortedFunc(maps.Keys(addrs), netip.Prefix.Compare) {
+		p.cover(n, pools[place], place, addrs[place])
 	}
 	if len(homeless) > 0 {
 		p.block(n, OutsidePools, "Add a range that contains them to the cidrs of the pool that serves the node",
@@ -57,8 +57,10 @@ func (p *planner) poolOf(n *node, single netip.Prefix) *crd.Pool {
 // cover plans the widest blocks in place that contain addrs, sorted, and no address of another
 // node. place is a block of a pool, so the API accepts these.
 func (p *planner) cover(n *node, pool *crd.Pool, place netip.Prefix, addrs []netip.Addr) {
+	if len(addrs) == 0 {
+		return
+	}
 	switch {
-	case len(addrs) == 0:
 	case p.exclusive(n, place):
 		n.blocks = append(n.blocks, Block{CIDR: place, Pool: pool.Name})
 		p.warnOfMore(n, pool, place, addrs)
@@ -67,11 +69,11 @@ func (p *planner) cover(n *node, pool *crd.Pool, place netip.Prefix, addrs []net
 			"%s is in spec.ipam.pool, and another node's too", place.Addr())
 	default:
 		low, high := halves(place)
-		within := func(half netip.Prefix) []netip.Addr {
+		addrsIn := func(half netip.Prefix) []netip.Addr {
 			return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return !half.Contains(a) })
 		}
-		p.cover(n, pool, low, within(low))
-		p.cover(n, pool, high, within(high))
+		p.cover(n, pool, low, addrsIn(low))
+		p.cover(n, pool, high, addrsIn(high))
 	}
 }
 
@@ -81,8 +83,8 @@ func (p *planner) exclusive(n *node, place netip.Prefix) bool {
 	for range p.held.overlapping(place) {
 		return false
 	}
-	for other := range p.has.overlapping(place) {
-		if other != n {
+	for owner := range p.has.overlapping(place) {
+		if owner != n {
 			return false
 		}
 	}
@@ -91,15 +93,15 @@ func (p *planner) exclusive(n *node, place netip.Prefix) bool {
 
 // warnOfMore warns of further addresses that a block makes available to pods.
 func (p *planner) warnOfMore(n *node, pool *crd.Pool, place netip.Prefix, addrs []netip.Addr) {
-	more := 0
+	count := 0
 	for _, addr := range pool.Usable(place) {
-		if _, there := slices.BinarySearchFunc(addrs, addr, netip.Addr.Compare); !there {
-			more++
+		if _, found := slices.BinarySearchFunc(addrs, addr, netip.Addr.Compare); !found {
+			count++
 		}
 	}
-	if more > 0 {
+	if count > 0 {
 		p.warn(n, MoreThanBefore, "List in reserved of that pool what pods must not have",
-			"block %s of pool %s has %d addresses that spec.ipam.pool did not have", place, pool.Name, more)
+			"block %s of pool %s has %d addresses that spec.ipam.pool did not have", place, pool.Name, count)
 	}
 }
 

@@ -79,11 +79,11 @@ type Finding struct {
 }
 
 func (f Finding) String() string {
-	where := f.Node
-	if where == "" {
-		where = "-"
+	subject := f.Node
+	if subject == "" {
+		subject = "-"
 	}
-	return fmt.Sprintf("%s  %s  %s: %s. %s.", f.Severity, where, f.Reason, f.Message, f.Fix)
+	return fmt.Sprintf("%s  %s  %s: %s. %s.", f.Severity, subject, f.Reason, f.Message, f.Fix)
 }
 
 func (p *planner) block(n *node, r Reason, fix, format string, args ...any) {

@@ -44,9 +44,9 @@ func (p *planner) adopt(n *node, cidr netip.Prefix) {
 			"%s has more addresses than a block may have in this mode (/%d)", cidr, f.Bits()-ipalloc.MaxHostBits(f, p.Whole))
 		return
 	}
-	for other := range p.held.overlapping(cidr) {
+	for block := range p.held.overlapping(cidr) {
 		p.block(n, OverlapsBlock, "Delete that block (it drains first), then start again",
-			"%s shares addresses with block %s of node %s", cidr, other.CIDR, other.Node)
+			"%s shares addresses with block %s of node %s", cidr, block.CIDR, block.Node)
 		return
 	}
 	if pool := p.poolFor(n, cidr); pool != nil {
@@ -116,17 +116,17 @@ func (p *planner) dropShared() {
 		n *node
 		b Block
 	}
-	var all []wanted
+	var requests []wanted
 	for _, n := range p.nodes {
 		for _, b := range n.blocks {
-			all = append(all, wanted{n, b})
+			requests = append(requests, wanted{n, b})
 		}
 	}
-	slices.SortFunc(all, func(a, b wanted) int { return a.b.CIDR.Compare(b.b.CIDR) })
+	slices.SortFunc(requests, func(a, b wanted) int { return a.b.CIDR.Compare(b.b.CIDR) })
 	// Prefixes nest or are disjoint, so an overlapping one comes right after the one it overlaps.
 	shared := map[*node][]netip.Prefix{}
-	for i, a := range all {
-		for _, b := range all[i+1:] {
+	for i, a := range requests {
+		for _, b := range requests[i+1:] {
 			if !a.b.CIDR.Overlaps(b.b.CIDR) {
 				break
 			}
@@ -158,15 +158,15 @@ type entry[T any] struct {
 	of   T
 }
 
-func (x *index[T]) add(cidr netip.Prefix, of T) {
-	x.entries = append(x.entries, entry[T]{cidr.Masked(), of})
+func (x *index[T]) add(cidr netip.Prefix, value T) {
+	x.entries = append(x.entries, entry[T]{cidr.Masked(), value})
 }
 
 func (x *index[T]) sort() {
 	slices.SortStableFunc(x.entries, func(a, b entry[T]) int { return a.cidr.Compare(b.cidr) })
 	x.wide = map[netip.Prefix]int{}
 	for i, e := range x.entries {
-		if _, there := x.wide[e.cidr]; !there && !e.cidr.IsSingleIP() {
+		if _, ok := x.wide[e.cidr]; !ok && !e.cidr.IsSingleIP() {
 			x.wide[e.cidr] = i
 		}
 	}
@@ -177,7 +177,7 @@ func (x *index[T]) overlapping(cidr netip.Prefix) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for bits := range cidr.Bits() {
 			wider := netip.PrefixFrom(cidr.Addr(), bits).Masked()
-			for i, there := x.wide[wider]; there && i < len(x.entries) && x.entries[i].cidr == wider; i++ {
+			for i, ok := x.wide[wider]; ok && i < len(x.entries) && x.entries[i].cidr == wider; i++ {
 				if !yield(x.entries[i].of) {
 					return
 				}

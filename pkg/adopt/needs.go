@@ -128,11 +128,12 @@ func (p *planner) fits(n *node, f ipalloc.Family) {
 func (p *planner) listed(b Block) expand.Block {
 	out := expand.Block{CIDR: b.CIDR, Listed: true}
 	i := slices.IndexFunc(p.Pools, func(pool *crd.Pool) bool { return pool.Name == b.Pool })
-	switch {
-	case i < 0:
-	case p.Whole:
+	if i < 0 {
+		return out
+	}
+	if p.Whole {
 		out.Size = p.Pools[i].UsableCount(b.CIDR)
-	default:
+	} else {
 		out.Usable = p.Pools[i].Usable(b.CIDR)
 	}
 	return out
@@ -208,8 +209,8 @@ func (p *planner) rangesTooEarly(mode string) {
 
 func (p *planner) rangesMissing() {
 	for i, key := range rangeKeys() {
-		on := p.Config.Data[[2]string{"enable-ipv4", "enable-ipv6"}[i]] == "true"
-		if v := p.Config.Data[key]; on && (v == "" || v == "auto") {
+		enabled := p.Config.Data[[2]string{"enable-ipv4", "enable-ipv6"}[i]] == "true"
+		if v := p.Config.Data[key]; enabled && (v == "" || v == "auto") {
 			p.warn(nil, Settings, "Set it before agents restart (docs/modes.md has an unused range)",
 				"%s is not set: in crd mode agents make one up, and what is in it cannot be reached from the node", key)
 		}

@@ -74,13 +74,13 @@ func (s *Standing) Step() Step {
 
 // lacksBlocks reports whether something assigned to the node is not a block yet.
 func (s *Standing) lacksBlocks() bool {
-	held := crd.CIDRs(s.Blocks)
+	blocks := crd.CIDRs(s.Blocks)
 	if s.From == CRD && slices.ContainsFunc(s.Published, func(a netip.Addr) bool {
-		return !ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), held)
+		return !ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), blocks)
 	}) {
 		return true
 	}
-	return len(ipalloc.Uncovered(s.AssignedCIDRs, held)) > 0
+	return len(ipalloc.Uncovered(s.AssignedCIDRs, blocks)) > 0
 }
 
 // lacksAddresses reports whether some addresses of its blocks that pods may have, or do have,
@@ -124,9 +124,9 @@ type Back struct {
 // Refusal returns why the node cannot go back now. Empty: it can. It can always return to
 // multi-pool mode, which allows any number of CIDRs; the other modes allow one of each family.
 func (b Back) Refusal() string {
-	held := crd.CIDRs(b.Blocks)
+	blocks := crd.CIDRs(b.Blocks)
 	for _, a := range slices.SortedFunc(maps.Keys(b.Used), netip.Addr.Compare) {
-		if !ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), held) {
+		if !ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), blocks) {
 			return fmt.Sprintf("%s has %s, which is in no block of the node", b.Used[a], a)
 		}
 	}
@@ -134,7 +134,7 @@ func (b Back) Refusal() string {
 		return ""
 	}
 	var seen [2]netip.Prefix
-	for _, cidr := range held {
+	for _, cidr := range blocks {
 		f := ipalloc.FamilyOf(cidr.Addr())
 		if seen[f].IsValid() {
 			return fmt.Sprintf("it has %s and %s, and %s mode can have one CIDR of a family: drain all but its old one (kubectl cilium-pool drain), or go back to multi-pool", seen[f], cidr, b.To)
@@ -152,10 +152,10 @@ func (b Back) Refusal() string {
 			return fmt.Sprintf("its block %s is not in the podCIDRs of its Node", block.CIDR)
 		}
 	}
-	if notAmong(b.PodCIDRs, held) {
+	if notAmong(b.PodCIDRs, blocks) {
 		return "its podCIDRs name what is no block of it"
 	}
-	if b.To == ClusterPool && notAmong(held, b.PodCIDRs) {
+	if b.To == ClusterPool && notAmong(blocks, b.PodCIDRs) {
 		return "its podCIDRs do not name its block, so that an agent in that mode would not find it"
 	}
 	return ""

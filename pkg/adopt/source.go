@@ -25,41 +25,41 @@ type Facts struct {
 // SourceOf returns the IPAM mode that a node moves from, until its move is finished,
 // and the CIDRs assigned to it, each once.
 func SourceOf(f Facts) (Source, []netip.Prefix) {
-	from := f.source()
+	source := f.source()
 	given := union(f.PodCIDRs, f.Allocated)
-	if from == Kubernetes && f.tellsNothing() {
+	if source == Kubernetes && f.tellsNothing() {
 		given = union(f.NodePodCIDRs)
-	} else if from == MultiPool {
+	} else if source == MultiPool {
 		given = slices.DeleteFunc(given, f.onlyPublished)
 	}
-	return from, given
+	return source, given
 }
 
 // onlyPublished reports whether multi-pool mode no longer allocates cidr to the node, so that
 // podCIDRs name it only because the operator published a block that leaves.
 func (f *Facts) onlyPublished(cidr netip.Prefix) bool {
-	leaves := func(b crd.Block) bool { return b.CIDR == cidr && (b.Deleting || b.Phase != ipalloc.InService) }
-	return slices.ContainsFunc(f.Blocks, leaves) && !ipalloc.Covered(cidr, f.Allocated)
+	isLeaving := func(b crd.Block) bool { return b.CIDR == cidr && (b.Deleting || b.Phase != ipalloc.InService) }
+	return slices.ContainsFunc(f.Blocks, isLeaving) && !ipalloc.Covered(cidr, f.Allocated)
 }
 
 func (f *Facts) source() Source {
-	held := crd.CIDRs(f.Blocks)
+	blocks := crd.CIDRs(f.Blocks)
 	i := slices.IndexFunc(f.Blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
 	switch {
 	case i >= 0:
 		return Source(f.Blocks[i].AdoptedFrom)
-	case f.filledByHand(held):
+	case f.filledByHand(blocks):
 		return CRD
 	case f.Reported:
 		return None
-	case len(ipalloc.Uncovered(f.Allocated, held)) > 0:
+	case len(ipalloc.Uncovered(f.Allocated, blocks)) > 0:
 		return MultiPool
-	case len(ipalloc.Uncovered(f.PodCIDRs, held)) > 0:
+	case len(ipalloc.Uncovered(f.PodCIDRs, blocks)) > 0:
 		if f.Mode != string(ClusterPool) && !notAmong(f.PodCIDRs, f.NodePodCIDRs) {
 			return Kubernetes
 		}
 		return ClusterPool
-	case f.Mode == string(Kubernetes) && f.tellsNothing() && len(ipalloc.Uncovered(f.NodePodCIDRs, held)) > 0:
+	case f.Mode == string(Kubernetes) && f.tellsNothing() && len(ipalloc.Uncovered(f.NodePodCIDRs, blocks)) > 0:
 		return Kubernetes
 	}
 	return None
@@ -68,9 +68,9 @@ func (f *Facts) source() Source {
 // filledByHand reports whether an agent may use addresses that the operator did not publish. The
 // operator may have claimed a block beside them already. In multi-pool mode the pool of a node with
 // blocks is a leftover unless the agent reports.
-func (f *Facts) filledByHand(held []netip.Prefix) bool {
-	inCRD := f.Reported || len(held) == 0 || len(f.Allocated) == 0
-	return inCRD && slices.ContainsFunc(f.Published, func(a netip.Addr) bool { return !ipalloc.Covered(ipalloc.Single(a), held) })
+func (f *Facts) filledByHand(blocks []netip.Prefix) bool {
+	inCRD := f.Reported || len(blocks) == 0 || len(f.Allocated) == 0
+	return inCRD && slices.ContainsFunc(f.Published, func(a netip.Addr) bool { return !ipalloc.Covered(ipalloc.Single(a), blocks) })
 }
 
 // tellsNothing reports whether an agent in kubernetes mode has not written its CiliumNode yet.
@@ -78,9 +78,9 @@ func (f *Facts) tellsNothing() bool {
 	return len(f.PodCIDRs)+len(f.Allocated)+len(f.Published) == 0
 }
 
-// notAmong reports whether one of list is not among others.
-func notAmong(list, others []netip.Prefix) bool {
-	return slices.ContainsFunc(list, func(cidr netip.Prefix) bool { return !slices.Contains(others, cidr) })
+// notAmong reports whether one of list is not in excluded.
+func notAmong(list, excluded []netip.Prefix) bool {
+	return slices.ContainsFunc(list, func(cidr netip.Prefix) bool { return !slices.Contains(excluded, cidr) })
 }
 
 func union(lists ...[]netip.Prefix) []netip.Prefix {

@@ -45,11 +45,12 @@ func readCalicoConfig(r *Result, objects []Object) calicoConfig {
 	var c calicoConfig
 	found := false
 	for _, o := range objects {
-		switch {
-		case !isCalico(o):
-		case o.Kind == "IPReservation":
+		if !isCalico(o) {
+			continue
+		}
+		if o.Kind == "IPReservation" {
 			c.reserved = append(c.reserved, reservations(r, o)...)
-		case (o.Kind == "IPAMConfig" || o.Kind == "IPAMConfiguration") && !found:
+		} else if (o.Kind == "IPAMConfig" || o.Kind == "IPAMConfiguration") && !found {
 			c.maxBlocks = ipamConfiguration(r, o)
 			found = true
 		}
@@ -64,7 +65,7 @@ func reservations(r *Result, o Object) []reservation {
 	if _, ok := r.read(o, "spec", fields(o.content, "spec"), &spec); !ok {
 		return nil
 	}
-	var all []reservation
+	var out []reservation
 	for _, s := range spec.ReservedCIDRs {
 		cidr, err := netip.ParsePrefix(s)
 		if addr, bad := netip.ParseAddr(s); bad == nil {
@@ -74,9 +75,9 @@ func reservations(r *Result, o Object) []reservation {
 			r.remark(true, o, "spec.reservedCIDRs: "+s, "is neither an address nor a CIDR", "Add what was meant to spec.reserved of the pool")
 			continue
 		}
-		all = append(all, reservation{o, cidr.Masked()})
+		out = append(out, reservation{o, cidr.Masked()})
 	}
-	return all
+	return out
 }
 
 // ipamConfiguration remarks on the configuration, and returns the limit of blocks per node; 0: not
@@ -87,19 +88,19 @@ func ipamConfiguration(r *Result, o Object) int {
 	if !ok {
 		return 0
 	}
-	all := &draft{result: r, from: o} // for no pool of its own
-	all.unknown("spec.", unknown)
+	remarks := &draft{result: r, from: o} // for no pool of its own
+	remarks.unknown("spec.", unknown)
 	if !spec.StrictAffinity {
-		all.note("spec.strictAffinity: false", "a block belongs to one node here, as with true: nodes borrow no single addresses of each other's blocks", "See that there are more blocks than nodes, or make blocks smaller")
+		remarks.note("spec.strictAffinity: false", "a block belongs to one node here, as with true: nodes borrow no single addresses of each other's blocks", "See that there are more blocks than nodes, or make blocks smaller")
 	}
 	if spec.AutoAllocateBlocks != nil && !*spec.AutoAllocateBlocks {
-		all.lost("spec.autoAllocateBlocks: false", "nodes get blocks by themselves here", "Set paused in a pool to stop all change on its nodes")
+		remarks.lost("spec.autoAllocateBlocks: false", "nodes get blocks by themselves here", "Set paused in a pool to stop all change on its nodes")
 	}
 	if spec.IPCooldownSeconds > 0 {
-		all.lost(fmt.Sprintf("spec.ipCooldownSeconds: %d", spec.IPCooldownSeconds), "an address that a pod gave back can be used again at once on its node; only whole blocks cool down", "spec.cooldown of a pool says how long a block cools down before another node gets it")
+		remarks.lost(fmt.Sprintf("spec.ipCooldownSeconds: %d", spec.IPCooldownSeconds), "an address that a pod gave back can be used again at once on its node; only whole blocks cool down", "spec.cooldown of a pool says how long a block cools down before another node gets it")
 	}
 	if spec.KubeVirtVMAddressPersistence == "Enabled" {
-		all.lost("spec.kubeVirtVMAddressPersistence: Enabled", "addresses do not move with virtual machines here", "Leave these nodes with Calico if you need it")
+		remarks.lost("spec.kubeVirtVMAddressPersistence: Enabled", "addresses do not move with virtual machines here", "Leave these nodes with Calico if you need it")
 	}
 	return spec.MaxBlocksPerHost
 }
@@ -116,8 +117,8 @@ func (c calicoConfig) apply(d *draft, cidr netip.Prefix, bits int) {
 	for _, r := range c.reserved {
 		if r.cidr.Overlaps(cidr) {
 			set.AddPrefix(slices.MaxFunc([]netip.Prefix{r.cidr, cidr}, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) }))
-			if from := r.from.String(); !slices.Contains(d.also, from) {
-				d.also = append(d.also, from)
+			if source := r.from.String(); !slices.Contains(d.also, source) {
+				d.also = append(d.also, source)
 			}
 		}
 	}

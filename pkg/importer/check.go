@@ -43,9 +43,9 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 	})
 	for i := range existing {
 		e := &existing[i]
-		if at := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Object.Name == e.Name }); at >= 0 {
-			if !equality.Semantic.DeepEqual(defaulted(r.Pools[at].Object.Spec), defaulted(e.Spec)) {
-				r.about(r.Pools[at], "metadata.name", "the cluster has a PodIPPool of this name that says otherwise: to apply this one would change it", "Compare them: kubectl cilium-pool plan")
+		if index := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Object.Name == e.Name }); index >= 0 {
+			if !equality.Semantic.DeepEqual(defaulted(r.Pools[index].Object.Spec), defaulted(e.Spec)) {
+				r.about(r.Pools[index], "metadata.name", "the cluster has a PodIPPool of this name that says otherwise: to apply this one would change it", "Compare them: kubectl cilium-pool plan")
 			}
 			continue
 		}

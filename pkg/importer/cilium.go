@@ -267,11 +267,11 @@ func stringsOf(v any, otherwise string) []string {
 	case string:
 		return list(v)
 	case []any:
-		var all []string
+		var texts []string
 		for _, e := range v {
-			all = append(all, text(e))
+			texts = append(texts, text(e))
 		}
-		return all
+		return texts
 	}
 	return nil
 }
@@ -281,19 +281,23 @@ func (c clusterPool) usesClusterPool() bool {
 	return c.mode == "" || c.mode == "cluster-pool" || c.mode == "cluster-pool-v2beta"
 }
 
-func (c clusterPool) convert(r *Result, o Object) {
-	switch {
-	case c.usesClusterPool():
-	case c.mode == "multi-pool":
-		return
-	case c.mode == "kubernetes":
+// remarkMode reports a mode that has no pools to import.
+func (c clusterPool) remarkMode(r *Result, o Object) {
+	switch c.mode {
+	case "kubernetes":
 		r.remark(true, o, c.modeField+": kubernetes", "addresses come from the podCIDRs of Nodes, which Kubernetes gives", "Import them: kubectl cilium-pool import --from kubeadm")
-		return
-	case c.mode == "crd":
+	case "crd":
 		r.remark(false, o, c.modeField+": crd", "this is the mode in which PodIPPools are used; it has no pools of its own", "")
-		return
 	default:
-		r.remark(true, o, c.modeField+": "+c.mode, "addresses come from the cloud, which PodIPPools do not know", "Write PodIPPools of ranges that your network routes to the nodes")
+		if c.mode != "multi-pool" { // CiliumPodIPPools are imported by themselves
+			r.remark(true, o, c.modeField+": "+c.mode, "addresses come from the cloud, which PodIPPools do not know", "Write PodIPPools of ranges that your network routes to the nodes")
+		}
+	}
+}
+
+func (c clusterPool) convert(r *Result, o Object) {
+	if !c.usesClusterPool() {
+		c.remarkMode(r, o)
 		return
 	}
 	d := newDraft(r, o, "cluster-pool")

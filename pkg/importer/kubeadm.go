@@ -42,9 +42,9 @@ func Kubernetes(objects []Object, whole bool) *Result {
 		return r
 	}
 	c := found[0]
-	for _, other := range found[1:] {
-		if !slices.Equal(list(other.cidrs), list(c.cidrs)) {
-			r.remark(true, other.from, other.field+": "+other.cidrs, fmt.Sprintf("%s says %s, and was taken", c.from, c.cidrs), "Import the one that holds")
+	for _, second := range found[1:] {
+		if !slices.Equal(list(second.cidrs), list(c.cidrs)) {
+			r.remark(true, second.from, second.field+": "+second.cidrs, fmt.Sprintf("%s says %s, and was taken", c.from, c.cidrs), "Import the one that holds")
 		}
 	}
 	c.convert(r)
@@ -143,8 +143,8 @@ func (c nodeCIDRs) convert(r *Result) {
 		return
 	}
 	for _, f := range ipalloc.Families() {
-		own := slices.DeleteFunc(slices.Clone(cidrs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
-		if len(own) == 0 {
+		ofFamily := slices.DeleteFunc(slices.Clone(cidrs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
+		if len(ofFamily) == 0 {
 			continue
 		}
 		field, bits, err := c.mask(f)
@@ -152,7 +152,7 @@ func (c nodeCIDRs) convert(r *Result) {
 			d.lost(field, "is not a number: "+err.Error(), "Fix it and import it again")
 			continue
 		}
-		d.add(f, own, d.blockBits(field, f, bits), v1alpha1.EdgeIPs{})
+		d.add(f, ofFamily, d.blockBits(field, f, bits), v1alpha1.EdgeIPs{})
 	}
 	if c.flags["allocate-node-cidrs"] == "false" {
 		d.note("--allocate-node-cidrs: false", "Kubernetes gives Nodes no podCIDRs of this range; something else may", "See who uses it")
@@ -162,8 +162,8 @@ func (c nodeCIDRs) convert(r *Result) {
 
 // sameCIDRs reports whether p has exactly these.
 func sameCIDRs(p Pool, cidrs []netip.Prefix) bool {
-	sorted := func(all []netip.Prefix) []netip.Prefix {
-		return slices.SortedFunc(slices.Values(all), netip.Prefix.Compare)
+	sorted := func(list []netip.Prefix) []netip.Prefix {
+		return slices.SortedFunc(slices.Values(list), netip.Prefix.Compare)
 	}
 	return slices.Equal(sorted(crd.CIDRsIn(&p.Object.Spec)), sorted(cidrs))
 }

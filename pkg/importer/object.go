@@ -170,7 +170,7 @@ func decode(content map[string]any, into any) (unknown []string, err error) {
 // unwrap returns o and, if it is an object of a Helm or GitOps controller, the values of charts in
 // it; for values it returns the values of subcharts. Values have no kind.
 func unwrap(o Object) ([]Object, error) {
-	var all []Object
+	var objects []Object
 	add := func(parent map[string]any, path, key string) error {
 		content, err := valuesOf(parent[key])
 		field := path + "." + key
@@ -181,25 +181,25 @@ func unwrap(o Object) ([]Object, error) {
 			return nil
 		}
 		values, err := unwrap(Object{Source: o.Source, In: "in " + field + " of " + o.String(), content: content})
-		all = append(all, values...)
+		objects = append(objects, values...)
 		return err
 	}
-	for _, at := range placesOf(o) {
+	for _, place := range placesOf(o) {
 		for _, key := range []string{"valuesContent", "values", "valuesObject"} {
-			if err := add(at.content, at.path, key); err != nil {
+			if err := add(place.content, place.path, key); err != nil {
 				return nil, err
 			}
 		}
 		for _, key := range []string{"valuesFrom", "valuesSecrets", "valueFiles", "parameters", "set"} {
-			if at.content[key] != nil {
-				o.Elsewhere = append(o.Elsewhere, at.path+"."+key)
+			if place.content[key] != nil {
+				o.Elsewhere = append(o.Elsewhere, place.path+"."+key)
 			}
 		}
 	}
 	if o.Kind == "" {
-		all = append(all, subcharts(o)...)
+		objects = append(objects, subcharts(o)...)
 	}
-	return append([]Object{o}, all...), nil
+	return append([]Object{o}, objects...), nil
 }
 
 // place is where an object has values of a chart.
@@ -222,13 +222,13 @@ func placesOf(o Object) []place {
 
 // sourcesOf returns the places of the sources of an Argo CD Application.
 func sourcesOf(path string, spec map[string]any) []place {
-	all := []place{{path + ".source.helm", fields(spec, "source", "helm")}}
+	places := []place{{path + ".source.helm", fields(spec, "source", "helm")}}
 	sources, _ := spec["sources"].([]any)
 	for i, s := range sources {
 		source, _ := s.(map[string]any)
-		all = append(all, place{fmt.Sprintf("%s.sources[%d].helm", path, i), fields(source, "helm")})
+		places = append(places, place{fmt.Sprintf("%s.sources[%d].helm", path, i), fields(source, "helm")})
 	}
-	return all
+	return places
 }
 
 // valuesOf returns values that are written as an object or as YAML in a text.
@@ -245,9 +245,9 @@ func valuesOf(v any) (content map[string]any, err error) {
 // subcharts returns the values of charts of Cilium and of Calico's operator in values of a chart
 // that depends on them, and the Installation in values of Calico's operator.
 func subcharts(o Object) []Object {
-	var all []Object
+	var objects []Object
 	if spec := fields(o.content, "installation"); spec != nil {
-		all = append(all, Object{
+		objects = append(objects, Object{
 			APIVersion: "operator.tigera.io/v1", Kind: "Installation", Name: "default", Source: o.Source, In: o.In, content: map[string]any{"spec": spec},
 		})
 	}
@@ -256,14 +256,14 @@ func subcharts(o Object) []Object {
 		if fields(sub, "ipam") == nil && fields(sub, "installation") == nil {
 			continue
 		}
-		in := "in " + key
+		source := "in " + key
 		if o.In != "" {
-			in += " " + o.In
+			source += " " + o.In
 		}
-		one := Object{Source: o.Source, In: in, content: sub}
-		all = append(append(all, one), subcharts(one)...)
+		one := Object{Source: o.Source, In: source, content: sub}
+		objects = append(append(objects, one), subcharts(one)...)
 	}
-	return all
+	return objects
 }
 
 // Found describes objects that no pool could be made of, and the place of their values instead.
@@ -277,8 +277,8 @@ func Found(objects []Object) string {
 		}
 		parts = append(parts, part)
 	}
-	if more := len(objects) - most; more > 0 {
-		parts = append(parts, fmt.Sprintf("%d more", more))
+	if rest := len(objects) - most; rest > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", rest))
 	}
 	return strings.Join(parts, "; ")
 }

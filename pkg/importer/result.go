@@ -136,15 +136,15 @@ func (d *draft) hold(field, reason string) {
 
 // done adds the pool to the result.
 func (d *draft) done() {
-	from := d.from.String()
+	source := d.from.String()
 	if d.from.APIVersion != "" {
-		from += " (" + d.from.APIVersion + ")"
+		source += " (" + d.from.APIVersion + ")"
 	}
 	if d.from.Source != "" {
-		from += " of " + d.from.Source
+		source += " of " + d.from.Source
 	}
-	from = strings.Join(append([]string{from}, d.also...), ", ")
-	d.result.Pools = append(d.result.Pools, Pool{Object: d.pool, From: oneLine(from)})
+	source = strings.Join(append([]string{source}, d.also...), ", ")
+	d.result.Pools = append(d.result.Pools, Pool{Object: d.pool, From: oneLine(source)})
 }
 
 // remark adds a remark that concerns no pool.
@@ -182,9 +182,9 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // WriteYAML writes the pools as kubectl applies them. Comments name the source of
 // each, and its remarks. About is the comment at the top.
-func (r *Result) WriteYAML(w io.Writer, about string) error {
+func (r *Result) WriteYAML(w io.Writer, header string) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# %s\n", oneLine(about))
+	fmt.Fprintf(&b, "# %s\n", oneLine(header))
 	for _, m := range r.Remarks {
 		if m.Pool == "" {
 			fmt.Fprintf(&b, "# %s\n", m)
@@ -223,9 +223,9 @@ func (r Remark) comment() string {
 func usualBits(f ipalloc.Family) int { return f.Bits() - 8 }
 
 // cidrs parses the CIDRs of one field, and remarks on invalid ones.
-func (d *draft) cidrs(field string, all []string) []netip.Prefix {
+func (d *draft) cidrs(field string, texts []string) []netip.Prefix {
 	var read []netip.Prefix
-	for _, s := range all {
+	for _, s := range texts {
 		p, err := netip.ParsePrefix(strings.TrimSpace(s))
 		if err != nil {
 			d.lost(fmt.Sprintf("%s: %s", field, s), "is not a CIDR", "Add what was meant to the pool")

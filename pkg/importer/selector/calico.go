@@ -70,14 +70,14 @@ func (p *parser) list(op operator, separator string, one func() (Expr, error)) (
 	if err != nil {
 		return Expr{}, err
 	}
-	all := Expr{op: op, args: []Expr{e}}
+	list := Expr{op: op, args: []Expr{e}}
 	for p.symbol(separator) {
 		if e, err = one(); err != nil {
 			return Expr{}, err
 		}
-		all.args = append(all.args, e)
+		list.args = append(list.args, e)
 	}
-	return all, nil
+	return list, nil
 }
 
 // operation := { "!" } ( "(" union ")" | "all()" | "global()" | "has(" key ")" | comparison )
@@ -96,14 +96,12 @@ func (p *parser) operation() (Expr, error) {
 func (p *parser) positive() (Expr, error) {
 	var e Expr
 	var err error
-	switch {
-	case p.symbol("("):
+	if p.symbol("(") {
 		e, err = p.union()
-	case p.symbol("all("), p.symbol("global("):
-	case p.symbol("has("):
+	} else if p.symbol("has(") {
 		e.op = opHas
 		e.key, err = p.label()
-	default:
+	} else if !p.symbol("all(") && !p.symbol("global(") {
 		return p.comparison()
 	}
 	if err == nil && !p.symbol(")") {
@@ -155,10 +153,10 @@ func (p *parser) comparison() (Expr, error) {
 // words skips an operator; there may be space between its words. The next character, a quote or a
 // brace, cannot be taken for the rest of a word.
 func (p *parser) words(words ...string) bool {
-	before := p.rest
+	start := p.rest
 	for _, w := range words {
 		if !p.symbol(w) {
-			p.rest = before
+			p.rest = start
 			return false
 		}
 	}

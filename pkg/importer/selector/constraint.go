@@ -26,35 +26,31 @@ type pattern struct {
 }
 
 func (p pattern) holds(value string) bool {
-	var holds bool
+	var matches bool
 	switch p.op {
 	case opContains:
-		holds = strings.Contains(value, p.value)
+		matches = strings.Contains(value, p.value)
 	case opStartsWith:
-		holds = strings.HasPrefix(value, p.value)
+		matches = strings.HasPrefix(value, p.value)
 	case opEndsWith:
-		holds = strings.HasSuffix(value, p.value)
+		matches = strings.HasSuffix(value, p.value)
 	}
-	return holds != p.negated
+	return matches != p.negated
 }
 
 // literal is the constraint that a comparison, or its complement, puts on its
 // label. Values that no label can have are left out.
 func literal(e Expr, negated bool) constraint {
 	c := constraint{values: map[string]bool{}}
-	switch e.op {
-	case opHas:
-	case opIn:
+	if e.op == opIn {
 		c.only = true
 		for _, v := range e.values {
 			if len(validation.IsValidLabelValue(v)) == 0 {
 				c.values[v] = true
 			}
 		}
-	default:
-		if e.values[0] != "" { // else any value holds it
-			return constraint{absent: negated, values: c.values, patterns: []pattern{{e.op, e.values[0], negated}}}
-		}
+	} else if e.op != opHas && e.values[0] != "" { // any value holds the empty one
+		return constraint{absent: negated, values: c.values, patterns: []pattern{{e.op, e.values[0], negated}}}
 	}
 	if negated {
 		return c.complement()
@@ -140,30 +136,30 @@ func FromNodeSelector(s *corev1.NodeSelector) Expr {
 		if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
 			continue
 		}
-		all := Expr{op: opAnd}
+		conjunction := Expr{op: opAnd}
 		for _, r := range t.MatchExpressions {
-			all.args = append(all.args, fromRequirement(r))
+			conjunction.args = append(conjunction.args, fromRequirement(r))
 		}
 		for _, r := range t.MatchFields {
-			all.args = append(all.args, Expr{op: opUnknown, values: []string{"the field " + r.Key}})
+			conjunction.args = append(conjunction.args, Expr{op: opUnknown, values: []string{"the field " + r.Key}})
 		}
-		union.args = append(union.args, all)
+		union.args = append(union.args, conjunction)
 	}
 	return union
 }
 
 func fromRequirement(r corev1.NodeSelectorRequirement) Expr {
-	has := Expr{op: opHas, key: r.Key}
-	in := Expr{op: opIn, key: r.Key, values: r.Values}
+	exists := Expr{op: opHas, key: r.Key}
+	anyOf := Expr{op: opIn, key: r.Key, values: r.Values}
 	switch r.Operator {
 	case corev1.NodeSelectorOpIn:
-		return in
+		return anyOf
 	case corev1.NodeSelectorOpNotIn:
-		return not(in)
+		return not(anyOf)
 	case corev1.NodeSelectorOpExists:
-		return has
+		return exists
 	case corev1.NodeSelectorOpDoesNotExist:
-		return not(has)
+		return not(exists)
 	}
 	return Expr{op: opUnknown, values: []string{strings.Join(append([]string{r.Key, string(r.Operator)}, r.Values...), " ")}}
 }

@@ -11,24 +11,24 @@ import (
 // LabelSelector is the selector of the same Nodes; nil: all of them. The error
 // says why there is none.
 func (e Expr) LabelSelector() (*metav1.LabelSelector, error) {
-	left := budget(maxWork)
-	terms, err := left.termsOf(e, false)
+	work := budget(maxWork)
+	terms, err := work.termsOf(e, false)
 	if err != nil {
 		return nil, err
 	}
 	if len(terms) == 0 {
 		return nil, errors.New("it selects no node")
 	}
-	plain, err := left.withoutPatterns(terms)
+	plain, err := work.withoutPatterns(terms)
 	if err != nil {
 		return nil, err
 	}
 	whole := hull(plain)
-	all, err := left.covered(whole, plain)
+	covered, err := work.covered(whole, plain)
 	if err != nil {
 		return nil, err
 	}
-	if !all {
+	if !covered {
 		return nil, fmt.Errorf("it selects a union of nodes (%s), and a PodIPPool's nodeSelector is one conjunction", describe(plain))
 	}
 	return whole.selector()
@@ -45,11 +45,11 @@ func (b *budget) withoutPatterns(terms []term) ([]term, error) {
 		}
 	}
 	for _, t := range patterned {
-		all, err := b.covered(t.relaxed(), plain)
+		covered, err := b.covered(t.relaxed(), plain)
 		if err != nil {
 			return nil, err
 		}
-		if !all {
+		if !covered {
 			return nil, errors.New("it looks into values (contains, starts with, ends with), which no label selector does")
 		}
 	}
@@ -101,11 +101,11 @@ func describe(terms []term) string {
 			union = append(union, fmt.Sprintf("%d more", len(terms)-most))
 			break
 		}
-		var all []string
+		var texts []string
 		for _, key := range t.keys() {
-			all = append(all, t[key].describe(key))
+			texts = append(texts, t[key].describe(key))
 		}
-		union = append(union, strings.Join(all, " and "))
+		union = append(union, strings.Join(texts, " and "))
 	}
 	return strings.Join(union, "; or ")
 }

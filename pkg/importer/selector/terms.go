@@ -106,42 +106,42 @@ func (b *budget) termsOf(e Expr, negated bool) ([]term, error) {
 }
 
 func (b *budget) union(args []Expr, negated bool) ([]term, error) {
-	var all []term
+	var out []term
 	for _, a := range args {
 		terms, err := b.termsOf(a, negated)
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, terms...); len(all) > maxTerms {
+		if out = append(out, terms...); len(out) > maxTerms {
 			return nil, errTooComplex
 		}
 	}
-	return all, nil
+	return out, nil
 }
 
 func (b *budget) intersection(args []Expr, negated bool) ([]term, error) {
-	all := []term{{}}
+	out := []term{{}}
 	for _, a := range args {
 		terms, err := b.termsOf(a, negated)
 		if err != nil {
 			return nil, err
 		}
 		var next []term
-		for _, t := range all {
+		for _, t := range out {
 			for _, u := range terms {
 				if err := b.spend((1 + len(t)) * (1 + len(u))); err != nil {
 					return nil, err
 				}
-				if both, ok := t.and(u); ok {
-					next = append(next, both)
+				if common, ok := t.and(u); ok {
+					next = append(next, common)
 				}
 			}
 		}
-		if all = next; len(all) > maxTerms {
+		if out = next; len(out) > maxTerms {
 			return nil, errTooComplex
 		}
 	}
-	return all, nil
+	return out, nil
 }
 
 func (t term) and(u term) (term, bool) {
@@ -183,7 +183,7 @@ func (b *budget) covered(t term, terms []term) (bool, error) {
 			return false, err
 		}
 		if outside, ok := t.with(key, first[key].complement()); ok {
-			if all, err := b.covered(outside, rest); !all || err != nil {
+			if isCovered, err := b.covered(outside, rest); !isCovered || err != nil {
 				return false, err
 			}
 		}
