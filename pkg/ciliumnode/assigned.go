@@ -46,20 +46,24 @@ func (v *View) AssignedCIDRs() []netip.Prefix {
 // CIDRsIn returns the CIDRs that an agent in a mode finds in the CiliumNode: in crd mode the
 // operator lists the blocks that it has published. Other modes than crd and multi-pool have none.
 func (v *View) CIDRsIn(m Mode) []netip.Prefix {
-	switch {
-	case v == nil:
-	case m == CRD && v.BlockAssignment != nil:
-		return v.BlockAssignment.LeftCIDRs
-	case m == CRD:
+	if v == nil {
+		return nil
+	}
+	switch m {
+	case CRD:
+		if v.BlockAssignment != nil {
+			return v.BlockAssignment.LeftCIDRs
+		}
 		return v.PodCIDRs
-	case m == MultiPool:
+	case MultiPool:
 		var out []netip.Prefix
 		for _, a := range v.Allocated {
 			out = append(out, a.CIDR)
 		}
 		return out
+	default:
+		return nil
 	}
-	return nil
 }
 
 // Given returns the CIDRs assigned to the node by any IPAM, also in a field that agents of this mode
@@ -81,10 +85,10 @@ func (v *View) Unreported() bool {
 	return len(v.Used) == 0
 }
 
-// Unadopted returns the CIDRs assigned to the node that none of held contains, while another IPAM
+// Unadopted returns the CIDRs assigned to the node that none of blocks contains, while another IPAM
 // serves its pods: the agent has not reported in this mode, and the pool has no address of these
 // CIDRs. In multi-pool mode they are podCIDRs: cluster-pool and kubernetes mode write no others.
-func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
+func (v *View) Unadopted(blocks []netip.Prefix) []netip.Prefix {
 	if !v.Unreported() {
 		return nil
 	}
@@ -92,7 +96,7 @@ func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
 	if v.BlockAssignment != nil {
 		given = v.BlockAssignment.LeftCIDRs
 	}
-	out := ipalloc.Uncovered(given, held)
+	out := ipalloc.Uncovered(given, blocks)
 	ofGiven := func(addr netip.Addr) bool {
 		return slices.ContainsFunc(given, func(p netip.Prefix) bool { return p.Contains(addr) })
 	}

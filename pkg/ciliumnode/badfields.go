@@ -98,11 +98,11 @@ func readable(v reflect.Value, data []byte, path string, bad *[]BadField) {
 
 // readablePart decodes an element of a map or slice and puts it there, unless no part of it can be
 // held.
-func readablePart(of reflect.Value, data []byte, path string, bad *[]BadField, put func(reflect.Value)) {
-	value := reflect.New(of.Type().Elem()).Elem()
-	before := len(*bad)
+func readablePart(container reflect.Value, data []byte, path string, bad *[]BadField, put func(reflect.Value)) {
+	value := reflect.New(container.Type().Elem()).Elem()
+	count := len(*bad)
 	readable(value, data, path, bad)
-	if lost := (*bad)[before:]; len(lost) != 1 || lost[0].Path != path {
+	if lost := (*bad)[count:]; len(lost) != 1 || lost[0].Path != path {
 		put(value)
 	}
 }
@@ -110,10 +110,10 @@ func readablePart(of reflect.Value, data []byte, path string, bad *[]BadField, p
 func readableFields(v reflect.Value, parts map[string]encoded, path string, bad *[]BadField) {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		data, there := parts[name]
+		data, ok := parts[name]
 		if name == "" && v.Type().Field(i).Anonymous {
 			readableFields(v.Field(i), parts, path, bad)
-		} else if there {
+		} else if ok {
 			readable(v.Field(i), data, strings.TrimPrefix(path+"."+name, "."), bad)
 		}
 	}

@@ -109,28 +109,28 @@ func (c *Client) BumpVersion(ctx context.Context, v *View, addr netip.Addr) (*Vi
 		p.Metadata.Annotations = map[string]string{moved: v.ResourceVersion}
 		return c.write(ctx, v, "spec", p)
 	}
-	if _, stands := v.Release[addr]; stands {
+	if _, ok := v.Release[addr]; ok {
 		return c.Release(ctx, v, Entries{Clear: []netip.Addr{addr}})
 	}
 	return c.Release(ctx, v, Entries{Mark: []netip.Addr{addr}})
 }
 
-// write patches the spec, or the part of the status that what names.
-func (c *Client) write(ctx context.Context, v *View, what string, patch any) (*View, error) {
+// write patches the spec, or the part of the status that section names.
+func (c *Client) write(ctx context.Context, v *View, section string, patch any) (*View, error) {
 	body, err := json.Marshal(patch)
 	if err != nil {
 		return nil, err
 	}
 	o := c.Mode.object(v.Name)
 	raw := client.RawPatch(types.MergePatchType, body)
-	if what == "spec" {
+	if section == "spec" {
 		err = c.Writer.Patch(ctx, o, raw)
 	} else {
 		o = CRD.object(v.Name)
 		err = c.Writer.Status().Patch(ctx, o, raw)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("patching %s of CiliumNode %s: %w", what, v.Name, err)
+		return nil, fmt.Errorf("patching %s of CiliumNode %s: %w", section, v.Name, err)
 	}
 	return c.written(o), nil
 }
@@ -211,20 +211,21 @@ func ownerOf(node *corev1.Node) metav1.OwnerReference {
 // withoutBlocks removes the addresses of blocks from the pool, and podCIDRs that have
 // no address left in the pool: they were blocks too.
 func withoutBlocks(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
-	var taken, left []netip.Addr
+	var taken, remaining []netip.Addr
 	for key := range cn.Spec.IPAM.Pool {
 		addr, ok := ipalloc.ParseAddr(key)
-		switch {
-		case !ok:
-		case slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(addr) }):
+		if !ok {
+			continue
+		}
+		if slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(addr) }) {
 			delete(cn.Spec.IPAM.Pool, key)
 			taken = append(taken, addr)
-		default:
-			left = append(left, addr)
+		} else {
+			remaining = append(remaining, addr)
 		}
 	}
 	cn.Spec.IPAM.PodCIDRs = slices.DeleteFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool {
 		cidr := ipalloc.Canonical(p.Prefix)
-		return slices.Contains(blocks, cidr) || slices.ContainsFunc(taken, cidr.Contains) && !slices.ContainsFunc(left, cidr.Contains)
+		return slices.Contains(blocks, cidr) || slices.ContainsFunc(taken, cidr.Contains) && !slices.ContainsFunc(remaining, cidr.Contains)
 	})
 }

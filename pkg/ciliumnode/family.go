@@ -25,26 +25,26 @@ const routerOwner = "router"
 // ipcache (pkg/ipcache/restore/local_identity_restorer.go), but not the health endpoint's.
 // These are stale if its report names the router of the other family.
 func (v *View) setFamilies(cn *ciliumv2.CiliumNode) {
-	var own, used, router [2]bool
+	var named, used, router [2]bool
 	for addr, owner := range v.Used {
 		f := ipalloc.FamilyOf(addr)
 		used[f] = true
 		router[f] = router[f] || owner == routerOwner
 	}
 	for _, addr := range v.Own {
-		own[ipalloc.FamilyOf(addr)] = true
+		named[ipalloc.FamilyOf(addr)] = true
 	}
 	for _, f := range ipalloc.Families() {
-		other := 1 - f
-		if !own[other] || !used[other] || used[f] {
+		second := 1 - f
+		if !named[second] || !used[second] || used[f] {
 			continue
 		}
-		left := v.leftOf(f, cn)
-		if own[f] && (!router[other] || len(left) == 0) {
+		stale := v.leftOf(f, cn)
+		if named[f] && (!router[second] || len(stale) == 0) {
 			continue
 		}
 		v.familyDisabled[f] = true
-		v.Stale = append(v.Stale, left...)
+		v.Stale = append(v.Stale, stale...)
 	}
 	v.Own = slices.DeleteFunc(v.Own, func(addr netip.Addr) bool { return slices.Contains(v.Stale, addr) })
 }
@@ -53,11 +53,11 @@ func (v *View) setFamilies(cn *ciliumv2.CiliumNode) {
 // addresses of its own in the other one alone. An agent that has run the family before may go on
 // naming its addresses: see setFamilies. Agents report no addresses in this mode.
 func familiesUnnamed(cn *ciliumv2.CiliumNode) [2]bool {
-	var own [2]bool
+	var named [2]bool
 	for _, addr := range ownAddresses(cn) {
-		own[ipalloc.FamilyOf(addr)] = true
+		named[ipalloc.FamilyOf(addr)] = true
 	}
-	return [2]bool{ipalloc.IPv4: own[ipalloc.IPv6] && !own[ipalloc.IPv4], ipalloc.IPv6: own[ipalloc.IPv4] && !own[ipalloc.IPv6]}
+	return [2]bool{ipalloc.IPv4: named[ipalloc.IPv6] && !named[ipalloc.IPv4], ipalloc.IPv6: named[ipalloc.IPv4] && !named[ipalloc.IPv6]}
 }
 
 // leftOf returns the agent's own addresses of a family if it may have all of them from an
@@ -65,11 +65,11 @@ func familiesUnnamed(cn *ciliumv2.CiliumNode) [2]bool {
 // reported; others may be, too: see WithConfigured.
 func (v *View) leftOf(f ipalloc.Family, cn *ciliumv2.CiliumNode) []netip.Addr {
 	health := [2]string{ipalloc.IPv4: cn.Spec.HealthAddressing.IPv4, ipalloc.IPv6: cn.Spec.HealthAddressing.IPv6}
-	own := slices.DeleteFunc(slices.Clone(v.Own), func(addr netip.Addr) bool { return ipalloc.FamilyOf(addr) != f })
-	if health[f] != "" || slices.ContainsFunc(own, netip.Addr.IsLinkLocalUnicast) {
+	addrs := slices.DeleteFunc(slices.Clone(v.Own), func(addr netip.Addr) bool { return ipalloc.FamilyOf(addr) != f })
+	if health[f] != "" || slices.ContainsFunc(addrs, netip.Addr.IsLinkLocalUnicast) {
 		return nil
 	}
-	return own
+	return addrs
 }
 
 // WithConfigured returns the view of an agent that runs a family if the address that Stale

@@ -88,15 +88,15 @@ func (c Change) patchNode(v *View) *patch {
 }
 
 func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
-	var has [2]bool
+	var served [2]bool
 	for _, cidr := range v.PodCIDRs {
-		has[ipalloc.FamilyOf(cidr.Addr())] = true
+		served[ipalloc.FamilyOf(cidr.Addr())] = true
 	}
 	assigned := map[ipalloc.Family]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
-		if f := ipalloc.FamilyOf(cidr.Addr()); !has[f] && slices.Contains(c.Assign, cidr) {
+		if f := ipalloc.FamilyOf(cidr.Addr()); !served[f] && slices.Contains(c.Assign, cidr) {
 			assigned[f] = cidr
-			has[f] = true
+			served[f] = true
 		}
 	}
 	return assigned
@@ -119,9 +119,9 @@ func (c *Client) checkRuns(ctx context.Context, v *View, change Change) error {
 		return err
 	}
 	assigned := newPodCIDRs(v, change)
-	for _, has := range runs {
-		if cidr, ok := assigned[ipalloc.FamilyOf(has.Addr())]; ok && cidr != has {
-			return fmt.Errorf("%w: %s on Node %s, which is not assigned %s", ErrRunsWithAnother, has, v.Name, cidr)
+	for _, active := range runs {
+		if cidr, ok := assigned[ipalloc.FamilyOf(active.Addr())]; ok && cidr != active {
+			return fmt.Errorf("%w: %s on Node %s, which is not assigned %s", ErrRunsWithAnother, active, v.Name, cidr)
 		}
 	}
 	return nil

@@ -17,9 +17,9 @@ func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, un
 			p.Spec.IPAM.Pool[addr.String()] = nil
 		}
 	}
-	kept := slices.DeleteFunc(slices.Clone(v.PodCIDRs), func(cidr netip.Prefix) bool { return unlist && slices.Contains(blocks, cidr) })
-	if unlist && len(kept) < len(v.PodCIDRs) {
-		p.Spec.IPAM.PodCIDRs = v.texts(kept)
+	podCIDRs := slices.DeleteFunc(slices.Clone(v.PodCIDRs), func(cidr netip.Prefix) bool { return unlist && slices.Contains(blocks, cidr) })
+	if unlist && len(podCIDRs) < len(v.PodCIDRs) {
+		p.Spec.IPAM.PodCIDRs = v.texts(podCIDRs)
 	}
 	if len(p.Spec.IPAM.Pool) == 0 && p.Spec.IPAM.PodCIDRs == nil {
 		return v, nil

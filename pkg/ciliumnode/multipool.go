@@ -121,8 +121,8 @@ func (w *BlockAssignment) of(entries []poolCIDRs, pool string) []netip.Prefix {
 	w.last = false
 	w.Requested = [2]int{}
 	for _, entry := range entries {
-		of, parked := unparked(entry.Pool)
-		if of != pool {
+		name, parked := unparked(entry.Pool)
+		if name != pool {
 			continue
 		}
 		if !parked {
@@ -226,14 +226,14 @@ func leftovers(v *View) []netip.Prefix {
 
 // ownName returns the owner that crd mode reports for one of the agent's own addresses.
 func ownName(cn *ciliumv2.CiliumNode, addr netip.Addr) string {
-	is := func(s string) bool {
+	matches := func(s string) bool {
 		a, ok := ipalloc.ParseAddr(s)
 		return ok && a == addr
 	}
-	if is(cn.Spec.HealthAddressing.IPv4) || is(cn.Spec.HealthAddressing.IPv6) {
+	if matches(cn.Spec.HealthAddressing.IPv4) || matches(cn.Spec.HealthAddressing.IPv6) {
 		return "health"
 	}
-	if is(cn.Spec.IngressAddressing.IPV4) || is(cn.Spec.IngressAddressing.IPV6) {
+	if matches(cn.Spec.IngressAddressing.IPV4) || matches(cn.Spec.IngressAddressing.IPV6) {
 		return "ingress"
 	}
 	return routerOwner
@@ -252,39 +252,39 @@ func (v *View) allocate(entries []poolCIDRs) *patch {
 func (c Change) patchPools(v *View) *patch {
 	listed := v.Listed()
 	parked := v.Parked()
-	more := map[string][]netip.Prefix{}
+	added := map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
 		pool := cmp.Or(c.Pools[cidr], defaultPool)
 		if !slices.Contains(listed, cidr) && slices.Contains(c.Assign, cidr) {
-			more[pool] = append(more[pool], cidr)
+			added[pool] = append(added[pool], cidr)
 		}
 	}
 	moves := slices.ContainsFunc(parked, func(p netip.Prefix) bool { return slices.Contains(c.Unpark, p) }) ||
 		slices.ContainsFunc(c.Park, func(p netip.Prefix) bool { return slices.Contains(listed, p) && !slices.Contains(parked, p) })
-	if len(more) == 0 && !moves {
+	if len(added) == 0 && !moves {
 		return nil
 	}
 	entries := park(v.entries, c.Park, c.Unpark)
-	for _, pool := range slices.Sorted(maps.Keys(more)) {
-		entries = withCIDRs(entries, pool, more[pool])
+	for _, pool := range slices.Sorted(maps.Keys(added)) {
+		entries = withCIDRs(entries, pool, added[pool])
 	}
 	return v.allocate(entries)
 }
 
 // withCIDRs adds CIDRs to a pool that it does not list in any form. Entries and CIDRs are in the
 // agent's own order, sorted, or it would rewrite them; existing ones keep their place.
-func withCIDRs(allocated []poolCIDRs, pool string, more []netip.Prefix) []poolCIDRs {
+func withCIDRs(allocated []poolCIDRs, pool string, added []netip.Prefix) []poolCIDRs {
 	out := slices.Clone(allocated)
-	at := slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool == pool })
-	if at < 0 {
-		at = slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool > pool })
-		if at < 0 {
-			at = len(out)
+	index := slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool == pool })
+	if index < 0 {
+		index = slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool > pool })
+		if index < 0 {
+			index = len(out)
 		}
-		out = slices.Insert(out, at, poolCIDRs{IPAMPoolAllocation: ipamtypes.IPAMPoolAllocation{Pool: pool}})
+		out = slices.Insert(out, index, poolCIDRs{IPAMPoolAllocation: ipamtypes.IPAMPoolAllocation{Pool: pool}})
 	}
-	cidrs := slices.Clone(out[at].CIDRs)
-	for _, cidr := range more {
+	cidrs := slices.Clone(out[index].CIDRs)
+	for _, cidr := range added {
 		if slices.ContainsFunc(cidrs, func(p iputil.Prefix) bool { return ipalloc.Canonical(p.Prefix) == cidr }) {
 			continue
 		}
@@ -294,7 +294,7 @@ func withCIDRs(allocated []poolCIDRs, pool string, more []netip.Prefix) []poolCI
 		}
 		cidrs = slices.Insert(cidrs, i, iputil.PrefixFrom(cidr))
 	}
-	out[at].CIDRs = cidrs
+	out[index].CIDRs = cidrs
 	return out
 }
 

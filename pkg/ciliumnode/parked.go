@@ -47,13 +47,13 @@ func park(allocated []poolCIDRs, parks, unparks []netip.Prefix) []poolCIDRs {
 	for _, entry := range allocated {
 		pool, parked := unparked(entry.Pool)
 		move := parks
-		to := entry.Pool + parkedSuffix
+		target := entry.Pool + parkedSuffix
 		if parked {
 			move = unparks
-			to = pool
+			target = pool
 		}
 		var moved []netip.Prefix
-		kept := slices.DeleteFunc(slices.Clone(entry.CIDRs), func(p iputil.Prefix) bool {
+		remaining := slices.DeleteFunc(slices.Clone(entry.CIDRs), func(p iputil.Prefix) bool {
 			cidr := ipalloc.Canonical(p.Prefix)
 			moves := slices.Contains(move, cidr)
 			if moves {
@@ -64,12 +64,12 @@ func park(allocated []poolCIDRs, parks, unparks []netip.Prefix) []poolCIDRs {
 		if len(moved) == 0 {
 			continue
 		}
-		at := slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool == entry.Pool })
-		out[at].CIDRs = kept
-		if parked && out[at].empty() {
-			out = slices.Delete(out, at, at+1)
+		index := slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool == entry.Pool })
+		out[index].CIDRs = remaining
+		if parked && out[index].empty() {
+			out = slices.Delete(out, index, index+1)
 		}
-		out = withCIDRs(out, to, moved)
+		out = withCIDRs(out, target, moved)
 	}
 	return out
 }

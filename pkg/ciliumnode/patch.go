@@ -88,13 +88,13 @@ func (c Change) patch(v *View) *patch {
 	added := map[netip.Addr]bool{}
 	removed := map[netip.Addr]bool{}
 	for _, addr := range c.Publish {
-		if _, there := v.Pool[addr]; !there && !slices.Contains(v.NonCanonical, addr) {
+		if _, ok := v.Pool[addr]; !ok && !slices.Contains(v.NonCanonical, addr) {
 			entries[addr.String()] = &struct{}{}
 			added[addr] = true
 		}
 	}
 	for _, addr := range c.Remove {
-		if _, there := v.Pool[addr]; there {
+		if _, ok := v.Pool[addr]; ok {
 			entries[addr.String()] = nil
 			removed[addr] = true
 		}
@@ -168,19 +168,19 @@ func (e Entries) patch(v *View) *patch {
 	p := v.newPatch()
 	entries := make(map[string]*expand.ReleaseStatus, len(e.Mark)+len(e.Retire)+len(e.Clear))
 	for _, addr := range e.Clear {
-		if _, there := v.Release[addr]; there {
+		if _, ok := v.Release[addr]; ok {
 			entries[addr.String()] = nil
 		}
 	}
 	marked := expand.Marked
 	released := expand.Released
 	for _, addr := range e.Mark {
-		if entry, there := v.Release[addr]; !there || entry == released {
+		if entry, ok := v.Release[addr]; !ok || entry == released {
 			entries[addr.String()] = &marked
 		}
 	}
 	for _, addr := range e.Retire {
-		if _, there := v.Release[addr]; !there {
+		if _, ok := v.Release[addr]; !ok {
 			entries[addr.String()] = &released
 		}
 	}
@@ -191,6 +191,6 @@ func (e Entries) patch(v *View) *patch {
 	return &p
 }
 
-func sorted(in []netip.Prefix) []netip.Prefix {
-	return slices.SortedFunc(slices.Values(in), netip.Prefix.Compare)
+func sorted(cidrs []netip.Prefix) []netip.Prefix {
+	return slices.SortedFunc(slices.Values(cidrs), netip.Prefix.Compare)
 }

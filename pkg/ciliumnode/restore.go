@@ -85,7 +85,7 @@ func (v *View) ReportsUse(cidr netip.Prefix) bool {
 
 // At returns the CiliumNode with another resourceVersion.
 func (v *View) At(version string) *View {
-	at := *v
-	at.ResourceVersion = version
-	return &at
+	view := *v
+	view.ResourceVersion = version
+	return &view
 }

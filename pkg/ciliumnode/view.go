@@ -115,7 +115,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 	slices.SortFunc(v.NonCanonical, netip.Addr.Compare)
 	for key, ip := range cn.Status.IPAM.Used {
 		addr, ok := ipalloc.ParseAddr(key)
-		if _, twice := v.Used[addr]; ok && (!twice || addr.String() == key) {
+		if _, known := v.Used[addr]; ok && (!known || addr.String() == key) {
 			v.Used[addr] = ip.Owner
 		}
 	}
@@ -183,8 +183,8 @@ func (v *View) Publishes(addr netip.Addr) bool {
 	if v.BlockAssignment != nil {
 		return slices.ContainsFunc(v.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) })
 	}
-	_, there := v.Pool[addr]
-	return there
+	_, ok := v.Pool[addr]
+	return ok
 }
 
 // CountIn returns the number of addresses of cidr that pods may get from the agent.
@@ -236,9 +236,9 @@ func (v *View) Named() []netip.Prefix {
 }
 
 // prefixes returns the canonical form of valid prefixes, each once, in their order.
-func prefixes(in []iputil.Prefix) []netip.Prefix {
+func prefixes(list []iputil.Prefix) []netip.Prefix {
 	var out []netip.Prefix
-	for _, p := range in {
+	for _, p := range list {
 		if c := ipalloc.Canonical(p.Prefix); c.IsValid() && !slices.Contains(out, c) {
 			out = append(out, c)
 		}
@@ -247,14 +247,14 @@ func prefixes(in []iputil.Prefix) []netip.Prefix {
 }
 
 // writtenIn returns valid prefixes as they are written, or nil if prefixes does.
-func writtenIn(in []iputil.Prefix) []netip.Prefix {
+func writtenIn(list []iputil.Prefix) []netip.Prefix {
 	var out []netip.Prefix
-	for _, p := range in {
+	for _, p := range list {
 		if p.IsValid() {
 			out = append(out, p.Prefix)
 		}
 	}
-	if slices.Equal(out, prefixes(in)) {
+	if slices.Equal(out, prefixes(list)) {
 		return nil
 	}
 	return out

@@ -121,11 +121,11 @@ func (c Cut) rangeAt(i int) (netip.Prefix, bool) {
 // earlier in the list. Prefixes overlap in no other way.
 func (c Cut) repeats(i int) bool {
 	r := c.Ranges[i]
-	for j, other := range c.Ranges {
-		if !other.Overlaps(r) {
+	for j, second := range c.Ranges {
+		if !second.Overlaps(r) {
 			continue
 		}
-		if other.Bits() < r.Bits() || other.Bits() == r.Bits() && j < i {
+		if second.Bits() < r.Bits() || second.Bits() == r.Bits() && j < i {
 			return true
 		}
 	}

@@ -48,16 +48,16 @@ func Contains(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
-// Covered reports whether all of cidr lies in one of by.
-func Covered(cidr netip.Prefix, by []netip.Prefix) bool {
-	return slices.ContainsFunc(by, func(outer netip.Prefix) bool { return Contains(outer, cidr) })
+// Covered reports whether all of cidr lies in one of cover.
+func Covered(cidr netip.Prefix, cover []netip.Prefix) bool {
+	return slices.ContainsFunc(cover, func(outer netip.Prefix) bool { return Contains(outer, cidr) })
 }
 
-// Uncovered returns the CIDRs of list that are not covered by one of by.
-func Uncovered(list, by []netip.Prefix) []netip.Prefix {
+// Uncovered returns the CIDRs of list that are not covered by one of cover.
+func Uncovered(list, cover []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, cidr := range list {
-		if !Covered(cidr, by) {
+		if !Covered(cidr, cover) {
 			out = append(out, cidr)
 		}
 	}

@@ -79,8 +79,8 @@ const (
 )
 
 // places returns those taken in one way.
-func (n *node) places(by taking) uint64 {
-	if by == byReservation {
+func (n *node) places(kind taking) uint64 {
+	if kind == byReservation {
 		return n.reserved
 	}
 	return n.held
@@ -94,14 +94,14 @@ func (n *node) has(p prefix) bool { return p.bits < n.bits+stride }
 
 // place returns the place of p, which n is around, or the slot that p lies in.
 func (n *node) place(p prefix) uint8 {
-	more := min(p.bits-n.bits, stride)
-	return 1<<more | p.part(n.bits, more)
+	depth := min(p.bits-n.bits, stride)
+	return 1<<depth | p.part(n.bits, depth)
 }
 
 // at returns the prefix of a place or slot.
 func (n *node) at(place uint8) prefix {
-	more := uint8(bits.Len8(place)) - 1
-	return n.prefix().extend(more, place-1<<more)
+	depth := uint8(bits.Len8(place)) - 1
+	return n.prefix().extend(depth, place-1<<depth)
 }
 
 // covered returns the slots that lie in a taken place.
@@ -125,12 +125,12 @@ func (n *node) block() {
 	n.blocked = set
 }
 
-// largest returns the length of the largest free chunk. in are the slots of n, if any has a
+// largest returns the length of the largest free chunk. slots are those of n, if any has a
 // node.
-func (n *node) largest(in *slots) uint8 {
-	for more, places := range longer {
+func (n *node) largest(slots *slots) uint8 {
+	for depth, places := range longer {
 		if places&^n.blocked != 0 {
-			return n.bits + uint8(more)
+			return n.bits + uint8(depth)
 		}
 	}
 	if n.below == 0 {
@@ -142,7 +142,7 @@ func (n *node) largest(in *slots) uint8 {
 	}
 	largest := uint8(nothing)
 	for rest := open; rest != 0; rest &= rest - 1 {
-		largest = min(largest, in.free[bits.TrailingZeros64(rest)])
+		largest = min(largest, slots.free[bits.TrailingZeros64(rest)])
 	}
 	return largest
 }

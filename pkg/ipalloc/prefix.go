@@ -42,10 +42,10 @@ func (p prefix) cidr(f Family) netip.Prefix {
 }
 
 // part returns n bits of p, at most 8, starting at a bit.
-func (p prefix) part(from, n uint8) uint8 {
-	bits := p.hi<<from | p.lo>>(64-from)
-	if from >= 64 {
-		bits = p.lo << (from - 64)
+func (p prefix) part(start, n uint8) uint8 {
+	bits := p.hi<<start | p.lo>>(64-start)
+	if start >= 64 {
+		bits = p.lo << (start - 64)
 	}
 	return uint8(bits >> (64 - n))
 }

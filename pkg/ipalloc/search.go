@@ -59,13 +59,12 @@ func (t *trie) lowestIn(p prefix, n *node, bits uint8) (prefix, bool) {
 	}
 	if n != nil {
 		q := n.prefix()
-		both := min(q.bits, bits)
-		switch {
-		case p.common(q) < both:
-		case n.free > bits:
-			p = q.shorten(both).buddy()
-		default:
-			return t.lowestAt(n, 1, bits)
+		shared := min(q.bits, bits)
+		if p.common(q) >= shared {
+			if n.free <= bits {
+				return t.lowestAt(n, 1, bits)
+			}
+			p = q.shorten(shared).buddy()
 		}
 	}
 	p.bits = bits
@@ -74,17 +73,17 @@ func (t *trie) lowestIn(p prefix, n *node, bits uint8) (prefix, bool) {
 
 // lowestAt is lowestIn for a place of n that is not taken as a whole.
 func (t *trie) lowestAt(n *node, place, length uint8) (prefix, bool) {
-	if more := length - n.bits; more < stride {
-		open := longer[more] & within[place] &^ n.blocked
+	if depth := length - n.bits; depth < stride {
+		open := longer[depth] & within[place] &^ n.blocked
 		if open == 0 {
 			return prefix{}, false
 		}
 		return n.at(uint8(bits.TrailingZeros64(open))), true
 	}
-	in := t.slotsIn(n)
+	slots := t.slotsIn(n)
 	for rest := slotsOf[place] &^ n.covered(); rest != 0; rest &= rest - 1 {
 		s := uint8(bits.TrailingZeros64(rest))
-		if n.below>>s&1 == 0 || in.free[s] <= length {
+		if n.below>>s&1 == 0 || slots.free[s] <= length {
 			return t.lowestIn(n.at(slotCount+s), t.child(n, slotCount+s), length)
 		}
 	}
@@ -104,24 +103,24 @@ func (t *trie) count(p prefix, bits uint8) uint64 {
 	return t.countIn(p.bits, t.inside(&tr, p), bits)
 }
 
-// countIn counts in a prefix of length in; n is the topmost node in it, or nil.
-func (t *trie) countIn(in uint8, n *node, bits uint8) uint64 {
-	if free(in, n) > bits {
+// countIn counts in a prefix of length outer; n is the topmost node in it, or nil.
+func (t *trie) countIn(outer uint8, n *node, bits uint8) uint64 {
+	if free(outer, n) > bits {
 		return 0
 	}
 	if n == nil {
-		return pow2(bits - in)
+		return pow2(bits - outer)
 	}
 	if n.free > bits {
-		return beside(in, min(n.bits, bits), bits)
+		return beside(outer, min(n.bits, bits), bits)
 	}
-	return addSat(beside(in, n.bits, bits), t.countAt(n, 1, bits))
+	return addSat(beside(outer, n.bits, bits), t.countAt(n, 1, bits))
 }
 
 // countAt counts in a place of n.
 func (t *trie) countAt(n *node, place, length uint8) uint64 {
-	if more := length - n.bits; more < stride {
-		return uint64(bits.OnesCount64(longer[more] & within[place] &^ n.blocked))
+	if depth := length - n.bits; depth < stride {
+		return uint64(bits.OnesCount64(longer[depth] & within[place] &^ n.blocked))
 	}
 	open := slotsOf[place] &^ n.covered()
 	sum := uint64(0)
@@ -132,50 +131,50 @@ func (t *trie) countAt(n *node, place, length uint8) uint64 {
 	return sum
 }
 
-// beside returns the number of prefixes of length bits in a prefix of length in, but not in one of
+// beside returns the number of prefixes of length bits in a prefix of length outer, but not in one of
 // length n inside it, at most MaxUint64.
 //
-//	in                                n
-//	|        free        |   free   |   |  2^(bits-in) - 2^(bits-n)
-func beside(in, n, bits uint8) uint64 {
-	if in == n {
+//	outer                             n
+//	|        free        |   free   |   |  2^(bits-outer) - 2^(bits-n)
+func beside(outer, n, bits uint8) uint64 {
+	if outer == n {
 		return 0
 	}
-	if bits-in > 64 {
+	if bits-outer > 64 {
 		return math.MaxUint64
 	}
-	return 1<<(bits-in) - 1<<(bits-n) // 2^64 wraps to 0, and the difference is right
+	return 1<<(bits-outer) - 1<<(bits-n) // 2^64 wraps to 0, and the difference is right
 }
 
 // overlaps yields the prefixes taken in one way that share addresses with p, p itself included, as
 // node and place, ordered by address, then length, until yield returns false.
-func (t *trie) overlaps(p prefix, by taking, yield func(n *node, place uint8) bool) {
+func (t *trie) overlaps(p prefix, kind taking, yield func(n *node, place uint8) bool) {
 	tr := t.seek(p)
 	for _, n := range tr.nodes[:tr.len] {
-		for rest := n.places(by) & above[n.place(p)]; rest != 0; rest &= rest - 1 {
+		for rest := n.places(kind) & above[n.place(p)]; rest != 0; rest &= rest - 1 {
 			if !yield(n, uint8(bits.TrailingZeros64(rest))) {
 				return
 			}
 		}
 	}
 	if n := tr.last(); n.has(p) {
-		t.walk(n, n.place(p), by, yield)
+		t.walk(n, n.place(p), kind, yield)
 	} else if n = t.inside(&tr, p); n != nil {
-		t.walk(n, 1, by, yield)
+		t.walk(n, 1, kind, yield)
 	}
 }
 
 // walk yields the taken prefixes in a place or slot of n, in the order of overlaps.
-func (t *trie) walk(n *node, place uint8, by taking, yield func(n *node, place uint8) bool) bool {
+func (t *trie) walk(n *node, place uint8, kind taking, yield func(n *node, place uint8) bool) bool {
 	if place >= slotCount {
 		c := t.child(n, place)
-		return c == nil || t.walk(c, 1, by, yield)
+		return c == nil || t.walk(c, 1, kind, yield)
 	}
-	places := n.places(by)
+	places := n.places(kind)
 	if places&within[place] == 0 && n.below&slotsOf[place] == 0 {
 		return true
 	}
-	return (places>>place&1 == 0 || yield(n, place)) && t.walk(n, 2*place, by, yield) && t.walk(n, 2*place+1, by, yield)
+	return (places>>place&1 == 0 || yield(n, place)) && t.walk(n, 2*place, kind, yield) && t.walk(n, 2*place+1, kind, yield)
 }
 
 // pow2 returns 2^n, at most MaxUint64.

@@ -165,20 +165,20 @@ func (t *trie) grow(p prefix) trail {
 	if n.has(p) {
 		return tr
 	}
-	own := p.shorten(aligned(p.bits))
+	place := p.shorten(aligned(p.bits))
 	if c := t.child(n, n.place(p)); c != nil {
 		fork := p.shorten(aligned(min(p.bits, p.common(c.prefix()))))
-		in := &t.slots.at(n.slots).nodes[n.place(p)%slotCount]
-		child := *in
-		*in = t.nodes.add(node{hi: fork.hi, lo: fork.lo, bits: fork.bits})
-		n = t.nodes.at(*in)
+		link := &t.slots.at(n.slots).nodes[n.place(p)%slotCount]
+		child := *link
+		*link = t.nodes.add(node{hi: fork.hi, lo: fork.lo, bits: fork.bits})
+		n = t.nodes.at(*link)
 		tr.add(n)
 		t.attach(n, n.place(c.prefix()), child, free(n.bits+stride, c))
-		if fork == own {
+		if fork == place {
 			return tr
 		}
 	}
-	made := t.nodes.add(node{hi: own.hi, lo: own.lo, bits: own.bits})
+	made := t.nodes.add(node{hi: place.hi, lo: place.lo, bits: place.bits})
 	t.attach(n, n.place(p), made, 0)
 	tr.add(t.nodes.at(made))
 	return tr
@@ -194,9 +194,9 @@ func (t *trie) attach(n *node, slot uint8, child uint32, free uint8) {
 		n.slots = t.slots.add(slots{})
 	}
 	s := slot % slotCount
-	in := t.slots.at(n.slots)
-	in.nodes[s] = child
-	in.free[s] = free
+	slots := t.slots.at(n.slots)
+	slots.nodes[s] = child
+	slots.free[s] = free
 	n.below |= 1 << s
 }
 
@@ -213,20 +213,20 @@ func (t *trie) settle(p prefix, tr *trail) {
 			blocks = true
 			continue
 		}
-		in := t.slots.at(up.slots)
+		slots := t.slots.at(up.slots)
 		s := up.place(p) % slotCount
 		if n.taken() == 0 && bits.OnesCount64(n.below) == 1 {
-			n = t.skip(&in.nodes[s])
+			n = t.skip(&slots.nodes[s])
 		} else {
 			t.sum(n, blocks)
 		}
-		was := in.free[s]
+		old := slots.free[s]
 		now := free(up.bits+stride, n)
-		if was == now {
+		if old == now {
 			return
 		}
-		in.free[s] = now
-		blocks = was == 0
+		slots.free[s] = now
+		blocks = old == 0
 	}
 	t.sum(&t.root, blocks)
 }
@@ -250,10 +250,10 @@ func (t *trie) slotsIn(n *node) *slots {
 // detach removes the node in a slot of n. This node has no nodes below it.
 func (t *trie) detach(n *node, slot uint8) {
 	s := slot % slotCount
-	in := t.slots.at(n.slots)
-	t.nodes.drop(in.nodes[s])
-	in.nodes[s] = 0
-	in.free[s] = 0
+	slots := t.slots.at(n.slots)
+	t.nodes.drop(slots.nodes[s])
+	slots.nodes[s] = 0
+	slots.free[s] = 0
 	if n.below &^= 1 << s; n.below == 0 {
 		t.slots.drop(n.slots)
 		n.slots = 0
@@ -261,11 +261,11 @@ func (t *trie) detach(n *node, slot uint8) {
 }
 
 // skip removes the node at the stored index, puts the only one below it there, and returns that.
-func (t *trie) skip(at *uint32) *node {
-	n := t.nodes.at(*at)
+func (t *trie) skip(link *uint32) *node {
+	n := t.nodes.at(*link)
 	child := t.slots.at(n.slots).nodes[bits.TrailingZeros64(n.below)]
 	t.slots.drop(n.slots)
-	t.nodes.drop(*at)
-	*at = child
+	t.nodes.drop(*link)
+	*link = child
 	return t.nodes.at(child)
 }
