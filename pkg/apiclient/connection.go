@@ -28,21 +28,21 @@ type Cache struct {
 
 // NewCache returns a *Cache for a manager. Its watches have a connection of their own.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
-	own, err := OwnConnection(config)
+	connection, err := OwnConnection(config)
 	if err != nil {
 		return nil, err
 	}
 	reads := &Reads{Now: time.Now}
-	options.HTTPClient = own
-	options.NewInformer = func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+	options.HTTPClient = connection
+	options.NewInformer = func(source toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		kind := fmt.Sprintf("%T", obj)
 		if gvk, err := apiutil.GVKForObject(obj, options.Scheme); err == nil {
 			kind = gvk.Kind
 		}
-		return toolscache.NewSharedIndexInformer(reads.Of(kind, from), obj, resync, by)
+		return toolscache.NewSharedIndexInformer(reads.Of(kind, source), obj, resync, indexers)
 	}
-	from, err := cache.New(config, options)
-	return &Cache{from, reads}, err
+	source, err := cache.New(config, options)
+	return &Cache{source, reads}, err
 }
 
 // NewToolCache returns a cache that decodes CiliumNodes as NewClient does.
@@ -56,11 +56,11 @@ func NewToolCache(config *rest.Config, options cache.Options) (cache.Cache, erro
 		return nil, err
 	}
 	options.HTTPClient = http
-	options.NewInformer = func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+	options.NewInformer = func(source toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		if _, ok := obj.(*ciliumv2.CiliumNode); ok {
-			from = ciliumNodes
+			source = ciliumNodes
 		}
-		return toolscache.NewSharedIndexInformer(from, obj, resync, by)
+		return toolscache.NewSharedIndexInformer(source, obj, resync, indexers)
 	}
 	return cache.New(config, options)
 }
@@ -92,19 +92,19 @@ type Lists struct {
 }
 
 // Of lists and watches a kind in a namespace, "" for all.
-func (l Lists) Of(gvk schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
+func (l Lists) Of(gvk schema.GroupVersionKind, resource, namespace string, selector labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
 	c, err := l.client(gvk)
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
 	}
-	return l.followed(gvk.Kind, listerWatcher(c, resource, namespace, by, field)), nil
+	return l.followed(gvk.Kind, listerWatcher(c, resource, namespace, selector, field)), nil
 }
 
-func (l Lists) followed(kind string, from toolscache.ListerWatcher) toolscache.ListerWatcher {
+func (l Lists) followed(kind string, source toolscache.ListerWatcher) toolscache.ListerWatcher {
 	if l.Reads == nil {
-		return from
+		return source
 	}
-	return l.Reads.Of(kind, from)
+	return l.Reads.Of(kind, source)
 }
 
 // All lists and watches all objects of a kind.
@@ -121,9 +121,9 @@ func (l Lists) BoundPods(field fields.Selector) (toolscache.ListerWatcher, error
 	return l.followed("Pod", listerWatcher(c, "pods", metav1.NamespaceAll, labels.Everything(), field)), nil
 }
 
-func listerWatcher(c rest.Interface, resource, namespace string, by labels.Selector, field fields.Selector) toolscache.ListerWatcher {
+func listerWatcher(c rest.Interface, resource, namespace string, selector labels.Selector, field fields.Selector) toolscache.ListerWatcher {
 	return toolscache.NewFilteredListWatchFromClient(c, resource, namespace, func(o *metav1.ListOptions) {
-		o.LabelSelector = by.String()
+		o.LabelSelector = selector.String()
 		o.FieldSelector = field.String()
 	})
 }
@@ -137,12 +137,12 @@ func (l Lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
 	return l.clientOf("/apis", gvk.GroupVersion(), runtime.ContentTypeJSON, lenient{l.codecs().WithoutConversion()})
 }
 
-func (l Lists) clientOf(path string, version schema.GroupVersion, contentType string, by runtime.NegotiatedSerializer) (rest.Interface, error) {
+func (l Lists) clientOf(path string, version schema.GroupVersion, contentType string, serializer runtime.NegotiatedSerializer) (rest.Interface, error) {
 	config := rest.CopyConfig(l.Config)
 	config.APIPath = path
 	config.GroupVersion = &version
 	config.ContentType = contentType
-	config.NegotiatedSerializer = by
+	config.NegotiatedSerializer = serializer
 	return rest.RESTClientForConfigAndClient(config, l.HTTP)
 }
 

@@ -72,7 +72,7 @@ func addPodIPPools(version schema.GroupVersion) func(*runtime.Scheme) error {
 type podIPPoolClient []client.Client
 
 func newPodIPPoolClient(config *rest.Config, options client.Options) (podIPPoolClient, error) {
-	var all podIPPoolClient
+	var clients podIPPoolClient
 	for _, kind := range PodIPPoolKinds() {
 		scheme, err := schemeWith(kind.GroupVersion())
 		if err != nil {
@@ -83,9 +83,9 @@ func newPodIPPoolClient(config *rest.Config, options client.Options) (podIPPoolC
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, c)
+		clients = append(clients, c)
 	}
-	return all, nil
+	return clients, nil
 }
 
 func (p podIPPoolClient) do(request func(client.Client) error) error {
@@ -110,37 +110,37 @@ func isPodIPPool(obj runtime.Object) bool {
 // PodIPPools lists and watches CiliumPodIPPools in the version that the API server serves at that
 // time.
 func (l Lists) PodIPPools() (toolscache.ListerWatcher, error) {
-	var all []toolscache.ListerWatcherWithContext
+	var sources []toolscache.ListerWatcherWithContext
 	for _, kind := range PodIPPoolKinds() {
 		scheme, err := schemeWith(kind.GroupVersion())
 		if err != nil {
 			return nil, err
 		}
-		from, err := Lists{Config: l.Config, HTTP: l.HTTP, Scheme: scheme}.All(kind, ciliumv2alpha1.CPIPPluralName)
+		source, err := Lists{Config: l.Config, HTTP: l.HTTP, Scheme: scheme}.All(kind, ciliumv2alpha1.CPIPPluralName)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, toolscache.ToListerWatcherWithContext(from))
+		sources = append(sources, toolscache.ToListerWatcherWithContext(source))
 	}
 	return l.followed(ciliumv2alpha1.CPIPKindDefinition, &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return firstServed(all, func(from toolscache.ListerWatcherWithContext) (runtime.Object, error) {
-				return from.ListWithContext(ctx, options)
+			return firstServed(sources, func(source toolscache.ListerWatcherWithContext) (runtime.Object, error) {
+				return source.ListWithContext(ctx, options)
 			})
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return firstServed(all, func(from toolscache.ListerWatcherWithContext) (watch.Interface, error) {
-				return from.WatchWithContext(ctx, options)
+			return firstServed(sources, func(source toolscache.ListerWatcherWithContext) (watch.Interface, error) {
+				return source.WatchWithContext(ctx, options)
 			})
 		},
 	}), nil
 }
 
-func firstServed[T any](all []toolscache.ListerWatcherWithContext, request func(toolscache.ListerWatcherWithContext) (T, error)) (T, error) {
+func firstServed[T any](sources []toolscache.ListerWatcherWithContext, request func(toolscache.ListerWatcherWithContext) (T, error)) (T, error) {
 	var result T
 	err := fmt.Errorf("no version of %s is known", ciliumv2alpha1.CPIPPluralName)
-	for _, from := range all {
-		if result, err = request(from); !unserved(err) {
+	for _, source := range sources {
+		if result, err = request(source); !unserved(err) {
 			break
 		}
 	}

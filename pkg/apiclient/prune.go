@@ -26,11 +26,11 @@ type prunedDecoder struct{ runtime.Decoder }
 // Decode decodes an object, and changes data.
 func (d prunedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if message, ok := bytes.CutPrefix(data, protobufPrefix); ok && bytes.HasPrefix(message, podType) {
-		left, err := unknown.prune(message, false)
+		pruned, err := unknown.prune(message, false)
 		if err != nil {
 			return nil, nil, err
 		}
-		data = data[:len(protobufPrefix)+len(left)]
+		data = data[:len(protobufPrefix)+len(pruned)]
 	}
 	return d.Decoder.Decode(data, defaults, into)
 }
@@ -110,22 +110,24 @@ func (k kept) prune(message []byte, dropEmpty bool) ([]byte, error) {
 		field := rest[:tag+size]
 		rest = rest[tag+size:]
 		inner, keep := k[number]
-		switch {
-		case !keep:
-		case inner == nil:
+		if !keep {
+			continue
+		}
+		if inner == nil {
 			out = append(out, field...)
-		case kind != protowire.BytesType:
+			continue
+		}
+		if kind != protowire.BytesType {
 			return nil, errMalformed
-		default:
-			value, _ := protowire.ConsumeBytes(field[tag:])
-			value, err := inner.prune(value, true)
-			if err != nil {
-				return nil, err
-			}
-			if len(value) > 0 || !dropEmpty { // it still lies behind the bytes written here
-				out = protowire.AppendVarint(append(out, field[:tag]...), uint64(len(value)))
-				out = append(out, value...)
-			}
+		}
+		value, _ := protowire.ConsumeBytes(field[tag:])
+		value, err := inner.prune(value, true)
+		if err != nil {
+			return nil, err
+		}
+		if len(value) > 0 || !dropEmpty { // it still lies behind the bytes written here
+			out = protowire.AppendVarint(append(out, field[:tag]...), uint64(len(value)))
+			out = append(out, value...)
 		}
 	}
 	return out, nil

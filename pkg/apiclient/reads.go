@@ -32,8 +32,8 @@ type Reads struct {
 }
 
 // Of returns a ListerWatcher of a kind that is followed.
-func (r *Reads) Of(kind string, from toolscache.ListerWatcher) toolscache.ListerWatcher {
-	one := &read{of: r, kind: kind, from: toolscache.ToListerWatcherWithContext(from), noStream: watchlist.DoesClientNotSupportWatchListSemantics(from)}
+func (r *Reads) Of(kind string, source toolscache.ListerWatcher) toolscache.ListerWatcher {
+	one := &read{reads: r, kind: kind, source: toolscache.ToListerWatcherWithContext(source), noStream: watchlist.DoesClientNotSupportWatchListSemantics(source)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all, one)
@@ -41,13 +41,13 @@ func (r *Reads) Of(kind string, from toolscache.ListerWatcher) toolscache.Lister
 }
 
 // Failing returns the kinds, sorted, of lists and watches that have failed since before a time.
-func (r *Reads) Failing(before time.Time) []string {
+func (r *Reads) Failing(deadline time.Time) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var kinds []string
 	for _, one := range r.all {
-		for _, since := range []time.Time{one.listFails, one.watchFails} {
-			if !since.IsZero() && !since.After(before) {
+		for _, failure := range []time.Time{one.listFails, one.watchFails} {
+			if !failure.IsZero() && !failure.After(deadline) {
 				kinds = append(kinds, one.kind)
 			}
 		}
@@ -58,9 +58,9 @@ func (r *Reads) Failing(before time.Time) []string {
 
 // read is the list and watch of one reflector.
 type read struct {
-	of   *Reads
-	kind string
-	from toolscache.ListerWatcherWithContext
+	reads  *Reads
+	kind   string
+	source toolscache.ListerWatcherWithContext
 	// noStream: it cannot stream a list.
 	noStream bool
 
@@ -89,7 +89,7 @@ func (r *read) Watch(options metav1.ListOptions) (watch.Interface, error) {
 // ListWithContext implements toolscache.ListerWatcherWithContext.
 func (r *read) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	r.saw(options.ResourceVersion)
-	list, err := r.from.ListWithContext(ctx, options)
+	list, err := r.source.ListWithContext(ctx, options)
 	if ctx.Err() == nil {
 		r.result(err, &r.listFails)
 	}
@@ -102,7 +102,7 @@ func (r *read) ListWithContext(ctx context.Context, options metav1.ListOptions) 
 func (r *read) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	r.saw(options.ResourceVersion)
 	r.compare(ctx)
-	events, err := r.from.WatchWithContext(ctx, options)
+	events, err := r.source.WatchWithContext(ctx, options)
 	if ctx.Err() == nil {
 		r.result(err, &r.watchFails, &r.listFails)
 	}
@@ -119,16 +119,16 @@ func (r *read) saw(version string) {
 // compare calls Restored if the present version is smaller than the newest. A list without a version in its options
 // is consistent: no API server answers it with a version older than any answer before.
 func (r *read) compare(ctx context.Context) {
-	if r.of.Restored == nil || r.kind != witness || r.newest == 0 {
+	if r.reads.Restored == nil || r.kind != witness || r.newest == 0 {
 		return
 	}
-	list, err := r.from.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	list, err := r.source.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return // the watch will fail, too
 	}
 	present, err := strconv.ParseUint(versionOf(list), 10, 64)
 	if err == nil && present < r.newest {
-		r.of.Restored()
+		r.reads.Restored()
 	}
 }
 
@@ -147,21 +147,21 @@ func (r *read) IsWatchListSemanticsUnSupported() bool { return r.noStream }
 // result records the result of a call. An error counts from the first one on, for the first of fails; a success
 // ends them all.
 func (r *read) result(err error, fails ...*time.Time) {
-	r.of.mu.Lock()
-	defer r.of.mu.Unlock()
+	r.reads.mu.Lock()
+	defer r.reads.mu.Unlock()
 	if err != nil && fails[0].IsZero() {
-		*fails[0] = r.of.Now()
+		*fails[0] = r.reads.Now()
 	}
 	if err == nil {
-		for _, since := range fails {
-			*since = time.Time{}
+		for _, begin := range fails {
+			*begin = time.Time{}
 		}
 	}
 	r.called = true
 	r.done = err == nil && r.listFails.IsZero() && r.watchFails.IsZero()
-	if r.of.Show == nil {
+	if r.reads.Show == nil {
 		return
 	}
 	unread := func(one *read) bool { return one.kind == r.kind && one.called && !one.done }
-	r.of.Show(r.kind, slices.ContainsFunc(r.of.all, unread))
+	r.reads.Show(r.kind, slices.ContainsFunc(r.reads.all, unread))
 }

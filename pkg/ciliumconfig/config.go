@@ -145,8 +145,8 @@ func (m Masqueraded) String() string {
 	for _, cidr := range m.CIDRs[:min(len(m.CIDRs), most)] {
 		names = append(names, cidr.String())
 	}
-	if more := len(m.CIDRs) - most; more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
+	if rest := len(m.CIDRs) - most; rest > 0 {
+		names = append(names, fmt.Sprintf("%d more", rest))
 	}
 	return strings.Join(names, ", ") + ": " + m.Says
 }
@@ -162,7 +162,7 @@ func (c *Config) Masqueraded(pool *crd.Pool) []Masqueraded {
 	var out []Masqueraded
 	add := func(one *Override) {
 		for _, m := range c.masqueradedBy(c.settings(one), pool) {
-			if !slices.ContainsFunc(out, func(is Masqueraded) bool { return is.String() == m.String() }) {
+			if !slices.ContainsFunc(out, func(known Masqueraded) bool { return known.String() == m.String() }) {
 				out = append(out, m)
 			}
 		}
@@ -186,10 +186,10 @@ func (c *Config) masqueradedBy(data map[string]string, pool *crd.Pool) []Masquer
 			continue
 		}
 		key := f.String() + "-native-routing-cidr"
-		kept := c.NonMasquerade
+		excepted := c.NonMasquerade
 		m := Masqueraded{Says: "outside Cilium's " + key}
 		if native, err := netip.ParsePrefix(data[key]); err == nil {
-			kept = append([]netip.Prefix{native.Masked()}, kept...)
+			excepted = append([]netip.Prefix{native.Masked()}, excepted...)
 			m.Says += ", " + native.String()
 		}
 		if c.NonMasquerade != nil {
@@ -197,7 +197,7 @@ func (c *Config) masqueradedBy(data map[string]string, pool *crd.Pool) []Masquer
 		}
 		m.Says += ": agents masquerade connections to pods of this range, which then see a node's address, and network policies do not know the pod"
 		for _, r := range ranges.CIDRs {
-			if !ipalloc.Covered(r.CIDR, kept) {
+			if !ipalloc.Covered(r.CIDR, excepted) {
 				m.CIDRs = append(m.CIDRs, r.CIDR)
 			}
 		}

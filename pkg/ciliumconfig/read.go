@@ -44,17 +44,19 @@ func Read(ctx context.Context, c client.Reader, namespace string, last *Config) 
 
 // configMap returns the data of a ConfigMap, nil if it does not exist, and whether it could be
 // read.
-func (c *Config) configMap(ctx context.Context, from client.Reader, namespace, name string) (data map[string]string, read bool, err error) {
+func (c *Config) configMap(ctx context.Context, reader client.Reader, namespace, name string) (data map[string]string, read bool, err error) {
 	found := &corev1.ConfigMap{}
-	what := "ConfigMap " + namespace + "/" + name
-	switch err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found); {
-	case apierrors.IsNotFound(err):
+	subject := "ConfigMap " + namespace + "/" + name
+	err = reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
+	if apierrors.IsNotFound(err) {
 		return nil, true, nil
-	case apierrors.IsForbidden(err):
-		c.Denied = append(c.Denied, what)
+	}
+	if apierrors.IsForbidden(err) {
+		c.Denied = append(c.Denied, subject)
 		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("reading %s: %w", what, err)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("reading %s: %w", subject, err)
 	}
 	if found.Data == nil {
 		found.Data = map[string]string{}
@@ -87,11 +89,11 @@ func nonMasquerade(config string) []netip.Prefix {
 	return out
 }
 
-func (c *Config) readOverrides(ctx context.Context, from client.Reader, namespace string) error {
+func (c *Config) readOverrides(ctx context.Context, reader client.Reader, namespace string) error {
 	for _, version := range []string{"v2", "v2alpha1"} {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(schema.GroupVersionKind{Group: "cilium.io", Version: version, Kind: "CiliumNodeConfigList"})
-		err := from.List(ctx, list, client.InNamespace(namespace))
+		err := reader.List(ctx, list, client.InNamespace(namespace))
 		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 			continue
 		}

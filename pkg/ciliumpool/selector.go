@@ -82,8 +82,8 @@ func (s *Selector) Picks(pod, namespace labels.Set) bool {
 }
 
 // PodLabels returns the labels of a pod that selectors match.
-func PodLabels(namespace, name string, own map[string]string) labels.Set {
-	set := maps.Clone(own)
+func PodLabels(namespace, name string, podLabels map[string]string) labels.Set {
+	set := maps.Clone(podLabels)
 	if set == nil {
 		set = map[string]string{}
 	}

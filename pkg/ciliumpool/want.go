@@ -32,14 +32,14 @@ func nowhere(f ipalloc.Family, maskSize int) ciliumv2alpha1.PoolCIDR {
 // Wanted is the maskSize that a CiliumPodIPPool should have, by family; 0: no ranges of
 // that family. Pools are the PodIPPools that serve it, valid or not: the block size of
 // the oldest counts.
-// Listed are the CIDRs that CiliumNodes list for it or pins keep for its pod, and is is the current
+// Listed are the CIDRs that CiliumNodes list for it or pins keep for its pod, and current is the
 // object, or nil.
 //
 // An agent that announces a pool by BGP crashes on a CIDR of a family that the object
 // has no ranges of (pkg/bgp/manager/reconciler/pod_ip_pool.go,
 // getPodIPPoolPolicyStatements, v1.20.1). So a family stays as long as a CIDR of it is
 // listed.
-func Wanted(pools []*crd.Pool, listed []netip.Prefix, is *View) [2]int {
+func Wanted(pools []*crd.Pool, listed []netip.Prefix, current *View) [2]int {
 	var want [2]int
 	for _, f := range ipalloc.Families() {
 		served, frozen := servedBy(pools, f)
@@ -47,9 +47,8 @@ func Wanted(pools []*crd.Pool, listed []netip.Prefix, is *View) [2]int {
 		switch {
 		case served != 0:
 			want[f] = served
-		case !frozen && len(inUse) == 0:
-		case is != nil && is.MaskSize[f] != 0:
-			want[f] = is.MaskSize[f] // no PodIPPool says otherwise
+		case (frozen || len(inUse) > 0) && current != nil && current.MaskSize[f] != 0:
+			want[f] = current.MaskSize[f] // no PodIPPool says otherwise
 		case len(inUse) > 0:
 			want[f] = slices.MinFunc(inUse, netip.Prefix.Compare).Bits()
 		}
@@ -64,12 +63,13 @@ func servedBy(pools []*crd.Pool, f ipalloc.Family) (size int, frozen bool) {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
 	})
 	for _, p := range pools {
-		ranges, has := p.Ranges(f)
-		switch {
-		case !has:
-		case p.Frozen():
+		ranges, ok := p.Ranges(f)
+		if !ok {
+			continue
+		}
+		if p.Frozen() {
 			frozen = true
-		default:
+		} else {
 			size = cmp.Or(size, ranges.Bits)
 		}
 	}
@@ -88,11 +88,11 @@ func (v *View) Patch(want [2]int, marks *Marks) ([]byte, error) {
 		meta["annotations"] = changes(v.Marks.Annotations, marks.Annotations)
 	}
 	for f, field := range [2]string{ipalloc.IPv4: "ipv4", ipalloc.IPv6: "ipv6"} {
-		is := v.MaskSize[f] != 0
-		should := want[f] != 0
-		if is && !should {
+		hasRanges := v.MaskSize[f] != 0
+		wantsRanges := want[f] != 0
+		if hasRanges && !wantsRanges {
 			spec[field] = nil
-		} else if should && !is {
+		} else if wantsRanges && !hasRanges {
 			spec[field] = map[string]any{"cidrs": []any{nowhere(ipalloc.Family(f), want[f])}, "maskSize": want[f]}
 		}
 	}
@@ -107,12 +107,12 @@ func (v *View) Patch(want [2]int, marks *Marks) ([]byte, error) {
 }
 
 // changes returns the entries of a merge patch that makes one map another.
-func changes(from, to map[string]string) map[string]any {
+func changes(current, wanted map[string]string) map[string]any {
 	out := map[string]any{}
-	for key := range from {
+	for key := range current {
 		out[key] = nil
 	}
-	for key, value := range to {
+	for key, value := range wanted {
 		out[key] = value
 	}
 	return out

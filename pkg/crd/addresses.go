@@ -77,19 +77,19 @@ func (p *Pool) Skipping(cidrs []netip.Prefix) *Pool {
 		if !ok {
 			continue
 		}
-		var all netipx.IPSetBuilder
+		var builder netipx.IPSetBuilder
 		for _, s := range p.skipped[f] {
-			all.AddPrefix(s)
+			builder.AddPrefix(s)
 		}
 		for _, c := range cidrs {
 			for _, r := range ranges.CIDRs {
 				if c.Overlaps(r.CIDR) {
-					both := ipalloc.Narrower(c, r.CIDR)
-					all.AddPrefix(blockOf(both.Addr(), min(both.Bits(), ranges.Bits)))
+					common := ipalloc.Narrower(c, r.CIDR)
+					builder.AddPrefix(blockOf(common.Addr(), min(common.Bits(), ranges.Bits)))
 				}
 			}
 		}
-		if set, err := all.IPSet(); err == nil {
+		if set, err := builder.IPSet(); err == nil {
 			skipping.skipped[f] = set.Prefixes()
 		}
 	}
@@ -203,13 +203,13 @@ func (p *Pool) withoutLast(block netip.Prefix) bool {
 
 // reservedIn returns the reserved prefixes of family f, sorted and disjoint.
 func (p *Pool) reservedIn(f ipalloc.Family) []netip.Prefix {
-	var in []netip.Prefix
+	var cidrs []netip.Prefix
 	for _, r := range p.reserved {
 		if ipalloc.FamilyOf(r.Addr()) == f {
-			in = append(in, r)
+			cidrs = append(cidrs, r)
 		}
 	}
-	return in
+	return cidrs
 }
 
 func blockOf(addr netip.Addr, bits int) netip.Prefix {
@@ -221,7 +221,7 @@ func blockOf(addr netip.Addr, bits int) netip.Prefix {
 func (p *Pool) PublicRanges() []netip.Prefix {
 	var public []netip.Prefix
 	for _, r := range p.AllRanges() {
-		inOwn := func(own string) bool { return ipalloc.Contains(netip.MustParsePrefix(own), r.CIDR) }
+		inOwn := func(local string) bool { return ipalloc.Contains(netip.MustParsePrefix(local), r.CIDR) }
 		if !slices.ContainsFunc([]string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"}, inOwn) {
 			public = append(public, r.CIDR)
 		}
@@ -257,7 +257,7 @@ func (t *Tally) Add(b Block) {
 		return
 	}
 	place := blockOf(b.CIDR.Addr(), bits)
-	if phase, there := t.parts[place]; !there || b.Phase < phase {
+	if phase, ok := t.parts[place]; !ok || b.Phase < phase {
 		t.parts[place] = b.Phase
 	}
 }

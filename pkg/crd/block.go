@@ -128,11 +128,11 @@ func CIDRs(blocks []Block) []netip.Prefix {
 	return out
 }
 
-// AdoptedBlock returns the object that adopts cidr, which the IPAM mode from had
+// AdoptedBlock returns the object that adopts cidr, which the IPAM mode source had
 // assigned to node, as a block of pool.
-func AdoptedBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID, from string) *v1alpha1.PodIPBlock {
+func AdoptedBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID, source string) *v1alpha1.PodIPBlock {
 	obj := NewBlock(cidr, pool, node, nodeUID)
-	obj.Labels = map[string]string{v1alpha1.AdoptedLabel: from}
+	obj.Labels = map[string]string{v1alpha1.AdoptedLabel: source}
 	return obj
 }
 
@@ -225,8 +225,8 @@ func SetBlockCondition(obj *v1alpha1.PodIPBlock, kind string, status metav1.Cond
 }
 
 // SetBlockWait reports what a block that leaves its node, or must, waits for; the zero Wait removes
-// the report. what is what happens to the block. It reports whether anything changed.
-func SetBlockWait(obj *v1alpha1.PodIPBlock, wait Wait, what string, now time.Time) bool {
+// the report. message tells what happens to the block. It reports whether anything changed.
+func SetBlockWait(obj *v1alpha1.PodIPBlock, wait Wait, message string, now time.Time) bool {
 	var next *v1alpha1.BlockWait
 	if wait.For != "" {
 		next = &v1alpha1.BlockWait{Reason: string(wait.For), Message: wait.Note}
@@ -241,7 +241,7 @@ func SetBlockWait(obj *v1alpha1.PodIPBlock, wait Wait, what string, now time.Tim
 	} else if next == nil {
 		return setServing(obj, now) || changed
 	}
-	return SetBlockCondition(obj, v1alpha1.BlockDraining, status, reason, what, now) || changed
+	return SetBlockCondition(obj, v1alpha1.BlockDraining, status, reason, message, now) || changed
 }
 
 // SetBlockClosed records that an agent has closed a block, or, if closed is zero, that none has.

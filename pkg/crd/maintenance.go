@@ -26,14 +26,14 @@ type Maintenance struct {
 
 // Delay returns the reason that keeps drains from beginning at now. The caller enforces the rate.
 func (m *Maintenance) Delay(now time.Time) expand.Delay {
-	is := m.Windows.At(now)
-	if is.Open {
+	current := m.Windows.At(now)
+	if current.Open {
 		return expand.Delay{}
 	}
-	if is.Until.IsZero() {
+	if current.Until.IsZero() {
 		return expand.Delay{For: expand.WaitNoWindow}
 	}
-	return expand.Delay{For: expand.WaitWindow, Until: is.Until}
+	return expand.Delay{For: expand.WaitWindow, Until: current.Until}
 }
 
 // parseMaintenance merges the spec with the defaults.

@@ -65,18 +65,18 @@ func closedRanges(pools []*Pool) map[*Pool]map[netip.Prefix]*claim {
 	closed := map[*Pool]map[netip.Prefix]*claim{}
 	var open []*claim // by address
 	for _, c := range claimsOf(pools) {
-		at, _ := slices.BinarySearchFunc(open, c, func(o, c *claim) int {
+		index, _ := slices.BinarySearchFunc(open, c, func(o, c *claim) int {
 			return netipx.PrefixLastIP(o.cidr).Compare(c.cidr.Addr())
 		})
 		var winner *claim
-		for i := at; i < len(open) && open[i].cidr.Overlaps(c.cidr); i++ {
+		for i := index; i < len(open) && open[i].cidr.Overlaps(c.cidr); i++ {
 			if winner == nil || open[i].rank < winner.rank {
 				winner = open[i]
 			}
 		}
 		switch {
 		case winner == nil:
-			open = slices.Insert(open, at, c)
+			open = slices.Insert(open, index, c)
 		case closed[c.pool] == nil:
 			closed[c.pool] = map[netip.Prefix]*claim{c.cidr: winner}
 		default:
@@ -87,7 +87,7 @@ func closedRanges(pools []*Pool) map[*Pool]map[netip.Prefix]*claim {
 }
 
 // withClosed returns p with these CIDRs closed and all others open: p itself if it changes none.
-func (p *Pool) withClosed(by map[netip.Prefix]*claim) *Pool {
+func (p *Pool) withClosed(winners map[netip.Prefix]*claim) *Pool {
 	next := *p
 	changed := false
 	for f, old := range p.ranges {
@@ -100,7 +100,7 @@ func (p *Pool) withClosed(by map[netip.Prefix]*claim) *Pool {
 			r := &ranges.CIDRs[i]
 			r.ClosedBy = ""
 			r.Overlap = netip.Prefix{}
-			if winner := by[r.CIDR]; winner != nil {
+			if winner := winners[r.CIDR]; winner != nil {
 				r.ClosedBy = winner.pool.Name
 				r.Overlap = winner.cidr
 			}

@@ -180,32 +180,32 @@ type SpecRanges struct {
 
 // RangesIn returns the ranges of the families that a pool's spec has.
 func RangesIn(spec *v1alpha1.PodIPPoolSpec) []SpecRanges {
-	var all []SpecRanges
+	var ranges []SpecRanges
 	if r := spec.IPv4; r != nil {
-		all = append(all, SpecRanges{ipalloc.IPv4, &r.CIDRs, &r.BlockSize, &r.EdgeIPs})
+		ranges = append(ranges, SpecRanges{ipalloc.IPv4, &r.CIDRs, &r.BlockSize, &r.EdgeIPs})
 	}
 	if r := spec.IPv6; r != nil {
-		all = append(all, SpecRanges{ipalloc.IPv6, &r.CIDRs, &r.BlockSize, &r.EdgeIPs})
+		ranges = append(ranges, SpecRanges{ipalloc.IPv6, &r.CIDRs, &r.BlockSize, &r.EdgeIPs})
 	}
-	return all
+	return ranges
 }
 
 // CIDRsIn returns the CIDRs of a pool's spec that can be read.
 func CIDRsIn(spec *v1alpha1.PodIPPoolSpec) []netip.Prefix {
-	var all []netip.Prefix
+	var cidrs []netip.Prefix
 	for _, r := range RangesIn(spec) {
 		for _, c := range *r.CIDRs {
 			if cidr, err := netip.ParsePrefix(c.CIDR); err == nil {
-				all = append(all, cidr)
+				cidrs = append(cidrs, cidr)
 			}
 		}
 	}
-	return all
+	return cidrs
 }
 
-func (p *Pool) parseRanges(from SpecRanges, path *field.Path) (*Ranges, field.ErrorList) {
-	f := from.Family
-	ranges := &Ranges{Bits: int(*from.BlockSize), AllowFirst: from.EdgeIPs.AllowFirstIP, AllowLast: from.EdgeIPs.AllowLastIP}
+func (p *Pool) parseRanges(spec SpecRanges, path *field.Path) (*Ranges, field.ErrorList) {
+	f := spec.Family
+	ranges := &Ranges{Bits: int(*spec.BlockSize), AllowFirst: spec.EdgeIPs.AllowFirstIP, AllowLast: spec.EdgeIPs.AllowLastIP}
 	var problems field.ErrorList
 	shortest, longest := BlockSizes(f, p.WholeBlocks)
 	sized := shortest <= ranges.Bits && ranges.Bits <= longest
@@ -214,13 +214,13 @@ func (p *Pool) parseRanges(from SpecRanges, path *field.Path) (*Ranges, field.Er
 		if widest, _ := BlockSizes(f, true); !p.WholeBlocks && widest <= ranges.Bits && ranges.Bits < shortest {
 			must += " in crd mode, where a CiliumNode lists each address of a block: make a pool with smaller blocks in its place, or use multi-pool mode"
 		}
-		problems = append(problems, field.Invalid(path.Child("blockSize"), *from.BlockSize, must))
+		problems = append(problems, field.Invalid(path.Child("blockSize"), *spec.BlockSize, must))
 	}
 	path = path.Child("cidrs")
-	if len(*from.CIDRs) == 0 {
+	if len(*spec.CIDRs) == 0 {
 		problems = append(problems, field.Required(path, "list at least one CIDR"))
 	}
-	for i, c := range *from.CIDRs {
+	for i, c := range *spec.CIDRs {
 		path := path.Index(i)
 		cidr, bad := parseCIDR(c.CIDR, path.Child("cidr"))
 		if bad == nil {
@@ -251,9 +251,9 @@ func (r *Ranges) refuse(cidr netip.Prefix, f ipalloc.Family, sized bool, path *f
 	if sized && cidr.Bits() > r.Bits {
 		return invalid("is smaller than one block: list a /%d or wider, or make a pool with smaller blocks", r.Bits)
 	}
-	for _, other := range r.CIDRs {
-		if other.CIDR.Overlaps(cidr) {
-			return invalid("overlaps %s of the same pool: keep one of them", other.CIDR)
+	for _, known := range r.CIDRs {
+		if known.CIDR.Overlaps(cidr) {
+			return invalid("overlaps %s of the same pool: keep one of them", known.CIDR)
 		}
 	}
 	return nil
@@ -276,13 +276,13 @@ func unknownPolicies(spec *v1alpha1.PodIPPoolSpec, path *field.Path) field.Error
 	return problems
 }
 
-// unknown returns the fault of a value that is neither empty, careful nor one of the others.
-func unknown[T ~string](value T, path *field.Path, careful T, others ...T) field.ErrorList {
-	if value == "" || value == careful || slices.Contains(others, value) {
+// unknown returns the fault of a value that is neither empty, careful nor one of known.
+func unknown[T ~string](value T, path *field.Path, careful T, known ...T) field.ErrorList {
+	if value == "" || value == careful || slices.Contains(known, value) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, value, fmt.Sprintf(
-		"this version of the operator does not know it, and acts as for %s: write %[1]s or one of %v, or upgrade the operator", careful, others))}
+		"this version of the operator does not know it, and acts as for %s: write %[1]s or one of %v, or upgrade the operator", careful, known))}
 }
 
 // BlockSizes returns the shortest and longest prefix length of a pool's blocks. whole: agents are

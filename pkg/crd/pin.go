@@ -71,8 +71,8 @@ type PodAddresses struct {
 
 // Picks reports whether pods with these labels, in a namespace with these, keep an address of the pool.
 func (p *Pool) Picks(pod, namespace labels.Set) bool {
-	is := p.PodAddresses
-	return is != nil && is.pods.Matches(pod) && is.namespaces.Matches(namespace)
+	rule := p.PodAddresses
+	return rule != nil && rule.pods.Matches(pod) && rule.namespaces.Matches(namespace)
 }
 
 // IsOf reports whether pods in a namespace with these labels may keep an address of the pool.
@@ -81,30 +81,30 @@ func (a *PodAddresses) IsOf(namespace labels.Set) bool { return a.namespaces.Mat
 // parsePodAddresses reads the pods that keep an address of a pool: none beside an error, as the pool can
 // serve all others.
 func parsePodAddresses(spec *v1alpha1.PodIPPoolSpec, d Defaults, path *field.Path) (*PodAddresses, field.ErrorList) {
-	from := spec.PodAddresses
-	if from == nil {
+	source := spec.PodAddresses
+	if source == nil {
 		return nil, nil
 	}
 	single := (spec.IPv4 == nil || spec.IPv4.BlockSize == 32) && (spec.IPv6 == nil || spec.IPv6.BlockSize == 128)
 	if !single || !d.CiliumPools {
 		return nil, field.ErrorList{field.Forbidden(path, "needs multi-pool mode, and blocks of single addresses (blockSize 32, 128 in ipv6). Until then no pod keeps an address")}
 	}
-	is := &PodAddresses{ReleaseAfter: ReleaseAfter, Never: from.ReleaseAfter == v1alpha1.Never}
+	rule := &PodAddresses{ReleaseAfter: ReleaseAfter, Never: source.ReleaseAfter == v1alpha1.Never}
 	var problems field.ErrorList
-	if from.ReleaseAfter != "" && !is.Never {
-		problems = setDuration(&is.ReleaseAfter, &from.ReleaseAfter, maxReleaseAfter, path.Child("releaseAfter"))
+	if source.ReleaseAfter != "" && !rule.Never {
+		problems = setDuration(&rule.ReleaseAfter, &source.ReleaseAfter, maxReleaseAfter, path.Child("releaseAfter"))
 	}
-	pods, errs := parseSelector(from.PodSelector, path.Child("podSelector"))
-	namespaces, more := parseSelector(from.NamespaceSelector, path.Child("namespaceSelector"))
-	if errs = append(errs, more...); len(errs) > 0 {
+	pods, errs := parseSelector(source.PodSelector, path.Child("podSelector"))
+	namespaces, namespaceErrs := parseSelector(source.NamespaceSelector, path.Child("namespaceSelector"))
+	if errs = append(errs, namespaceErrs...); len(errs) > 0 {
 		return nil, append(problems, errs...)
 	}
 	if pods.Empty() && namespaces.Empty() {
 		return nil, append(problems, field.Required(path, "name pods by podSelector or namespaceSelector. Until then no further pod keeps an address"))
 	}
-	is.pods = pods
-	is.namespaces = namespaces
-	return is, problems
+	rule.pods = pods
+	rule.namespaces = namespaces
+	return rule, problems
 }
 
 // PinFrom reads a pin. The API server refuses a malformed one, except where it was stored before

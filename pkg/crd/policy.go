@@ -30,13 +30,13 @@ const (
 const LeastCooldown = 30 * time.Second
 
 // setCooldown merges the spec's cooldown with the default one.
-func setCooldown(to *time.Duration, from *v1alpha1.Duration, d Defaults, path *field.Path) field.ErrorList {
-	problems := setDuration(to, from, maxCooldown, path)
-	if from == nil || !d.CiliumPools || *to >= LeastCooldown {
+func setCooldown(target *time.Duration, value *v1alpha1.Duration, d Defaults, path *field.Path) field.ErrorList {
+	problems := setDuration(target, value, maxCooldown, path)
+	if value == nil || !d.CiliumPools || *target >= LeastCooldown {
 		return problems
 	}
-	*to = LeastCooldown
-	return append(problems, field.Invalid(path, *from, fmt.Sprintf(
+	*target = LeastCooldown
+	return append(problems, field.Invalid(path, *value, fmt.Sprintf(
 		"must be %[1]s or more in multi-pool mode: an agent may still take an address of a block that it has just returned. Until then the operator uses %[1]s", LeastCooldown)))
 }
 
@@ -92,7 +92,7 @@ func hasSingleAddresses(spec *v1alpha1.PodIPPoolSpec) bool {
 // Effective returns the policy of the pool as its status shows it.
 func (p *Pool) Effective() *v1alpha1.EffectivePolicy {
 	number := func(n int) *int32 { return new(int32(n)) } // all within the API's bounds
-	is := &v1alpha1.EffectivePolicy{
+	policy := &v1alpha1.EffectivePolicy{
 		Expand: v1alpha1.Expand{
 			ThresholdPercent: number(p.Policy.ExpandPercent), MinFreeAddresses: number(p.Policy.MinFree), MaxBlocksPerNode: number(p.Policy.MaxBlocks),
 		},
@@ -105,17 +105,17 @@ func (p *Pool) Effective() *v1alpha1.EffectivePolicy {
 		Cooldown:        v1alpha1.NewDuration(p.Cooldown),
 	}
 	if p.DrainUnselected {
-		is.UnselectedNodes.Policy = v1alpha1.UnselectedNodesDrain
+		policy.UnselectedNodes.Policy = v1alpha1.UnselectedNodesDrain
 	}
 	if p.Maintenance.Unrestricted {
-		is.Maintenance.Policy = v1alpha1.MaintenanceUnrestricted
+		policy.Maintenance.Policy = v1alpha1.MaintenanceUnrestricted
 	}
 	for _, w := range p.Maintenance.Windows.Windows() {
-		is.Maintenance.Windows = append(is.Maintenance.Windows, v1alpha1.MaintenanceWindow{
+		policy.Maintenance.Windows = append(policy.Maintenance.Windows, v1alpha1.MaintenanceWindow{
 			Schedule: w.Schedule, Duration: v1alpha1.NewDuration(w.Duration), TimeZone: w.Zone,
 		})
 	}
-	return is
+	return policy
 }
 
 // fitThresholds makes reclaim the lower threshold. A pool that sets one of them is valid for any
@@ -137,28 +137,30 @@ func fitThresholds(p *expand.Policy, defaults expand.Policy, expandSet, reclaimS
 			p.ExpandPercent, p.ReclaimPercent))}
 }
 
-func setInt(to *int, from *int32, lowest, highest int32, path *field.Path) field.ErrorList {
-	if from == nil {
+func setInt(target *int, value *int32, lowest, highest int32, path *field.Path) field.ErrorList {
+	if value == nil {
 		return nil
 	}
-	if *from < lowest || *from > highest {
-		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("must be from %d to %d. Until then the operator uses its default, %d", lowest, highest, *to))}
+	if *value < lowest || *value > highest {
+		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be from %d to %d. Until then the operator uses its default, %d", lowest, highest, *target))}
 	}
-	*to = int(*from)
+	*target = int(*value)
 	return nil
 }
 
 // setLimit sets a number from 1 to highest, or 0 for the word.
-func setLimit(to *int, from *intstr.IntOrString, word string, highest int32, path *field.Path) field.ErrorList {
-	switch {
-	case from == nil:
-	case *from == intstr.FromString(word):
-		*to = 0
-	case from.Type != intstr.Int || from.IntVal < 1 || from.IntVal > highest:
-		return field.ErrorList{field.Invalid(path, from.String(), fmt.Sprintf("must be from 1 to %d, or %s. Until then the operator uses its default, %s", highest, word, limit(*to, word)))}
-	default:
-		*to = from.IntValue()
+func setLimit(target *int, value *intstr.IntOrString, word string, highest int32, path *field.Path) field.ErrorList {
+	if value == nil {
+		return nil
 	}
+	if *value == intstr.FromString(word) {
+		*target = 0
+		return nil
+	}
+	if value.Type != intstr.Int || value.IntVal < 1 || value.IntVal > highest {
+		return field.ErrorList{field.Invalid(path, value.String(), fmt.Sprintf("must be from 1 to %d, or %s. Until then the operator uses its default, %s", highest, word, limit(*target, word)))}
+	}
+	*target = value.IntValue()
 	return nil
 }
 
@@ -170,17 +172,17 @@ func limit(n int, word string) *intstr.IntOrString {
 	return new(intstr.FromInt32(int32(n))) // within the API's bounds
 }
 
-func setDuration(to *time.Duration, from *v1alpha1.Duration, highest time.Duration, path *field.Path) field.ErrorList {
-	if from == nil {
+func setDuration(target *time.Duration, value *v1alpha1.Duration, highest time.Duration, path *field.Path) field.ErrorList {
+	if value == nil {
 		return nil
 	}
-	d, err := from.Parse()
+	d, err := value.Parse()
 	if err != nil {
-		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("%s. Until then the operator uses its default, %s", err, *to))}
+		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("%s. Until then the operator uses its default, %s", err, *target))}
 	}
 	if d > highest {
-		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("must be from 0s to %s. Until then the operator uses its default, %s", v1alpha1.NewDuration(highest), *to))}
+		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be from 0s to %s. Until then the operator uses its default, %s", v1alpha1.NewDuration(highest), *target))}
 	}
-	*to = d
+	*target = d
 	return nil
 }

@@ -145,13 +145,13 @@ func (p *Pool) Ranges(f ipalloc.Family) (*Ranges, bool) {
 
 // AllRanges returns the pool's CIDRs of both families; nil has none.
 func (p *Pool) AllRanges() []Range {
-	var all []Range
+	var ranges []Range
 	for _, f := range ipalloc.Families() {
 		if p != nil && p.ranges[f] != nil {
-			all = append(all, p.ranges[f].CIDRs...)
+			ranges = append(ranges, p.ranges[f].CIDRs...)
 		}
 	}
-	return all
+	return ranges
 }
 
 // Cut returns the ranges of family f that blocks can be claimed from now: none that is cordoned,
@@ -183,10 +183,10 @@ func (p *Pool) ManyCiliumPools() bool { return p.WholeBlocks && !p.SingleBlock }
 // ForPod returns the pool as it serves the Cilium pool of one pod: nodes claim only the addresses that are
 // pinned to the pod.
 func (p *Pool) ForPod(ciliumPool string) *Pool {
-	of := *p
-	of.Pod = PodOfPool(ciliumPool)
-	of.CiliumPool = ciliumPool
-	return &of
+	pool := *p
+	pool.Pod = PodOfPool(ciliumPool)
+	pool.CiliumPool = ciliumPool
+	return &pool
 }
 
 // PhasesOut reports whether nodes get no new block of family f by intent: the pool is

@@ -19,26 +19,26 @@ func (p *Pool) Matches(nodeLabels labels.Set) bool {
 // of family f, or it is paused. A pool does not if it is invalid, if all its CIDRs belong to other
 // pools, or if all its CIDRs drain.
 func (p *Pool) Serves(f ipalloc.Family) bool {
-	_, gives := p.Cut(f)
-	return gives || p.Paused
+	_, ok := p.Cut(f)
+	return ok || p.Paused
 }
 
 // ForFamily returns the ranked pools that have CIDRs of family f for one Cilium pool ("": the
 // default one), best first. The first rules the node. A pool that does not serve follows the
 // serving ones: its own nodes would only wait.
 func ForFamily(ranked []*Pool, f ipalloc.Family, ciliumPool string) []*Pool {
-	var serving, others []*Pool
+	var serving, idle []*Pool
 	for _, p := range ranked {
-		_, has := p.Ranges(f)
-		switch {
-		case !has || p.CiliumPool != ciliumPool:
-		case p.Serves(f):
+		if _, ok := p.Ranges(f); !ok || p.CiliumPool != ciliumPool {
+			continue
+		}
+		if p.Serves(f) {
 			serving = append(serving, p)
-		default:
-			others = append(others, p)
+		} else {
+			idle = append(idle, p)
 		}
 	}
-	return append(serving, others...)
+	return append(serving, idle...)
 }
 
 // RulingIsFinal reports whether no label that a node may still get changes its ruling pool, in any

@@ -26,15 +26,15 @@ func (a Ask) Compare(other Ask) int {
 // so many.
 const askedPart = 4
 
-// Granted returns the objects that withhold the addresses they ask for from a CIDR of a pool. asks
+// Granted returns the objects that withhold the addresses they ask for from a CIDR of a pool. The requests
 // are sorted. Together these objects take at most a quarter of the blocks: anybody may create a Service,
 // and must not take a pool from all nodes. An object that asks for more blocks than older ones
 // leave withholds none of the CIDR.
-func Granted(cidr netip.Prefix, blockBits int, asks []Ask) map[Claimant]bool {
+func Granted(cidr netip.Prefix, blockBits int, requests []Ask) map[Claimant]bool {
 	granted := map[Claimant]bool{}
 	taken := ipalloc.NewSpace()
 	room := ipalloc.Cut{Ranges: []netip.Prefix{cidr}, BlockBits: blockBits}.Total() / askedPart
-	for _, ask := range asks {
+	for _, ask := range requests {
 		if room == 0 {
 			break
 		}
@@ -47,11 +47,11 @@ func Granted(cidr netip.Prefix, blockBits int, asks []Ask) map[Claimant]bool {
 }
 
 // blocksOf returns the parts of a pool's CIDR that share addresses with cidrs, widened to blocks.
-func blocksOf(cidrs []netip.Prefix, within netip.Prefix, blockBits int) []netip.Prefix {
+func blocksOf(cidrs []netip.Prefix, cidr netip.Prefix, blockBits int) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range cidrs {
-		if p.Overlaps(within) {
-			p = ipalloc.Narrower(p, within)
+		if p.Overlaps(cidr) {
+			p = ipalloc.Narrower(p, cidr)
 			out = append(out, netip.PrefixFrom(p.Addr(), min(p.Bits(), blockBits)).Masked())
 		}
 	}

@@ -74,8 +74,8 @@ type Set struct {
 // Put replaces the CIDRs of a claimant, sorted and unique, without host bits. It returns the
 // CIDRs that had no claimant before, the CIDRs that no longer have one, and the CIDRs that it has
 // come or ceased to share with others.
-func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed, shared []netip.Prefix) {
-	old := s.byClaimant[by]
+func (s *Set) Put(claimant Claimant, cidrs []netip.Prefix) (added, removed, shared []netip.Prefix) {
+	old := s.byClaimant[claimant]
 	if slices.Equal(old, cidrs) {
 		return nil, nil, nil
 	}
@@ -90,21 +90,22 @@ func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed, shared []n
 		} else if !contains(old, p) {
 			shared = append(shared, p)
 		}
-		if i, there := slices.BinarySearchFunc(s.claimants[p], by, Claimant.compare); !there {
-			s.claimants[p] = slices.Insert(s.claimants[p], i, by)
+		if i, found := slices.BinarySearchFunc(s.claimants[p], claimant, Claimant.compare); !found {
+			s.claimants[p] = slices.Insert(s.claimants[p], i, claimant)
 		}
 	}
 	for _, p := range old {
-		switch {
-		case contains(cidrs, p):
-		case s.drop(by, p):
+		if contains(cidrs, p) {
+			continue
+		}
+		if s.drop(claimant, p) {
 			removed = append(removed, p)
-		default:
+		} else {
 			shared = append(shared, p)
 		}
 	}
-	if s.byClaimant[by] = cidrs; len(cidrs) == 0 {
-		delete(s.byClaimant, by)
+	if s.byClaimant[claimant] = cidrs; len(cidrs) == 0 {
+		delete(s.byClaimant, claimant)
 	}
 	return added, removed, shared
 }
@@ -116,10 +117,10 @@ func contains(sorted []netip.Prefix, p netip.Prefix) bool {
 }
 
 // drop ends a claim, and reports whether it was the last one.
-func (s *Set) drop(by Claimant, p netip.Prefix) bool {
-	left := slices.DeleteFunc(s.claimants[p], func(c Claimant) bool { return c == by })
-	if len(left) > 0 {
-		s.claimants[p] = left
+func (s *Set) drop(claimant Claimant, p netip.Prefix) bool {
+	claimants := slices.DeleteFunc(s.claimants[p], func(c Claimant) bool { return c == claimant })
+	if len(claimants) > 0 {
+		s.claimants[p] = claimants
 		return false
 	}
 	delete(s.claimants, p)
@@ -133,8 +134,8 @@ func (s *Set) In(cidr netip.Prefix) []Range {
 		return nil
 	}
 	var out []Range
-	if by := s.claimants[cidr]; len(by) > 0 {
-		out = append(out, Range{CIDR: cidr, By: by[0]})
+	if claimants := s.claimants[cidr]; len(claimants) > 0 {
+		out = append(out, Range{CIDR: cidr, By: claimants[0]})
 	}
 	for _, h := range s.index.Overlapping(cidr) {
 		out = append(out, Range{CIDR: h.CIDR, By: s.claimants[h.CIDR][0]})
@@ -177,8 +178,8 @@ func Words(ranges []Range, note func(Range) string) string {
 		parts = append(parts, part)
 	}
 	words := strings.Join(parts, ", ")
-	if more := len(ranges) - named; more > 0 {
-		words += fmt.Sprintf(" and %d more, most of them of %s", more, mostOf(ranges[named:]))
+	if rest := len(ranges) - named; rest > 0 {
+		words += fmt.Sprintf(" and %d more, most of them of %s", rest, mostOf(ranges[named:]))
 	}
 	return words
 }
@@ -188,7 +189,7 @@ func mostOf(ranges []Range) (most string) {
 	count := map[string]int{}
 	for _, r := range ranges {
 		owner := r.By.String()
-		if namespace, _, has := strings.Cut(r.By.Name, "/"); has {
+		if namespace, _, ok := strings.Cut(r.By.Name, "/"); ok {
 			owner = r.By.Kind + "s of namespace " + namespace
 		}
 		count[owner]++

@@ -21,7 +21,7 @@ const maxOfNode = 16
 
 // OfNode returns the addresses of a Node, and the further ones that it asks for, sorted. They are of
 // any type: a cloud may list one as Hostname only.
-func OfNode(n *corev1.Node) (assigned, asked []netip.Prefix) {
+func OfNode(n *corev1.Node) (assigned, requested []netip.Prefix) {
 	var out []netip.Addr
 	for _, a := range n.Status.Addresses {
 		out = read(out, a.Address)
@@ -30,26 +30,26 @@ func OfNode(n *corev1.Node) (assigned, asked []netip.Prefix) {
 }
 
 // OfHost is OfNode for the addresses of a node, the important ones first.
-func OfHost(addrs []netip.Addr) (assigned, asked []netip.Prefix) {
+func OfHost(addrs []netip.Addr) (assigned, requested []netip.Prefix) {
 	n := min(len(addrs), maxOfNode)
 	return Of(addrs[:n]), Of(addrs[n:])
 }
 
 // OfService returns the addresses of a Service outside the ServiceCIDRs, sorted. A controller has
 // assigned the addresses of its load balancer. Its author asks for loadBalancerIP and externalIPs.
-func OfService(s *corev1.Service) (assigned, asked []netip.Prefix) {
+func OfService(s *corev1.Service) (assigned, requested []netip.Prefix) {
 	var ingress []netip.Addr
 	for _, i := range s.Status.LoadBalancer.Ingress {
 		ingress = read(ingress, i.IP)
 	}
 	assigned = Of(ingress)
-	asked = Of(read(read(nil, s.Spec.ExternalIPs...), s.Spec.LoadBalancerIP))
-	return assigned, slices.DeleteFunc(asked, func(p netip.Prefix) bool { return contains(assigned, p) })
+	requested = Of(read(read(nil, s.Spec.ExternalIPs...), s.Spec.LoadBalancerIP))
+	return assigned, slices.DeleteFunc(requested, func(p netip.Prefix) bool { return contains(assigned, p) })
 }
 
 // OfEndpoints returns the addresses of the API server in an EndpointSlice of its Service, and the further
 // ones that it asks for, sorted.
-func OfEndpoints(s *discoveryv1.EndpointSlice) (assigned, asked []netip.Prefix) {
+func OfEndpoints(s *discoveryv1.EndpointSlice) (assigned, requested []netip.Prefix) {
 	var out []netip.Addr
 	for i := range s.Endpoints {
 		out = read(out, s.Endpoints[i].Addresses...)
@@ -91,9 +91,9 @@ func OfMetalLBPool(addresses []string) []netip.Prefix {
 			out = append(out, ipalloc.Canonical(cidr))
 			continue
 		}
-		from, to, _ := strings.Cut(text, "-")
-		first, _ := ipalloc.ParseAddr(strings.TrimSpace(from))
-		last, _ := ipalloc.ParseAddr(strings.TrimSpace(to))
+		low, high, _ := strings.Cut(text, "-")
+		first, _ := ipalloc.ParseAddr(strings.TrimSpace(low))
+		last, _ := ipalloc.ParseAddr(strings.TrimSpace(high))
 		out = append(out, netipx.IPRangeFrom(first, last).Prefixes()...) // none of an invalid range
 	}
 	return sorted(out)
@@ -121,13 +121,13 @@ func Of(addrs []netip.Addr) []netip.Prefix {
 }
 
 // read appends the addresses among texts.
-func read(to []netip.Addr, texts ...string) []netip.Addr {
+func read(addrs []netip.Addr, texts ...string) []netip.Addr {
 	for _, text := range texts {
 		if addr, ok := ipalloc.ParseAddr(text); ok {
-			to = append(to, addr)
+			addrs = append(addrs, addr)
 		}
 	}
-	return to
+	return addrs
 }
 
 func sorted(prefixes []netip.Prefix) []netip.Prefix {

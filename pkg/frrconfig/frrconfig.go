@@ -90,16 +90,16 @@ func (v *View) IsTemplate() bool { return v.selector != nil }
 
 // templateFor returns the selector of the nodes that a spec is a template for; nil: it is none.
 func templateFor(spec map[string]any) labels.Selector {
-	var by metav1.LabelSelector
-	from, _, _ := unstructured.NestedMap(spec, "nodeSelector")
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(from, &by) != nil {
+	var labelSelector metav1.LabelSelector
+	content, _, _ := unstructured.NestedMap(spec, "nodeSelector")
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(content, &labelSelector) != nil {
 		return nil
 	}
-	if _, is := by.MatchLabels[TemplateLabel]; !is {
+	if _, ok := labelSelector.MatchLabels[TemplateLabel]; !ok {
 		return nil
 	}
-	delete(by.MatchLabels, TemplateLabel)
-	selector, err := metav1.LabelSelectorAsSelector(&by)
+	delete(labelSelector.MatchLabels, TemplateLabel)
+	selector, err := metav1.LabelSelectorAsSelector(&labelSelector)
 	if err != nil { // the webhook of frr-k8s refuses it
 		return nil
 	}
@@ -142,17 +142,17 @@ func For(node *corev1.Node, templates []*View, blocks []netip.Prefix, holder str
 	if len(templates) == 0 {
 		return nil, "no template selects the node: create an FRRConfiguration with the label " + TemplateLabel + " in its nodeSelector"
 	}
-	var wants []Want
-	left := slices.Clone(blocks)
+	var wanted []Want
+	remaining := slices.Clone(blocks)
 	for _, template := range templates {
 		spec, announced := template.announcing(host, blocks)
-		wants = append(wants, Want{Name: "cilium-pool-" + template.Name + "-" + node.Name, node: node, spec: spec})
-		left = slices.DeleteFunc(left, func(block netip.Prefix) bool { return slices.Contains(announced, block) })
+		wanted = append(wanted, Want{Name: "cilium-pool-" + template.Name + "-" + node.Name, node: node, spec: spec})
+		remaining = slices.DeleteFunc(remaining, func(block netip.Prefix) bool { return slices.Contains(announced, block) })
 	}
-	if len(left) > 0 {
-		return wants, fmt.Sprintf("template %s announces %s to no neighbor: one with an address of its family, or dualStackAddressFamily, needs toAdvertise.allowed.mode all or a range around it", templates[0].Name, left[0])
+	if len(remaining) > 0 {
+		return wanted, fmt.Sprintf("template %s announces %s to no neighbor: one with an address of its family, or dualStackAddressFamily, needs toAdvertise.allowed.mode all or a range around it", templates[0].Name, remaining[0])
 	}
-	return wants, ""
+	return wanted, ""
 }
 
 // announcing returns the spec of a template with blocks in place of its prefixes, and the blocks
@@ -163,13 +163,13 @@ func (v *View) announcing(host string, blocks []netip.Prefix) (spec map[string]a
 	spec = runtime.DeepCopyJSON(v.template)
 	spec["nodeSelector"] = map[string]any{"matchLabels": map[string]any{corev1.LabelHostname: host}}
 	for _, router := range maps(spec, "bgp", "routers") {
-		of := blocks
-		if within := prefixes(router["prefixes"]); len(within) > 0 {
-			of = inside(within, blocks)
+		cidrs := blocks
+		if allowed := prefixes(router["prefixes"]); len(allowed) > 0 {
+			cidrs = inside(allowed, blocks)
 		}
-		setPrefixes(router, of)
+		setPrefixes(router, cidrs)
 		for _, neighbor := range maps(router, "neighbors") {
-			announced = append(announced, toAdvertise(neighbor, of)...)
+			announced = append(announced, toAdvertise(neighbor, cidrs)...)
 		}
 	}
 	return spec, announced
@@ -187,17 +187,17 @@ func toAdvertise(neighbor map[string]any, blocks []netip.Prefix) []netip.Prefix 
 		setPrefixes(allowed, blocks)
 	}
 	for _, list := range []string{"withCommunity", "withLocalPref"} {
-		var left []any
+		var remaining []any
 		for _, entry := range maps(advertise, list) {
 			// An entry must have a prefix.
-			if of := inside(prefixes(entry["prefixes"]), blocks); len(of) > 0 {
-				setPrefixes(entry, of)
-				left = append(left, entry)
+			if covered := inside(prefixes(entry["prefixes"]), blocks); len(covered) > 0 {
+				setPrefixes(entry, covered)
+				remaining = append(remaining, entry)
 			}
 		}
 		delete(advertise, list)
-		if left != nil {
-			advertise[list] = left
+		if remaining != nil {
+			advertise[list] = remaining
 		}
 	}
 	return blocks
@@ -262,9 +262,9 @@ func Carrier(namespace, name string) *unstructured.Unstructured {
 }
 
 // maps returns the maps in a list of a map.
-func maps(of map[string]any, path ...string) []map[string]any {
+func maps(object map[string]any, path ...string) []map[string]any {
 	var out []map[string]any
-	value, _, _ := unstructured.NestedFieldNoCopy(of, path...)
+	value, _, _ := unstructured.NestedFieldNoCopy(object, path...)
 	list, _ := value.([]any)
 	for _, entry := range list {
 		if m, ok := entry.(map[string]any); ok {
@@ -287,12 +287,12 @@ func prefixes(list any) []netip.Prefix {
 	return out
 }
 
-func setPrefixes(of map[string]any, list []netip.Prefix) {
+func setPrefixes(object map[string]any, list []netip.Prefix) {
 	texts := make([]any, 0, len(list))
 	for _, p := range list {
 		texts = append(texts, p.String())
 	}
-	of["prefixes"] = texts
+	object["prefixes"] = texts
 }
 
 // inside returns the blocks that lie inside one of ranges.

@@ -15,7 +15,7 @@ import (
 
 // Writer shows characters that a terminal obeys as \u001b and the like, as JSON does. Each Write
 // must end between two characters.
-func Writer(to io.Writer) io.Writer { return writer{to} }
+func Writer(terminal io.Writer) io.Writer { return writer{terminal} }
 
 type writer struct{ to io.Writer }
 

@@ -54,15 +54,15 @@ func (s *Set) At(now time.Time) State {
 }
 
 func (s *Set) find(now time.Time) State {
-	until := s.end(now)
-	if until.IsZero() {
+	end := s.end(now)
+	if end.IsZero() {
 		return State{Until: s.next(now)}
 	}
 	// Windows that touch or overlap count as one.
-	for later := s.end(until); !later.IsZero() && until.Sub(now) < foresight; later = s.end(until) {
-		until = later
+	for later := s.end(end); !later.IsZero() && end.Sub(now) < foresight; later = s.end(end) {
+		end = later
 	}
-	return State{Open: true, Until: until}
+	return State{Open: true, Until: end}
 }
 
 // end returns the last close of the windows open at t; zero: none is open.

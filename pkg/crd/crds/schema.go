@@ -43,7 +43,7 @@ func Schema(crd *apiextensionsv1.CustomResourceDefinition) (string, error) {
 func strip(value any) {
 	switch value := value.(type) {
 	case map[string]any:
-		if _, is := value["description"].(string); is {
+		if _, ok := value["description"].(string); ok {
 			delete(value, "description")
 		}
 		for _, v := range value {
@@ -58,12 +58,12 @@ func strip(value any) {
 
 // Schemas are the schemas of this build's CRDs, by name.
 func Schemas() (map[string]string, error) {
-	all, err := All()
+	crds, err := All()
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]string{}
-	for _, crd := range all {
+	for _, crd := range crds {
 		out[crd.Name] = crd.Annotations[SchemaAnnotation]
 	}
 	return out, nil
