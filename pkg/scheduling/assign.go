@@ -49,8 +49,8 @@ func (a *Assignment) sooner(t time.Time) {
 // of no use to them.
 func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	turnover := c.Ledger.Turnover() // first: blocks that move from here on may be seen twice or not at all
-	kinds, again := c.Unscheduled.waiting(now)
-	out := Assignment{RequeueAt: again, Needs: map[PoolOn]NodeNeeds{}}
+	kinds, next := c.Unscheduled.waiting(now)
+	out := Assignment{RequeueAt: next, Needs: map[PoolOn]NodeNeeds{}}
 	sorted := make([]*corev1.Node, len(nodes))
 	for i := range nodes {
 		sorted[i] = &nodes[i]
@@ -116,11 +116,11 @@ func (c *Cluster) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.N
 			continue
 		}
 		for f := range n {
-			on := PoolOn{candidates[i].Node, pools[f]}
-			needs := out.Needs[on]
+			key := PoolOn{candidates[i].Node, pools[f]}
+			needs := out.Needs[key]
 			needs.Expected[f] += n[f]
 			needs.Requested[f] = bound[i][f]
-			out.Needs[on] = needs
+			out.Needs[key] = needs
 		}
 	}
 	out.Candidates = append(out.Candidates, candidates...)
@@ -133,29 +133,29 @@ func (c *Cluster) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.N
 
 // candidate returns the room of a Node for unscheduled pods that request addresses of Cilium pools,
 // by family, the requests of its bound pods, and whether it offers any. It adds to free the pools that the Node claims from.
-func (c *Cluster) candidate(node *corev1.Node, ciliumPools [2]string, free FreeBlocks, now time.Time) (is Candidate, requested [2]int, offers bool) {
+func (c *Cluster) candidate(node *corev1.Node, ciliumPools [2]string, free FreeBlocks, now time.Time) (candidate Candidate, requested [2]int, offers bool) {
 	s := c.Snapshot(node.Name, node, now)
 	if s.CiliumNode == nil || s.Standing.IsMoving() {
-		return is, requested, false
+		return candidate, requested, false
 	}
-	is.Node = s.Name
-	is.CiliumPools = ciliumPools
-	is.Pods = math.MaxInt
-	is.Returns = s.CiliumNode.BlockAssignment != nil
+	candidate.Node = s.Name
+	candidate.CiliumPools = ciliumPools
+	candidate.Pods = math.MaxInt
+	candidate.Returns = s.CiliumNode.BlockAssignment != nil
 	if most := state.MaxPods(node); most > 0 {
-		is.Pods = most - len(s.Pods)
+		candidate.Pods = most - len(s.Pods)
 	}
 	for i := range s.Shares {
 		if share := &s.Shares[i]; share.CiliumPool == ciliumPools[share.Family] && share.State.RunsFamily() {
 			offers = true
-			c.addRoom(&is, share, free, now)
-			addClaims(&is.Room[share.Family], is.PerBlock[share.Family], s.Claims[share.Family])
+			c.addRoom(&candidate, share, free, now)
+			addClaims(&candidate.Room[share.Family], candidate.PerBlock[share.Family], s.Claims[share.Family])
 		}
 	}
 	for f, pool := range ciliumPools {
 		requested[f] = state.RequestedBy(s.Pods, pool)[f]
 	}
-	return is, requested, offers
+	return candidate, requested, offers
 }
 
 // addClaims adds to a room the blocks that its node is claiming: they are free no more, and
@@ -170,23 +170,23 @@ func addClaims(room *expand.Room, perBlock, claims int) {
 }
 
 // addRoom adds a node's room of one family to a candidate.
-func (c *Cluster) addRoom(is *Candidate, share *state.Share, free FreeBlocks, now time.Time) {
+func (c *Cluster) addRoom(candidate *Candidate, share *state.Share, free FreeBlocks, now time.Time) {
 	f := share.Family
-	is.Room[f] = expand.RoomOf(now, share.Policy, share.State)
+	candidate.Room[f] = expand.RoomOf(now, share.Policy, share.State)
 	if !share.Standing.MayChange() || len(share.Pools) == 0 {
-		is.Room[f] = expand.Room{Free: is.Room[f].Free}
+		candidate.Room[f] = expand.Room{Free: candidate.Room[f].Free}
 	}
 	for _, pool := range share.Pools {
 		cut, assigns := pool.Cut(f)
 		if !assigns || pool.Paused {
 			continue
 		}
-		is.Pools[f] = append(is.Pools[f], pool.Name)
+		candidate.Pools[f] = append(candidate.Pools[f], pool.Name)
 		if _, known := free[f][pool.Name]; !known {
 			free[f][pool.Name] = c.Ledger.Free(cut)
 		}
-		if is.PerBlock[f] == 0 {
-			is.PerBlock[f] = pool.AddressesPerBlock(f)
+		if candidate.PerBlock[f] == 0 {
+			candidate.PerBlock[f] = pool.AddressesPerBlock(f)
 		}
 	}
 }

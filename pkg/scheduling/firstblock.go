@@ -21,14 +21,14 @@ type FirstBlock struct {
 // SetWithoutBlock records whether a node waits for the first block of a family.
 func (u *Unscheduled) SetWithoutBlock(node string, waits bool) {
 	u.mu.Lock()
-	news := u.withoutBlock[node] != waits
+	changed := u.withoutBlock[node] != waits
 	if waits {
 		u.withoutBlock[node] = true
 	} else {
 		delete(u.withoutBlock, node)
 	}
 	u.mu.Unlock()
-	if news && u.Changed != nil {
+	if changed && u.Changed != nil {
 		u.Changed()
 	}
 }

@@ -50,10 +50,10 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string
 			}
 			for _, g := range c.donors(w.pools, f, a, nodes, releasable, now) {
 				for _, cidr := range g.releasable[:min(lack, len(g.releasable))] {
-					on := PoolOn{Node: g.node.Name}
-					needs := a.Needs[on]
+					key := PoolOn{Node: g.node.Name}
+					needs := a.Needs[key]
 					needs.Recall = append(needs.Recall, cidr)
-					a.Needs[on] = needs
+					a.Needs[key] = needs
 					lack--
 				}
 			}
@@ -71,11 +71,11 @@ const muchLater = 15 * time.Minute
 
 // moved counts the blocks of pools that were claimed or freed since an earlier turnover. It must be
 // read after the blocks and claims.
-func (c *Cluster) moved(pools []string, since map[string]uint64) int {
+func (c *Cluster) moved(pools []string, earlier map[string]uint64) int {
 	n := uint64(0)
 	now := c.Ledger.Turnover()
 	for _, pool := range pools {
-		n += max(now[pool], since[pool]) - since[pool]
+		n += max(now[pool], earlier[pool]) - earlier[pool]
 	}
 	return int(min(n, math.MaxInt32))
 }
@@ -90,17 +90,17 @@ type missing struct {
 // without any, with one entry for all that claim from the same pools.
 func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 	var out []missing
-	of := map[string]int{}
+	indexes := map[string]int{}
 	add := func(pools []string, n int) {
 		if n == 0 || len(pools) == 0 {
 			return
 		}
 		key := strings.Join(pools, " ")
-		j, known := of[key]
+		j, known := indexes[key]
 		if !known {
 			j = len(out)
 			out = append(out, missing{pools: pools})
-			of[key] = j
+			indexes[key] = j
 		}
 		out[j].blocks += n
 	}
@@ -149,7 +149,7 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 			continue
 		}
 		g := donor{node: node, cordoned: node.Spec.Unschedulable}
-		if _, asked := releasable[node.Name]; !asked {
+		if _, ok := releasable[node.Name]; !ok {
 			releasable[node.Name] = c.releasable(node, f, a, now)
 		}
 		for _, cidr := range releasable[node.Name] {
@@ -175,8 +175,8 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 
 // helps reports whether a block that a node returns is one that nodes can claim from pools.
 func (c *Cluster) helps(pools []string, cidr netip.Prefix) bool {
-	b, held := c.Ledger.Block(cidr)
-	return held && slices.Contains(pools, b.Pool) && c.Ledger.ComesBack(c.Pools.Get(b.Pool), cidr)
+	b, ok := c.Ledger.Block(cidr)
+	return ok && slices.Contains(pools, b.Pool) && c.Ledger.ComesBack(c.Pools.Get(b.Pool), cidr)
 }
 
 // releasable returns the blocks of a family that a node could return at once, beside the pods it should

@@ -103,14 +103,14 @@ func Spread(pods []Group, nodes []Candidate, free FreeBlocks) Spreading {
 	order := slices.Clone(pods)
 	slices.SortStableFunc(order, func(a, b Group) int { return cmp.Compare(len(a.Suits), len(b.Suits)) })
 	out := Spreading{}
-	for _, by := range []struct {
+	for _, phase := range []struct {
 		step  step
 		count *int
 	}{{asOffered, &out.Offered}, {growing, &out.Growing}, {waiting, &out.Short}} {
 		for i := range order {
-			n := s.assign(&order[i], by.step)
+			n := s.assign(&order[i], phase.step)
 			order[i].Pods -= n
-			*by.count += n
+			*phase.count += n
 		}
 	}
 	for i := range s.slots {
@@ -146,36 +146,36 @@ type slot struct {
 
 // assign assigns pods to slots, and returns their number. Free addresses go to the slots in order.
 // A slot that does not fit does not fit later either: its reach only shrinks.
-func (s *spreading) assign(u *Group, by step) int {
+func (s *spreading) assign(u *Group, phase step) int {
 	q := slots{}
 	for _, i := range u.Suits {
-		if p := &s.slots[i]; s.fits(p, u, by) {
+		if p := &s.slots[i]; s.fits(p, u, phase) {
 			q = append(q, p)
 		}
 	}
 	most := together
-	if by == asOffered {
+	if phase == asOffered {
 		most = u.Pods
 	} else {
 		heap.Init(&q)
 	}
-	left := u.Pods
-	for left > 0 && len(q) > 0 {
+	rest := u.Pods
+	for rest > 0 && len(q) > 0 {
 		p := q[0]
-		for n := min(left, most); n > 0 && s.fits(p, u, by); n-- {
-			s.take(p, u, by)
-			left--
+		for n := min(rest, most); n > 0 && s.fits(p, u, phase); n-- {
+			s.take(p, u, phase)
+			rest--
 		}
 		switch {
-		case by == asOffered:
+		case phase == asOffered:
 			q = q[1:]
-		case s.fits(p, u, by):
+		case s.fits(p, u, phase):
 			heap.Fix(&q, 0)
 		default:
 			heap.Pop(&q)
 		}
 	}
-	return u.Pods - left
+	return u.Pods - rest
 }
 
 // slots is a heap of the slots that pods can be assigned to, the best first.
@@ -196,12 +196,12 @@ func (q *slots) Pop() any {
 }
 
 // fits reports whether a slot has, or can get, the addresses that one more pod requests.
-func (s *spreading) fits(p *slot, u *Group, by step) bool {
+func (s *spreading) fits(p *slot, u *Group, phase step) bool {
 	if p.admits <= 0 {
 		return false
 	}
 	for _, f := range ipalloc.Families() {
-		if u.Requests[f] > 0 && s.reach(p, f, by) < u.Requests[f] {
+		if u.Requests[f] > 0 && s.reach(p, f, phase) < u.Requests[f] {
 			return false
 		}
 	}
@@ -209,15 +209,15 @@ func (s *spreading) fits(p *slot, u *Group, by step) bool {
 }
 
 // reach is the number of addresses of a family that a slot has or can get.
-func (s *spreading) reach(p *slot, f ipalloc.Family, by step) int {
+func (s *spreading) reach(p *slot, f ipalloc.Family, phase step) int {
 	room := &p.room[f]
-	if by == asOffered {
+	if phase == asOffered {
 		return room.Free
 	}
 	blocks := room.Blocks
 	if len(p.Pools[f]) == 0 {
 		blocks = 0
-	} else if by == growing {
+	} else if phase == growing {
 		blocks = s.freeFor(p, f, blocks)
 	}
 	return room.Free + room.Back + min(blocks*p.PerBlock[f], room.Addresses)
@@ -235,7 +235,7 @@ func (s *spreading) freeFor(p *slot, f ipalloc.Family, most int) int {
 }
 
 // take assigns one pod to a slot, and claims for it if needed: it fits.
-func (s *spreading) take(p *slot, u *Group, by step) {
+func (s *spreading) take(p *slot, u *Group, phase step) {
 	p.admits--
 	p.pods++
 	for _, f := range ipalloc.Families() {
@@ -244,7 +244,7 @@ func (s *spreading) take(p *slot, u *Group, by step) {
 			s.addBlock(p, f)
 		}
 		room.Free -= u.Requests[f]
-		if by != waiting || !p.Returns {
+		if phase != waiting || !p.Returns {
 			p.expected[f] += u.Requests[f]
 		}
 	}

@@ -74,8 +74,8 @@ func LacksAddresses(pod *corev1.Pod) bool {
 		if c.Type != corev1.PodScheduled || c.Status != corev1.ConditionFalse || c.Reason != corev1.PodReasonUnschedulable {
 			continue
 		}
-		_, others := state.AddressRequests(&pod.Spec)
-		for _, pool := range append(slices.Collect(maps.Keys(others)), "") {
+		_, requests := state.AddressRequests(&pod.Spec)
+		for _, pool := range append(slices.Collect(maps.Keys(requests)), "") {
 			for _, f := range ipalloc.Families() {
 				if strings.Contains(c.Message, "Insufficient "+string(state.OfferResource(f, pool))) {
 					return true
@@ -86,15 +86,15 @@ func LacksAddresses(pod *corev1.Pod) bool {
 	return false
 }
 
-func kindOf(pod *corev1.Pod) (is podKind, key string) {
-	is = podKind{affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations}
-	var others map[string][2]uint16
-	is.requests, others = state.AddressRequests(&pod.Spec)
-	for _, pool := range slices.Sorted(maps.Keys(others)) {
-		for f, n := range others[pool] {
+func kindOf(pod *corev1.Pod) (kind podKind, key string) {
+	kind = podKind{affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations}
+	var requests map[string][2]uint16
+	kind.requests, requests = state.AddressRequests(&pod.Spec)
+	for _, pool := range slices.Sorted(maps.Keys(requests)) {
+		for f, n := range requests[pool] {
 			if n > 0 { // agents give a pod an address of one pool
-				is.requests[f] = n
-				is.pools[f] = pool
+				kind.requests[f] = n
+				kind.pools[f] = pool
 			}
 		}
 	}
@@ -102,11 +102,11 @@ func kindOf(pod *corev1.Pod) (is podKind, key string) {
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
-	text, err := json.Marshal([]any{is.requests, is.pools, pod.Spec.NodeSelector, required, is.tolerations})
+	text, err := json.Marshal([]any{kind.requests, kind.pools, pod.Spec.NodeSelector, required, kind.tolerations})
 	if err != nil {
-		return is, string(pod.UID) // as a kind of its own
+		return kind, string(pod.UID) // as a kind of its own
 	}
-	return is, string(text)
+	return kind, string(text)
 }
 
 // Suits reports whether pods of the kind can be scheduled, by labels and taints, to a Node
@@ -201,7 +201,7 @@ func (u *Unscheduled) Set(pod UnscheduledPod, now time.Time) bool {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if was, known := u.pods[pod.uid]; known && was.kind == pod.kind {
+	if old, known := u.pods[pod.uid]; known && old.kind == pod.kind {
 		return false
 	}
 	pod.seen = now
@@ -276,18 +276,18 @@ func (u *Unscheduled) IsScarce(f ipalloc.Family, pools []*crd.Pool) bool {
 // not modify the map afterwards.
 func (u *Unscheduled) SetNeeds(next map[PoolOn]NodeNeeds) (changed []string) {
 	u.mu.Lock()
-	was := u.needs
+	old := u.needs
 	u.needs = next
 	u.findPools()
 	u.mu.Unlock()
-	for on, n := range next {
-		if !was[on].equal(n) {
-			changed = append(changed, on.Node)
+	for key, n := range next {
+		if !old[key].equal(n) {
+			changed = append(changed, key.Node)
 		}
 	}
-	for on := range was {
-		if _, still := next[on]; !still {
-			changed = append(changed, on.Node)
+	for key := range old {
+		if _, still := next[key]; !still {
+			changed = append(changed, key.Node)
 		}
 	}
 	slices.Sort(changed)
@@ -297,8 +297,8 @@ func (u *Unscheduled) SetNeeds(next map[PoolOn]NodeNeeds) (changed []string) {
 // findPools sets ciliumPools. It locks nothing.
 func (u *Unscheduled) findPools() {
 	pools := map[string]bool{}
-	for on := range u.needs {
-		pools[on.CiliumPool] = true
+	for key := range u.needs {
+		pools[key.CiliumPool] = true
 	}
 	for _, p := range u.pods {
 		pools[p.pools[0]] = true
@@ -325,22 +325,22 @@ func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Tim
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.findPools()
-	all := map[string][2]waitingKind{} // per kind: pods that have not waited for long, pods that have
+	groups := map[string][2]waitingKind{} // per kind: pods that have not waited for long, pods that have
 	for _, p := range u.pods {
 		i := 1
-		until := p.seen.Add(unusedFor)
-		if now.Before(until) {
+		deadline := p.seen.Add(unusedFor)
+		if now.Before(deadline) {
 			i = 0
-			if next.IsZero() || until.Before(next) {
-				next = until
+			if next.IsZero() || deadline.Before(next) {
+				next = deadline
 			}
 		}
-		of := all[p.kind]
-		of[i] = waitingKind{&p.podKind, of[i].pods + 1, i == 1}
-		all[p.kind] = of
+		group := groups[p.kind]
+		group[i] = waitingKind{&p.podKind, group[i].pods + 1, i == 1}
+		groups[p.kind] = group
 	}
-	for _, kind := range slices.Sorted(maps.Keys(all)) {
-		for _, k := range all[kind] {
+	for _, kind := range slices.Sorted(maps.Keys(groups)) {
+		for _, k := range groups[kind] {
 			if k.pods > 0 {
 				kinds = append(kinds, k)
 			}
@@ -371,12 +371,12 @@ func (u *Unscheduled) noteFree(c *Candidate, now time.Time) freeAddresses {
 // withLevel returns levels after the number of free addresses became free. Of the levels older than
 // unusedAtMost it keeps the highest.
 func withLevel(levels []freeSince, free int, now time.Time) []freeSince {
-	since := now
+	begin := now
 	lower := slices.DeleteFunc(slices.Clone(levels), func(l freeSince) bool { return l.free >= free })
 	if len(lower) < len(levels) {
-		since = levels[len(lower)].at
+		begin = levels[len(lower)].at
 	}
-	lower = append(lower, freeSince{free, since})
+	lower = append(lower, freeSince{free, begin})
 	for len(lower) > 1 && !now.Before(lower[1].at.Add(unusedAtMost)) {
 		lower = lower[1:]
 	}
@@ -385,15 +385,15 @@ func withLevel(levels []freeSince, free int, now time.Time) []freeSince {
 
 // unused returns when a node is of no use to a pod with these requests that still waits then.
 func (a *freeAddresses) unused(requests [2]int) time.Time {
-	var since time.Time
+	var begin time.Time
 	for f, levels := range a.levels {
 		i := slices.IndexFunc(levels, func(l freeSince) bool { return l.free >= requests[f] })
-		if requests[f] > 0 && i >= 0 && levels[i].at.After(since) {
-			since = levels[i].at
+		if requests[f] > 0 && i >= 0 && levels[i].at.After(begin) {
+			begin = levels[i].at
 		}
 	}
 	unused := a.changed.Add(unusedFor)
-	if most := since.Add(unusedAtMost); most.Before(unused) {
+	if most := begin.Add(unusedAtMost); most.Before(unused) {
 		return most
 	}
 	return unused
