@@ -80,15 +80,15 @@ func (r *Reconciler) read(obj *v1alpha1.PodIPBlock) (crd.Block, bool) {
 }
 
 func (r *Reconciler) conflict(ctx context.Context, obj *v1alpha1.PodIPBlock, b crd.Block) error {
-	others := r.Ledger.Overlaps(b.CIDR)
-	if (len(others) > 0) == b.Conflict {
+	conflicts := r.Ledger.Overlaps(b.CIDR)
+	if (len(conflicts) > 0) == b.Conflict {
 		return nil
 	}
 	obj = obj.DeepCopy()
-	if len(others) == 0 {
+	if len(conflicts) == 0 {
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockConflict)
 	} else {
-		message := fmt.Sprintf("overlaps block %s of %s: neither publishes another address until one of them is deleted", others[0].CIDR, others[0].Owner)
+		message := fmt.Sprintf("overlaps block %s of %s: neither publishes another address until one of them is deleted", conflicts[0].CIDR, conflicts[0].Owner)
 		crd.SetBlockCondition(obj, v1alpha1.BlockConflict, metav1.ConditionTrue, v1alpha1.ConflictOverlap, message, r.Clock.Now())
 		r.Events.Send(obj, event.ReasonBlockConflict, event.Reconcile, message)
 	}

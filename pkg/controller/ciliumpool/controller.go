@@ -52,19 +52,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	is := r.CiliumPools.Get(req.Name)
-	if r.Off || !r.CiliumPools.Known() || is != nil && (!is.Ours || is.Deleting) {
+	current := r.CiliumPools.Get(req.Name)
+	if r.Off || !r.CiliumPools.Known() || current != nil && (!current.Ours || current.Deleting) {
 		return reconcile.Result{}, nil
 	}
 	serving := r.Pools.Serving(req.Name)
 	pinned := r.pinned(req.Name)
-	want := ciliumpool.Wanted(serving, slices.Concat(r.Ledger.ListedFor(req.Name), pinned), is)
-	err := r.keep(ctx, req.Name, is, want, r.marks(pinned), len(serving)+len(pinned) > 0)
+	want := ciliumpool.Wanted(serving, slices.Concat(r.Ledger.ListedFor(req.Name), pinned), current)
+	err := r.keep(ctx, req.Name, current, want, r.marks(pinned), len(serving)+len(pinned) > 0)
 	r.reportWrites(req.Name, serving, err)
-	if is != nil && len(serving)+len(pinned) == 0 && err == nil {
+	if current != nil && len(serving)+len(pinned) == 0 && err == nil {
 		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
 	}
-	if apierrors.IsAlreadyExists(err) || is != nil && apierrors.IsNotFound(err) { // a create without its kind has lost to nobody
+	if apierrors.IsAlreadyExists(err) || current != nil && apierrors.IsNotFound(err) { // a create without its kind has lost to nobody
 		return reconcile.Result{RequeueAfter: common.ConflictRetry}, nil
 	}
 	return common.AfterConflict(err)
@@ -85,8 +85,8 @@ func (r *Reconciler) pinned(name string) []netip.Prefix {
 // nil: there is none.
 func (r *Reconciler) marks(pinned []netip.Prefix) *ciliumpool.Marks {
 	for _, name := range r.Pools.Touching(pinned) {
-		if is := r.CiliumPools.Get(cmp.Or(r.Pools.Get(name).CiliumPool, crd.DefaultCiliumPool)); is != nil {
-			return &is.Marks
+		if pool := r.CiliumPools.Get(cmp.Or(r.Pools.Get(name).CiliumPool, crd.DefaultCiliumPool)); pool != nil {
+			return &pool.Marks
 		}
 	}
 	return nil
@@ -108,19 +108,19 @@ func (r *Reconciler) reportWrites(name string, serving []*crd.Pool, err error) {
 }
 
 // keep writes the difference from the desired object.
-func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]int, marks *ciliumpool.Marks, served bool) error {
+func (r *Reconciler) keep(ctx context.Context, name string, current *ciliumpool.View, want [2]int, marks *ciliumpool.Marks, served bool) error {
 	nothing := want == [2]int{}
-	if is == nil && !nothing && served {
+	if current == nil && !nothing && served {
 		log.FromContext(ctx).Info("making the CiliumPodIPPool that agents look for")
 		return r.Shared.Wrote("CiliumPodIPPool", name, "create", r.Client.Create(ctx, ciliumpool.New(name, want, ptr.Deref(marks, ciliumpool.Marks{}))))
 	}
-	if is == nil || nothing && served {
+	if current == nil || nothing && served {
 		return nil
 	}
 	if nothing {
-		return r.drop(ctx, name, is)
+		return r.drop(ctx, name, current)
 	}
-	patch, err := is.Patch(want, marks)
+	patch, err := current.Patch(want, marks)
 	if err != nil || patch == nil {
 		return err
 	}
@@ -130,14 +130,14 @@ func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View,
 
 // drop deletes a CiliumPodIPPool unless a PodIPPool or a pin, read live, is for it: deletion
 // would lose manual edits, and the watch may lag.
-func (r *Reconciler) drop(ctx context.Context, name string, is *ciliumpool.View) error {
+func (r *Reconciler) drop(ctx context.Context, name string, current *ciliumpool.View) error {
 	served, err := r.servedLive(ctx, name)
 	if err != nil || served || len(r.Ledger.ListedFor(name)) > 0 {
 		return err
 	}
 	log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as no PodIPPool serves it and no node lists a CIDR of it")
 	return r.Shared.Wrote("CiliumPodIPPool", name, "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
-		client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}))
+		client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion}))
 }
 
 // servedLive reports whether a PodIPPool serves a Cilium pool, or a pin keeps an address for the pod

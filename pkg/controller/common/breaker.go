@@ -136,15 +136,15 @@ func (b *Breaker) do(verb string, obj client.Object, send func() error) error {
 func (b *Breaker) holds(kind, subject string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	is := b.kinds[kind]
+	refused := b.kinds[kind]
 	now := b.clock.Now()
-	if is == nil || len(is.subjects) < refusedSubjects || !is.subjects[subject] {
+	if refused == nil || len(refused.subjects) < refusedSubjects || !refused.subjects[subject] {
 		return nil
 	}
-	if now.Before(is.next) {
-		return is.err
+	if now.Before(refused.next) {
+		return refused.err
 	}
-	is.next = now.Add(b.waits.When(kind))
+	refused.next = now.Add(b.waits.When(kind))
 	return nil
 }
 
@@ -152,20 +152,23 @@ func (b *Breaker) holds(kind, subject string) error {
 func (b *Breaker) sent(kind, subject string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	is := b.kinds[kind]
-	switch {
-	case err == nil, apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // these come after all reasons
-		if is != nil && is.subjects[subject] {
+	refused := b.kinds[kind]
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) { // these come after all reasons
+		if refused != nil && refused.subjects[subject] {
 			delete(b.kinds, kind)
 			b.waits.Forget(kind)
 		}
-	case !concernsKind(kind, err):
-	case is == nil:
-		b.kinds[kind] = &refusedKind{subjects: map[string]bool{subject: true}, err: err}
-	default:
-		is.subjects[subject] = true
-		is.err = err
+		return
 	}
+	if !concernsKind(kind, err) {
+		return
+	}
+	if refused == nil {
+		refused = &refusedKind{subjects: map[string]bool{}}
+		b.kinds[kind] = refused
+	}
+	refused.subjects[subject] = true
+	refused.err = err
 }
 
 // isDenied reports whether a webhook or an admission policy has denied a write.

@@ -179,9 +179,9 @@ func Gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 // Number is a gauge of the operator without labels.
 func Number(name, help string) prometheus.Gauge { return Gauge(name, help).WithLabelValues() }
 
-// OneIf returns 1 if is is true, else 0.
-func OneIf(is bool) float64 {
-	if is {
+// OneIf returns 1 if condition is true, else 0.
+func OneIf(condition bool) float64 {
+	if condition {
 		return 1
 	}
 	return 0
@@ -199,9 +199,9 @@ func (m *Shared) Released(b crd.Block) {
 
 // ForgetPool drops the series of a pool that is gone.
 func (m *Shared) ForgetPool(pool string) {
-	of := prometheus.Labels{"pool": pool}
-	m.Claims.DeletePartialMatch(of)
-	m.Releases.DeletePartialMatch(of)
+	series := prometheus.Labels{"pool": pool}
+	m.Claims.DeletePartialMatch(series)
+	m.Releases.DeletePartialMatch(series)
 }
 
 const (

@@ -106,8 +106,8 @@ func Type(reason string) string {
 }
 
 // Send sends an event about an object.
-func (e *Recorder) Send(about runtime.Object, reason, action, note string) {
-	e.SendWith(about, nil, reason, action, note)
+func (e *Recorder) Send(subject runtime.Object, reason, action, note string) {
+	e.SendWith(subject, nil, reason, action, note)
 }
 
 // SendOnce sends an event about an object when its note on a topic changes; "": there is none to send.
@@ -119,10 +119,10 @@ func (e *Recorder) SendOnce(about client.Object, topic, reason, note string) {
 
 // SendOften sends an event about a block of a node, or a pod, except in a storm: blocks, and
 // conditions of Nodes, carry the same information. It reports whether it sent it.
-func (e *Recorder) SendOften(about, related runtime.Object, reason, note string) bool {
+func (e *Recorder) SendOften(subject, related runtime.Object, reason, note string) bool {
 	sent := e.often.TryAccept()
 	if sent {
-		e.SendWith(about, related, reason, Reconcile, note)
+		e.SendWith(subject, related, reason, Reconcile, note)
 	}
 	return sent
 }
@@ -131,8 +131,8 @@ func (e *Recorder) SendOften(about, related runtime.Object, reason, note string)
 // events that differ only in their note, and keeps the first note (k8s.io/client-go
 // v0.36.3, tools/events, getKey): a new event must differ in its action or related
 // object as well.
-func (e *Recorder) SendWith(about, related runtime.Object, reason, action, note string) {
-	e.recorder.Eventf(about, related, Type(reason), reason, action, "%s", termsafe.Cut(note, maxNote))
+func (e *Recorder) SendWith(subject, related runtime.Object, reason, action, note string) {
+	e.recorder.Eventf(subject, related, Type(reason), reason, action, "%s", termsafe.Cut(note, maxNote))
 }
 
 // Last is the last report about each object, so that none is repeated. It is safe for concurrent
@@ -216,12 +216,12 @@ const (
 )
 
 // Writes reports the result of a reconcile: that the API server refuses a write, on the object that
-// about returns, and, once the reconcile succeeds, that it no longer does. Another error, such as a
-// conflict, is reported once it lasts, if about returns an object for nil. The key names the reconcile.
-func (e *Recorder) Writes(key string, err error, about func(*common.Refusal) runtime.Object) {
+// subject returns, and, once the reconcile succeeds, that it no longer does. Another error, such as a
+// conflict, is reported once it lasts, if subject returns an object for nil. The key names the reconcile.
+func (e *Recorder) Writes(key string, err error, subject func(*common.Refusal) runtime.Object) {
 	if err == nil {
-		if was, reported := e.refusals.end(key); reported {
-			e.Send(was.about, config.ReasonWriteAccepted, Reconcile, "the operator's writes about this object succeed again")
+		if previous, reported := e.refusals.end(key); reported {
+			e.Send(previous.about, config.ReasonWriteAccepted, Reconcile, "the operator's writes about this object succeed again")
 		}
 		return
 	}
@@ -243,7 +243,7 @@ func (e *Recorder) Writes(key string, err error, about func(*common.Refusal) run
 	if !e.refusals.due(key, note) {
 		return
 	}
-	if obj := about(refused); obj != nil {
+	if obj := subject(refused); obj != nil {
 		e.refusals.set(key, reported{obj, note, e.refusals.clock.Now()})
 		e.Send(obj, reason, action, note)
 	}
@@ -261,13 +261,13 @@ func actionOf(refused *common.Refusal) string {
 func (r *refusals) lasts(key string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	is := r.failing[key]
-	if is.tries == 0 {
-		is.since = r.clock.Now()
+	failure := r.failing[key]
+	if failure.tries == 0 {
+		failure.since = r.clock.Now()
 	}
-	is.tries++
-	r.failing[key] = is
-	return is.tries >= lastingTries && r.clock.Since(is.since) >= lastingFor
+	failure.tries++
+	r.failing[key] = failure
+	return failure.tries >= lastingTries && r.clock.Since(failure.since) >= lastingFor
 }
 
 // due reports whether a refusal should be reported now: it is new, and the limit allows another
@@ -275,25 +275,25 @@ func (r *refusals) lasts(key string) bool {
 func (r *refusals) due(key, note string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was, known := r.last[key]
+	previous, known := r.last[key]
 	wait := config.RefusalAgain
-	if was.note != note {
+	if previous.note != note {
 		wait = refusalChanged
 	}
-	return (!known || r.clock.Since(was.at) >= wait) && r.limit.TryAccept()
+	return (!known || r.clock.Since(previous.at) >= wait) && r.limit.TryAccept()
 }
 
-func (r *refusals) set(key string, is reported) {
+func (r *refusals) set(key string, current reported) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last[key] = is
+	r.last[key] = current
 }
 
-func (r *refusals) end(key string) (was reported, known bool) {
+func (r *refusals) end(key string) (previous reported, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was, known = r.last[key]
+	previous, known = r.last[key]
 	delete(r.last, key)
 	delete(r.failing, key)
-	return was, known
+	return previous, known
 }

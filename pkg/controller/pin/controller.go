@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -55,11 +54,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil //nolint:nilerr // the feed has logged it
 	}
 	node := &corev1.Node{}
-	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: pin.Node}, node); {
-	case apierrors.IsNotFound(err):
+	getErr := r.Cache.Get(ctx, types.NamespacedName{Name: pin.Node}, node)
+	if client.IgnoreNotFound(getErr) != nil {
+		return reconcile.Result{}, getErr
+	}
+	if getErr != nil {
 		node = nil
-	case err != nil:
-		return reconcile.Result{}, err
 	}
 	ready := r.readyIs(pin, node)
 	obj = obj.DeepCopy()
@@ -77,8 +77,8 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 	no := func(reason, format string, args ...any) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
 	}
-	block, held := r.Ledger.Block(pin.CIDR)
-	if held && isFor(block, pin) {
+	block, ok := r.Ledger.Block(pin.CIDR)
+	if ok && isFor(block, pin) {
 		if block.Phase != ipalloc.InService {
 			return no(v1alpha1.PinDraining, "node %s returns the block: kubectl describe podipblock %s", block.Node, block.Name)
 		}
@@ -94,8 +94,8 @@ func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
 	if !pool.OnGrid(pin.CIDR) {
 		return no(v1alpha1.PinNotABlock, "%s", wrongSize(pool, pin))
 	}
-	if others := r.Ledger.HeldIn(pin.CIDR); len(others) > 0 {
-		return no(v1alpha1.PinHeldByNode, "node %s holds it; to move it: kubectl cilium-pool drain %s", others[0].Owner.Node, crd.BlockName(others[0].CIDR))
+	if blocks := r.Ledger.HeldIn(pin.CIDR); len(blocks) > 0 {
+		return no(v1alpha1.PinHeldByNode, "node %s holds it; to move it: kubectl cilium-pool drain %s", blocks[0].Owner.Node, crd.BlockName(blocks[0].CIDR))
 	}
 	excluded := r.Ledger.Exclusions.Excluded(pin.CIDR)
 	named := r.Ledger.NamedElsewhere(pin.Node, pin.CIDR)
@@ -138,12 +138,12 @@ func poolOf(pools *state.Pools, pin crd.Pin) (found *crd.Pool) {
 // wrongSize says what to do about a pin that is no block of its pool.
 func wrongSize(pool *crd.Pool, pin crd.Pin) string {
 	ranges, _ := pool.Ranges(ipalloc.FamilyOf(pin.CIDR.Addr()))
-	says := fmt.Sprintf("blocks of PodIPPool %s have blockSize %d: ", pool.Name, ranges.Bits)
-	do := "pin each of them by itself"
+	message := fmt.Sprintf("blocks of PodIPPool %s have blockSize %d: ", pool.Name, ranges.Bits)
+	fix := "pin each of them by itself"
 	if pin.Pod != "" {
-		do = "delete this pin, as pods keep addresses only of a pool with blocks of single ones"
+		fix = "delete this pin, as pods keep addresses only of a pool with blocks of single ones"
 	}
-	return says + do
+	return message + fix
 }
 
 // whyNot returns the reason for a pool to assign a block to no node.

@@ -83,8 +83,8 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if k.pools = k.Pools.WithPodAddresses(); k.Off || !k.CiliumPools.Known() {
 		return reconcile.Result{}, nil
 	}
-	all := &v1alpha1.PodIPPinList{}
-	if err := k.Cache.List(ctx, all); err != nil {
+	list := &v1alpha1.PodIPPinList{}
+	if err := k.Cache.List(ctx, list); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing pins: %w", err)
 	}
 	k.forget()
@@ -93,9 +93,9 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	var pods []state.NamedPod
 	if len(k.pools) > 0 {
 		pods = k.Pods.Named(k.CiliumPools.Picking())
-		k.countKept(all.Items)
+		k.countKept(list.Items)
 	}
-	told := map[types.UID]string{}
+	notified := map[types.UID]string{}
 	wait := time.Duration(0)
 	for i := range pods {
 		pod := &pods[i]
@@ -107,24 +107,24 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 			return reconcile.Result{}, err
 		}
 		k.seen[pod.Name] = k.Clock.Now()
-		wait = common.Sooner(wait, again)
+		wait = common.Sooner(wait, requeue)
 		errs = append(errs, err)
 	}
-	if k.told = told; len(k.made) > 0 {
+	if k.told = notified; len(k.made) > 0 {
 		wait = common.Sooner(wait, common.LongestWait)
 	}
-	for _, pins := range byPod(all.Items) {
-		again, err := k.release(ctx, pins)
-		wait = common.Sooner(wait, again)
+	for _, pins := range byPod(list.Items) {
+		requeue, err := k.release(ctx, pins)
+		wait = common.Sooner(wait, requeue)
 		errs = append(errs, err)
 	}
 	maps.DeleteFunc(k.seen, func(pod string, _ time.Time) bool { return len(k.Ledger.Pins.Of(pod)) == 0 })
 	err := errors.Join(errs...)
-	k.Events.Writes("podAddresses", err, func(is *common.Refusal) runtime.Object {
-		if is == nil {
+	k.Events.Writes("podAddresses", err, func(refusal *common.Refusal) runtime.Object {
+		if refusal == nil {
 			return nil
 		}
-		return &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: is.Name}}
+		return &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: refusal.Name}}
 	})
 	return reconcile.Result{RequeueAfter: wait}, err
 }
@@ -147,7 +147,7 @@ func (k *Keeper) forget() {
 		if gone && made.reserved {
 			k.Ledger.Pins.Unreserve(made.cidr)
 		}
-		return gone
+		return obsolete
 	})
 }
 
@@ -212,10 +212,10 @@ func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools 
 	if _, made := k.made[of]; made || slices.ContainsFunc(k.Ledger.Pins.Of(of.pod), of.contains) {
 		return cidr, nil
 	}
-	cidr = k.earlier(of, has, pools)
+	cidr = k.earlier(key, addrs, pools)
 	reserved := !cidr.IsValid()
 	if reserved {
-		cidr, err = k.reserve(ctx, of, pools)
+		cidr, err = k.reserve(ctx, key, pools)
 	}
 	if !cidr.IsValid() {
 		return cidr, err
@@ -224,31 +224,31 @@ func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools 
 		Name: crd.BlockName(cidr), Labels: map[string]string{ciliumpool.ManagedByLabel: ciliumpool.ManagedBy},
 	}}
 	obj.Spec.CIDR = cidr.String()
-	obj.Spec.PodNamespace, obj.Spec.PodName, _ = strings.Cut(of.pod, "/")
+	obj.Spec.PodNamespace, obj.Spec.PodName, _ = strings.Cut(key.pod, "/")
 	if err := k.Shared.Wrote("PodIPPin", obj.Name, "create", k.Client.Create(ctx, obj)); err != nil {
 		if reserved { // if it was created all the same, the watch shows it
 			k.Ledger.Pins.Unreserve(cidr)
 		}
 		return cidr, err
 	}
-	log.FromContext(ctx).Info("keeping an address for a pod's name", "address", cidr.Addr(), "pod", of.pod)
-	k.made[of] = madePin{cidr, reserved, k.Clock.Now()}
-	k.count(of, cidr)
+	log.FromContext(ctx).Info("keeping an address for a pod's name", "address", cidr.Addr(), "pod", key.pod)
+	k.made[key] = madePin{cidr, reserved, k.Clock.Now()}
+	k.count(key, cidr)
 	return cidr, nil
 }
 
 // reserve reserves the lowest free address of the first pool that has one for the pod's namespace.
-func (k *Keeper) reserve(ctx context.Context, of podFamily, pools []*crd.Pool) (cidr netip.Prefix, err error) {
-	namespace, _, _ := strings.Cut(of.pod, "/")
+func (k *Keeper) reserve(ctx context.Context, key podFamily, pools []*crd.Pool) (cidr netip.Prefix, err error) {
+	namespace, _, _ := strings.Cut(key.pod, "/")
 	for _, pool := range pools {
-		if _, has := pool.Ranges(of.family); !has || pool.Paused {
+		if _, ok := pool.Ranges(key.family); !ok || pool.Paused {
 			continue
 		}
-		share, failed := k.shareOf(ctx, pool, of.family)
+		share, failed := k.shareOf(ctx, pool, key.family)
 		if failed != nil {
 			return cidr, failed
 		}
-		if k.kept[namespaceIn{namespace, pool.Name, of.family}] >= share {
+		if k.kept[namespaceIn{namespace, pool.Name, key.family}] >= share {
 			err = errShare
 			continue
 		}
@@ -260,8 +260,8 @@ func (k *Keeper) reserve(ctx context.Context, of podFamily, pools []*crd.Pool) (
 }
 
 // earlier returns the address that a pod has by an earlier pin, unless it drains.
-func (k *Keeper) earlier(of podFamily, has []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix) {
-	for _, addr := range has {
+func (k *Keeper) earlier(key podFamily, addrs []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix) {
+	for _, addr := range addrs {
 		block, _ := k.Ledger.Block(netip.PrefixFrom(addr, addr.BitLen()))
 		stays := func(pool *crd.Pool) bool { return pool.OnGrid(block.CIDR) && !pool.Drains(block.CIDR) }
 		if crd.PodOfPool(block.CiliumPool) == of.pod && of.contains(block.CIDR) && len(k.Ledger.Pins.In(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
@@ -272,14 +272,14 @@ func (k *Keeper) earlier(of podFamily, has []netip.Addr, pools []*crd.Pool) (cid
 }
 
 // contains reports whether an address is of the family.
-func (of podFamily) contains(cidr netip.Prefix) bool {
-	return ipalloc.FamilyOf(cidr.Addr()) == of.family
+func (key podFamily) contains(cidr netip.Prefix) bool {
+	return ipalloc.FamilyOf(cidr.Addr()) == key.family
 }
 
-func (k *Keeper) tell(pod *state.NamedPod, why string) bool {
+func (k *Keeper) tell(pod *state.NamedPod, reason string) bool {
 	namespace, name, _ := strings.Cut(pod.Name, "/")
-	about := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: pod.UID()}}
-	return k.Events.SendOften(about, nil, event.ReasonAddressNotKept, why)
+	subject := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: pod.UID()}}
+	return k.Events.SendOften(subject, nil, event.ReasonAddressNotKept, reason)
 }
 
 // byPod groups pins by pod and family. The first of each counts: a person's, else the oldest.
@@ -292,8 +292,8 @@ func byPod(pins []v1alpha1.PodIPPin) map[podFamily][]*v1alpha1.PodIPPin {
 		}
 	}
 	ours := map[bool]int{true: 1}
-	for _, of := range out {
-		slices.SortFunc(of, func(a, b *v1alpha1.PodIPPin) int {
+	for _, podPins := range out {
+		slices.SortFunc(podPins, func(a, b *v1alpha1.PodIPPin) int {
 			return cmp.Or(ours[isOurs(a)]-ours[isOurs(b)], a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 		})
 	}
@@ -306,71 +306,75 @@ func isOurs(pin *v1alpha1.PodIPPin) bool {
 
 // release deletes the pins of one pod and family that the operator made and that count no more. It returns the
 // time until the next look, unless an event brings it.
-func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin) (again time.Duration, err error) {
+func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin) (requeue time.Duration, err error) {
 	for i, obj := range pins {
 		pin, _ := crd.PinFrom(obj) // byPod has read it
 		due := i > 0 && (isOurs(pins[0]) || isUsable(pins[0]))
 		if isOurs(obj) && !due {
-			due, again, err = k.isDue(ctx, obj, pin)
+			due, requeue, err = k.isDue(ctx, obj, pin)
 		}
 		if err != nil || !due || !isOurs(obj) || obj.DeletionTimestamp != nil {
 			continue
 		}
 		log.FromContext(ctx).Info("releasing the address of a pod's name", "address", pin.CIDR.Addr(), "pod", pin.Pod)
-		gone := k.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
-		if gone = k.Shared.Wrote("PodIPPin", obj.Name, "delete", gone); !apierrors.IsConflict(gone) {
-			err = client.IgnoreNotFound(gone)
+		deleteErr := k.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
+		if deleteErr = k.Shared.Wrote("PodIPPin", obj.Name, "delete", deleteErr); !apierrors.IsConflict(deleteErr) {
+			err = client.IgnoreNotFound(deleteErr)
 		}
 	}
-	return again, err
+	return requeue, err
 }
 
 // isUsable reports whether a pin's pod has its address or can get it.
 func isUsable(pin *v1alpha1.PodIPPin) bool {
-	is := meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
-	return is != nil && (is.Status == metav1.ConditionTrue || is.Reason == v1alpha1.PinNotClaimed)
+	ready := meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
+	return ready != nil && (ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.PinNotClaimed)
 }
 
 // isDue reports whether a pin has no use any more: no node holds its address in service, and its pool drains
 // it, or for releaseAfter there has been neither a pod nor a node with it. Where no pool has or keeps the
 // address any more, that is the default.
-func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin) (due bool, again time.Duration, err error) {
-	is := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PinReady)
-	if is == nil || is.Status != metav1.ConditionFalse {
+func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin) (due bool, requeue time.Duration, err error) {
+	ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PinReady)
+	if ready == nil || ready.Status != metav1.ConditionFalse {
 		return false, 0, nil
 	}
 	rule := &crd.PodAddresses{ReleaseAfter: crd.ReleaseAfter}
 	isInvalid := func(name string) bool { return k.Pools.Invalid(name) != nil }
 	pool := poolOf(k.Pools, pin)
-	switch {
-	case pool == nil && slices.ContainsFunc(k.Pools.Names(), isInvalid): // one of them may have it
-		return false, 0, nil
-	case pool == nil:
-	case pool.Paused, isInvalid(pool.Name):
-		return false, 0, nil
-	case pool.Drains(pin.CIDR), pool.Deleting:
-		return true, 0, nil
-	case pool.PodAddresses != nil:
-		rule = pool.PodAddresses
+	if pool == nil {
+		if slices.ContainsFunc(k.Pools.Names(), isInvalid) { // one of them may have it
+			return false, 0, nil
+		}
+	} else {
+		if pool.Paused || isInvalid(pool.Name) {
+			return false, 0, nil
+		}
+		if pool.Drains(pin.CIDR) || pool.Deleting {
+			return true, 0, nil
+		}
+		if pool.PodAddresses != nil {
+			rule = pool.PodAddresses
+		}
 	}
-	if neverHeld(obj, is) {
+	if neverHeld(obj, ready) {
 		rule = &crd.PodAddresses{ReleaseAfter: common.LongestWait}
 	}
 	if rule.Never {
 		return false, 0, nil
 	}
-	since := k.Ledger.Past(obj.UID, is.LastTransitionTime.Time)
-	if seen := k.seen[pin.Pod]; seen.After(since) {
-		since = seen
+	begin := k.Ledger.Past(obj.UID, ready.LastTransitionTime.Time)
+	if seen := k.seen[pin.Pod]; seen.After(begin) {
+		begin = seen
 	}
-	if left := rule.ReleaseAfter - k.Clock.Since(since); left > 0 {
-		return false, left, nil
+	if rest := rule.ReleaseAfter - k.Clock.Since(begin); rest > 0 {
+		return false, rest, nil
 	}
 	if due, err = k.isGone(ctx, pin.Pod); err == nil && !due {
 		k.seen[pin.Pod] = k.Clock.Now()
-		again = max(rule.ReleaseAfter, common.LongestWait)
+		requeue = max(rule.ReleaseAfter, common.LongestWait)
 	}
-	return due, again, err
+	return due, requeue, err
 }
 
 // neverHeld reports whether no node has held the address of a pin that is not held: its condition is as
@@ -382,9 +386,9 @@ func neverHeld(obj *v1alpha1.PodIPPin, ready *metav1.Condition) bool {
 // isGone reports whether there is no pod of a name, bound or not. The watch shows bound ones only.
 func (k *Keeper) isGone(ctx context.Context, pod string) (bool, error) {
 	namespace, name, _ := strings.Cut(pod, "/")
-	left := &corev1.PodList{}
-	if err := k.Live.List(ctx, left, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name}, client.Limit(1)); err != nil {
+	pods := &corev1.PodList{}
+	if err := k.Live.List(ctx, pods, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name}, client.Limit(1)); err != nil {
 		return false, fmt.Errorf("looking for pod %s: %w", pod, err)
 	}
-	return len(left.Items) == 0, nil
+	return len(pods.Items) == 0, nil
 }

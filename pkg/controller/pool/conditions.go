@@ -65,25 +65,25 @@ func (r *Reconciler) ciliumPoolIs(pool *crd.Pool) *condition {
 		return isTrue(ReasonNotApplicable, "agents have no CiliumPodIPPools in this mode")
 	}
 	name := cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)
-	is := r.CiliumPools.Get(name)
-	if is == nil {
+	ciliumPool := r.CiliumPools.Get(name)
+	if ciliumPool == nil {
 		return isFalse(ReasonMissing, "there is no CiliumPodIPPool "+name+": agents assign no address of the pool")
 	}
 	for _, f := range ipalloc.Families() {
-		if _, serves := pool.Ranges(f); serves && is.MaskSize[f] == 0 {
+		if _, serves := pool.Ranges(f); serves && ciliumPool.MaskSize[f] == 0 {
 			return isFalse(ReasonOtherFamily, fmt.Sprintf("CiliumPodIPPool %s has no %s ranges: its selectors pick no pod for that family, and agents that announce it by BGP may crash. Give it some", name, f))
 		}
 	}
 	for _, f := range ipalloc.Families() {
 		ranges, serves := pool.Ranges(f)
-		if serves && is.MaskSize[f] != ranges.Bits {
-			return isFalse(ReasonOtherSize, fmt.Sprintf("CiliumPodIPPool %s has maskSize %d for %s, and blocks here are /%d: Cilium's BGP control plane announces none of them. Without it that is no harm", name, is.MaskSize[f], f, ranges.Bits))
+		if serves && ciliumPool.MaskSize[f] != ranges.Bits {
+			return isFalse(ReasonOtherSize, fmt.Sprintf("CiliumPodIPPool %s has maskSize %d for %s, and blocks here are /%d: Cilium's BGP control plane announces none of them. Without it that is no harm", name, ciliumPool.MaskSize[f], f, ranges.Bits))
 		}
 	}
-	if len(is.Added) > 0 {
-		return isFalse(ReasonCIDRsUnused, fmt.Sprintf("no node gets an address of %s, which were added to CiliumPodIPPool %s: the operator assigns the CIDRs of PodIPPools. Add them to this one, and remove them there", suggest.Few(is.Added), name))
+	if len(ciliumPool.Added) > 0 {
+		return isFalse(ReasonCIDRsUnused, fmt.Sprintf("no node gets an address of %s, which were added to CiliumPodIPPool %s: the operator assigns the CIDRs of PodIPPools. Add them to this one, and remove them there", suggest.Few(ciliumPool.Added), name))
 	}
-	if !is.Ours {
+	if !ciliumPool.Ours {
 		return isTrue(ReasonHandMade, "CiliumPodIPPool "+name+" does not belong to the operator, which leaves it unchanged")
 	}
 	return isTrue(ReasonKept, "CiliumPodIPPool "+name+" is labeled as the operator's")
@@ -107,7 +107,7 @@ func (r *Reconciler) familiesAre(pool *crd.Pool) *condition {
 	}
 	var parts []string
 	for _, f := range ipalloc.Families() {
-		if _, has := pool.Ranges(f); !has {
+		if _, ok := pool.Ranges(f); !ok {
 			continue
 		}
 		if nodes := r.Ledger.NotRunning(f, pool.Name); len(nodes) > 0 {
@@ -167,25 +167,25 @@ func reservedIs(pool *crd.Pool, overlapping []crd.Block) *condition {
 	if !slices.ContainsFunc(families[:], func(f ipalloc.Family) bool { return len(pool.Skipped(f)) > 0 }) {
 		return isFalse(ReasonNotApplicable, "no reserved range keeps a block of the pool from nodes")
 	}
-	held := slices.DeleteFunc(slices.Clone(overlapping), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown || !pool.Skips(b.CIDR) })
-	slices.SortFunc(held, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
-	if len(held) == 0 {
+	blocks := slices.DeleteFunc(slices.Clone(overlapping), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown || !pool.Skips(b.CIDR) })
+	slices.SortFunc(blocks, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
+	if len(blocks) == 0 {
 		return isFalse(ReasonNoneSkipped, "no node holds a block that overlaps a reserved range")
 	}
 	var parts []string
-	for _, b := range held[:min(len(held), namedBlocks)] {
+	for _, b := range blocks[:min(len(blocks), namedBlocks)] {
 		parts = append(parts, fmt.Sprintf("block %s of node %s overlaps reserved %s", b.CIDR, b.Node, reservedIn(pool, b.CIDR)))
 	}
 	message := strings.Join(parts, "; ")
-	if more := len(held) - namedBlocks; more > 0 {
-		message += fmt.Sprintf("; and %d more", more)
+	if rest := len(blocks) - namedBlocks; rest > 0 {
+		message += fmt.Sprintf("; and %d more", rest)
 	}
 	if pool.WholeBlocks {
 		return isTrue(ReasonHeldBefore, message+". Agents give pods any address of a block, reserved ones too. "+
 			"A block leaves once its agent returns it, or with its Node: drain the Node")
 	}
 	return isTrue(ReasonHeldBefore, message+". Pods get no reserved address, but other nodes still route these blocks as a whole. "+
-		"To move one off its node, which gets a replacement first: kubectl cilium-pool drain "+held[0].Name)
+		"To move one off its node, which gets a replacement first: kubectl cilium-pool drain "+blocks[0].Name)
 }
 
 // reservedIn names the first reserved range that shares addresses with block.
@@ -217,15 +217,15 @@ func windowIs(pool *crd.Pool, now time.Time) *condition {
 		return isFalse(ReasonInvalid, problems(m.Problem)+
 			". No block begins to leave its node until this is fixed; nodes get blocks all the same")
 	}
-	is := m.Windows.At(now)
-	until := is.Until.UTC().Format(time.RFC3339)
-	if is.Open {
-		return isTrue(ReasonWindowOpen, "blocks may begin to leave their nodes until "+until)
+	current := m.Windows.At(now)
+	change := current.Until.UTC().Format(time.RFC3339)
+	if current.Open {
+		return isTrue(ReasonWindowOpen, "blocks may begin to leave their nodes until "+change)
 	}
-	if is.Until.IsZero() {
+	if current.Until.IsZero() {
 		return isFalse(ReasonWindowClosed, "no window opens in the next years: no block begins to leave its node")
 	}
-	return isFalse(ReasonWindowClosed, "no block begins to leave its node until the next window opens at "+until)
+	return isFalse(ReasonWindowClosed, "no block begins to leave its node until the next window opens at "+change)
 }
 
 // untilWindow is the time until a window of the pool opens or closes; 0: unknown.
@@ -233,8 +233,8 @@ func untilWindow(pool *crd.Pool, now time.Time) time.Duration {
 	if pool == nil {
 		return 0
 	}
-	if is := pool.Maintenance.Windows.At(now); !is.Until.IsZero() {
-		return max(is.Until.Sub(now), time.Millisecond)
+	if current := pool.Maintenance.Windows.At(now); !current.Until.IsZero() {
+		return max(current.Until.Sub(now), time.Millisecond)
 	}
 	return 0
 }

@@ -100,32 +100,32 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return common.AfterConflict(err)
 	}
-	again := common.Sooner(untilWindow(pool, r.Clock.Now()), wait)
+	requeue := common.Sooner(untilWindow(pool, r.Clock.Now()), wait)
 	if usage.looked {
-		again = common.Sooner(again, servedEvery)
+		requeue = common.Sooner(requeue, servedEvery)
 	}
-	return reconcile.Result{RequeueAfter: again}, nil
+	return reconcile.Result{RequeueAfter: requeue}, nil
 }
 
 // finalize adds the finalizer to a pool and removes it from a deleted one once its blocks are gone.
 // It reports whether the pool is gone with it.
 func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empty bool) (bool, error) {
-	has := slices.Contains(obj.Finalizers, v1alpha1.Finalizer)
+	finalized := slices.Contains(obj.Finalizers, v1alpha1.Finalizer)
 	var patch client.Patch
 	switch {
-	case obj.DeletionTimestamp == nil && !has:
+	case obj.DeletionTimestamp == nil && !finalized:
 		patch = common.AddFinalizer(obj)
-	case obj.DeletionTimestamp != nil && has && empty:
-		left := &v1alpha1.PodIPBlockList{}
-		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.poolName": obj.Name}, client.Limit(1)); err != nil {
+	case obj.DeletionTimestamp != nil && finalized && empty:
+		blocks := &v1alpha1.PodIPBlockList{}
+		if err := r.Live.List(ctx, blocks, client.MatchingFields{"spec.poolName": obj.Name}, client.Limit(1)); err != nil {
 			return false, fmt.Errorf("listing blocks of pool %s: %w", obj.Name, err)
 		}
-		if len(left.Items) > 0 {
+		if len(blocks.Items) > 0 {
 			return false, nil
 		}
 		patch = common.DropFinalizer(obj)
 	default:
-		return obj.DeletionTimestamp != nil && !has, nil
+		return obj.DeletionTimestamp != nil && !finalized, nil
 	}
 	if err := r.Shared.Wrote("PodIPPool", obj.Name, "finalizer", r.Client.Patch(ctx, obj, patch)); err != nil {
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
@@ -156,7 +156,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	if equality.Semantic.DeepEqual(old, &obj.Status) {
 		return 0, nil
 	}
-	if wait, may := r.mayWrite(obj, old, now); !may {
+	if wait, ok := r.mayWrite(obj, old, now); !ok {
 		return wait, nil
 	}
 	if err := r.Shared.Wrote("PodIPPool", obj.Name, "status", r.Client.Status().Update(ctx, obj)); err != nil {
@@ -184,10 +184,10 @@ var eventsOfPoolConditions = []struct {
 func (r *Reconciler) emitEvents(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus) {
 	now := obj.Status.Conditions
 	exhausted := meta.IsStatusConditionTrue(now, v1alpha1.PoolExhausted)
-	was := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted)
-	if exhausted && !was {
+	wasExhausted := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted)
+	if exhausted && !wasExhausted {
 		r.Events.Send(obj, event.ReasonPoolExhausted, event.Reconcile, messageOf(now, v1alpha1.PoolExhausted))
-	} else if was && reasonOf(now, v1alpha1.PoolExhausted) == ReasonFreeBlocks {
+	} else if wasExhausted && reasonOf(now, v1alpha1.PoolExhausted) == ReasonFreeBlocks {
 		r.Events.Send(obj, event.ReasonPoolRecovered, event.Reconcile, messageOf(now, v1alpha1.PoolExhausted))
 	}
 	for _, turned := range eventsOfPoolConditions {

@@ -47,7 +47,7 @@ func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []
 	for b := range r.Ledger.PoolBlocks(pool.Name) {
 		holders[b.Node] = true
 	}
-	others := r.Pools.Serving(cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool))
+	pools := r.Pools.Serving(cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool))
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		if !pool.Matches(labels.Set(node.Labels)) {
@@ -58,7 +58,7 @@ func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []
 		}
 		for _, f := range families {
 			if holders[node.Name] {
-				s.add(f.Family, node, pool, others)
+				s.add(f.Family, node, pool, pools)
 			}
 		}
 	}
@@ -76,9 +76,9 @@ func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []
 }
 
 // add records the pools that a node turns to where pool has no block.
-func (s *served) add(f ipalloc.Family, node *corev1.Node, pool *crd.Pool, others []*crd.Pool) {
+func (s *served) add(f ipalloc.Family, node *corev1.Node, pool *crd.Pool, pools []*crd.Pool) {
 	alone := true
-	for _, p := range others {
+	for _, p := range pools {
 		_, assigns := p.Cut(f)
 		if p.Name == pool.Name || !assigns || p.Paused || p.Deleting || !p.Matches(labels.Set(node.Labels)) {
 			continue
@@ -120,8 +120,8 @@ func (s *served) by(f ipalloc.Family) string {
 	for _, w := range s.withheld[f][:min(len(s.withheld[f]), state.NamedNodes)] {
 		parts = append(parts, fmt.Sprintf("CiliumNode %s withholds %d of its blocks", w.CiliumNode, w.Blocks))
 	}
-	if more := len(s.withheld[f]) - state.NamedNodes; more > 0 {
-		parts = append(parts, fmt.Sprintf("%d more withhold others", more))
+	if rest := len(s.withheld[f]) - state.NamedNodes; rest > 0 {
+		parts = append(parts, fmt.Sprintf("%d more withhold others", rest))
 	}
 	if len(parts) == 0 {
 		return ""

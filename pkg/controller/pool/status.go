@@ -117,9 +117,9 @@ func noSpec() *condition { return isUnknown(ReasonInvalid, "the spec cannot be r
 const maxMessage = 32768
 
 // setCondition sets a condition of a pool.
-func setCondition(obj *v1alpha1.PodIPPool, kind string, is *condition, now time.Time) {
+func setCondition(obj *v1alpha1.PodIPPool, kind string, next *condition, now time.Time) {
 	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
-		Type: kind, Status: is.status, Reason: is.reason, Message: termsafe.Cut(is.message, maxMessage),
+		Type: kind, Status: next.status, Reason: next.reason, Message: termsafe.Cut(next.message, maxMessage),
 		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
 	})
 }
@@ -284,18 +284,18 @@ func (u *poolUsage) setUsed(pool *crd.Pool, used [2]int64) {
 
 // mayWrite reports whether a status that differs from the old one may be written now. One that
 // differs in used alone waits for wait, or until more changes: used follows every pod.
-func (r *Reconciler) mayWrite(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus, now time.Time) (wait time.Duration, may bool) {
+func (r *Reconciler) mayWrite(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus, now time.Time) (wait time.Duration, ok bool) {
 	rest := obj.Status.DeepCopy()
 	much := false
 	for _, f := range [][2]*v1alpha1.FamilyStatus{{old.IPv4, rest.IPv4}, {old.IPv6, rest.IPv6}} {
-		if was, is := f[0], f[1]; was != nil && is != nil {
-			much = much || changedMuch(was.Addresses.Used, is.Addresses.Used)
-			is.Addresses.Used = was.Addresses.Used
+		if previous, next := f[0], f[1]; previous != nil && next != nil {
+			much = much || changedMuch(previous.Addresses.Used, next.Addresses.Used)
+			next.Addresses.Used = previous.Addresses.Used
 		}
 	}
 	last, _ := r.wrote.Load(obj.Name)
-	at, _ := last.(time.Time) // zero: this process has not written it
-	wait = at.Add(usedEvery).Sub(now)
+	written, _ := last.(time.Time) // zero: this process has not written it
+	wait = written.Add(usedEvery).Sub(now)
 	if !equality.Semantic.DeepEqual(old, rest) || much && wait <= 0 {
 		return 0, true
 	}
@@ -305,10 +305,10 @@ func (r *Reconciler) mayWrite(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	return 0, false
 }
 
-func changedMuch(was, is *int64) bool {
-	if was == nil || is == nil {
-		return was != is
+func changedMuch(last, next *int64) bool {
+	if last == nil || next == nil {
+		return last != next
 	}
-	by := max(*is-*was, *was-*is)
-	return by > 0 && by*usedParts >= *was
+	difference := max(*next-*last, *last-*next)
+	return difference > 0 && difference*usedParts >= *last
 }

@@ -157,10 +157,10 @@ func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, strin
 	}
 	defer done()
 	node := &corev1.Node{}
-	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {
-	case apierrors.IsNotFound(err):
+	err = r.Cache.Get(ctx, types.NamespacedName{Name: name}, node)
+	if apierrors.IsNotFound(err) {
 		node = nil
-	case err != nil:
+	} else if err != nil {
 		return nil, "", fmt.Errorf("reading Node %s: %w", name, err)
 	}
 	blocks := r.blocks(name)
@@ -171,25 +171,25 @@ func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, strin
 		return node, "the API server serves no FRRConfigurations, or the operator may not read those in namespace " + r.Namespace +
 			": install frr-k8s there, or set bgp.frrK8s.namespace to its namespace", nil
 	}
-	var wants []frrconfig.Want
+	var wanted []frrconfig.Want
 	problem := ""
 	if node != nil {
-		wants, problem = frrconfig.For(node, r.Routes.Templates(), blocks, r.Routes.HostnameHolder(name))
+		wanted, problem = frrconfig.For(node, r.Routes.Templates(), blocks, r.Routes.HostnameHolder(name))
 	}
 	var failed error // one refused object stops no other
-	for _, want := range wants {
+	for _, want := range wanted {
 		taken, err := r.write(ctx, want, name)
 		failed = errors.Join(failed, err)
 		if taken {
 			problem = "FRRConfiguration " + want.Name + " is not the operator's: rename it"
 		}
 	}
-	for _, is := range r.Routes.OfNode(name) {
-		if slices.ContainsFunc(wants, func(w frrconfig.Want) bool { return w.Name == is.Name }) {
+	for _, current := range r.Routes.OfNode(name) {
+		if slices.ContainsFunc(wanted, func(w frrconfig.Want) bool { return w.Name == current.Name }) {
 			continue
 		}
-		err := r.Client.Delete(ctx, frrconfig.Carrier(r.Namespace, is.Name), client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})
-		failed = errors.Join(failed, client.IgnoreNotFound(r.Shared.Wrote("FRRConfiguration", is.Name, "delete", err)))
+		err := r.Client.Delete(ctx, frrconfig.Carrier(r.Namespace, current.Name), client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion})
+		failed = errors.Join(failed, client.IgnoreNotFound(r.Shared.Wrote("FRRConfiguration", current.Name, "delete", err)))
 	}
 	return node, problem, failed
 }
@@ -197,14 +197,14 @@ func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, strin
 // alone waits until nobody else writes the routes of a node. Without it the queue and Announce would
 // patch the same version, and the API server would refuse one of the patches.
 func (r *Reconciler) alone(ctx context.Context, node string) (done func(), err error) {
-	own := make(chan struct{})
+	released := make(chan struct{})
 	for {
-		other, busy := r.writing.LoadOrStore(node, own)
+		writer, busy := r.writing.LoadOrStore(node, released)
 		if !busy {
-			return func() { r.writing.Delete(node); close(own) }, nil
+			return func() { r.writing.Delete(node); close(released) }, nil
 		}
 		select {
-		case <-other.(chan struct{}):
+		case <-writer.(chan struct{}):
 		case <-ctx.Done():
 			return nil, fmt.Errorf("waiting for another write of the routes of %s: %w", node, ctx.Err())
 		}
@@ -228,18 +228,18 @@ func (r *Reconciler) blocks(node string) []netip.Prefix {
 // write creates or patches an object unless it is as wanted. It reports whether the name is taken by an
 // object that is not the operator's for this node.
 func (r *Reconciler) write(ctx context.Context, want frrconfig.Want, node string) (taken bool, err error) {
-	is := r.Routes.Get(want.Name)
+	current := r.Routes.Get(want.Name)
 	for range writeTries {
 		switch {
-		case is == nil:
+		case current == nil:
 			err = r.Shared.Wrote("FRRConfiguration", want.Name, "create", r.Client.Create(ctx, want.New(r.Namespace)))
-		case !is.Ours || is.Node != node:
+		case !current.Ours || current.Node != node:
 			return true, nil
-		case want.Is(is):
+		case want.Is(current):
 			return false, nil
 		default:
 			var patch []byte
-			if patch, err = want.Patch(is); err == nil {
+			if patch, err = want.Patch(current); err == nil {
 				obj := frrconfig.Carrier(r.Namespace, want.Name)
 				err = r.Shared.Wrote("FRRConfiguration", want.Name, "patch", r.Client.Patch(ctx, obj, client.RawPatch(types.JSONPatchType, patch)))
 				if err == nil { // or the next look would write it again
@@ -247,17 +247,17 @@ func (r *Reconciler) write(ctx context.Context, want frrconfig.Want, node string
 				}
 			}
 		}
-		if !lost(err) && (is == nil || !apierrors.IsNotFound(err)) {
+		if !lost(err) && (current == nil || !apierrors.IsNotFound(err)) {
 			return false, err
 		}
 		live := frrconfig.Carrier(r.Namespace, want.Name)
-		switch err := r.Live.Get(ctx, client.ObjectKeyFromObject(live), live); {
-		case apierrors.IsNotFound(err):
-			is = nil
-		case err != nil:
-			return false, fmt.Errorf("reading FRRConfiguration %s: %w", want.Name, err)
-		default:
-			is = frrconfig.Read(live)
+		getErr := r.Live.Get(ctx, client.ObjectKeyFromObject(live), live)
+		if client.IgnoreNotFound(getErr) != nil {
+			return false, fmt.Errorf("reading FRRConfiguration %s: %w", want.Name, getErr)
+		}
+		current = nil
+		if getErr == nil {
+			current = frrconfig.Read(live)
 		}
 	}
 	return false, err

@@ -70,9 +70,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 
 // assigned records the waits of unscheduled pods.
 func (m *Metrics) assigned(a *scheduling.Assignment) {
-	for what, n := range map[string]int{
+	for kind, n := range map[string]int{
 		"scheduler": a.Offered, "growth": a.Growing, "block": a.Short, "node": a.Pods - a.Offered - a.Growing - a.Short,
 	} {
-		m.pods.WithLabelValues(what).Set(float64(n))
+		m.pods.WithLabelValues(kind).Set(float64(n))
 	}
 }

@@ -106,14 +106,14 @@ func (c *Certificate) show(ctx context.Context, certificate []byte) error {
 	if err := c.Live.Get(ctx, types.NamespacedName{Name: c.Service.Name}, config); err != nil {
 		return fmt.Errorf("reading MutatingWebhookConfiguration %s: %w", c.Service.Name, err)
 	}
-	was := config.DeepCopy()
+	old := config.DeepCopy()
 	for i := range config.Webhooks {
 		config.Webhooks[i].ClientConfig.CABundle = certificate
 	}
-	if len(was.Webhooks) == 0 || bytes.Equal(was.Webhooks[0].ClientConfig.CABundle, certificate) {
+	if len(old.Webhooks) == 0 || bytes.Equal(old.Webhooks[0].ClientConfig.CABundle, certificate) {
 		return nil
 	}
-	if err := c.Writer.Patch(ctx, config, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.Writer.Patch(ctx, config, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("writing MutatingWebhookConfiguration %s: %w", c.Service.Name, err)
 	}
 	return nil

@@ -50,7 +50,7 @@ func mentions(spec *corev1.PodSpec, f ipalloc.Family) bool {
 	return slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), func(c corev1.Container) bool {
 		for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
 			for name := range list {
-				if of, _, ok := state.OfferedPool(name); ok && of == f {
+				if offered, _, ok := state.OfferedPool(name); ok && offered == f {
 					return true
 				}
 			}
@@ -61,26 +61,26 @@ func mentions(spec *corev1.PodSpec, f ipalloc.Family) bool {
 
 // patches adds resources to the first container. It touches no other field of the pod, which may
 // be of a newer Kubernetes than this code.
-func patches(has *corev1.ResourceRequirements, more corev1.ResourceList) (all []webhook.JSONPatchOp) {
+func patches(current *corev1.ResourceRequirements, added corev1.ResourceList) (ops []webhook.JSONPatchOp) {
 	const path = "/spec/containers/0/resources"
 	add := func(path string, value any) {
-		all = append(all, webhook.JSONPatchOp{Operation: "add", Path: path, Value: value})
+		ops = append(ops, webhook.JSONPatchOp{Operation: "add", Path: path, Value: value})
 	}
-	if len(more) == 0 {
+	if len(added) == 0 {
 		return nil
 	}
-	if len(has.Requests)+len(has.Limits)+len(has.Claims) == 0 {
-		add(path, corev1.ResourceRequirements{Requests: more, Limits: more})
-		return all
+	if len(current.Requests)+len(current.Limits)+len(current.Claims) == 0 {
+		add(path, corev1.ResourceRequirements{Requests: added, Limits: added})
+		return ops
 	}
-	for list, known := range map[string]corev1.ResourceList{"/requests": has.Requests, "/limits": has.Limits} {
+	for list, known := range map[string]corev1.ResourceList{"/requests": current.Requests, "/limits": current.Limits} {
 		if len(known) == 0 {
-			add(path+list, more)
+			add(path+list, added)
 			continue
 		}
-		for _, name := range slices.Sorted(maps.Keys(more)) {
-			add(path+list+"/"+strings.ReplaceAll(string(name), "/", "~1"), more[name])
+		for _, name := range slices.Sorted(maps.Keys(added)) {
+			add(path+list+"/"+strings.ReplaceAll(string(name), "/", "~1"), added[name])
 		}
 	}
-	return all
+	return ops
 }
