@@ -68,20 +68,20 @@ func (h *leaseHistory) read(ctx context.Context, leases coordinationv1client.Lea
 	if h.ended {
 		return nil
 	}
-	before := h.last
-	if h.ends() || before != nil && wentBack(before, lease) {
+	previous := h.last
+	if h.ends() || previous != nil && wentBack(previous, lease) {
 		return h.finish(ctx, leases, lease)
 	}
 	h.last = lease.DeepCopy()
 	if h.recovery == nil {
 		return nil
 	}
-	if before == nil {
+	if previous == nil {
 		h.suspect = h.lapsed(lease)
-	} else if before.ResourceVersion != lease.ResourceVersion && !h.lapsed(lease) { // another process leads
+	} else if previous.ResourceVersion != lease.ResourceVersion && !h.lapsed(lease) { // another process leads
 		h.suspect = false
 	}
-	if h.leads && lease.Annotations[v1alpha1.RestoredAnnotation] != before.Annotations[v1alpha1.RestoredAnnotation] { // by a person
+	if h.leads && lease.Annotations[v1alpha1.RestoredAnnotation] != previous.Annotations[v1alpha1.RestoredAnnotation] { // by a person
 		h.follow(lease)
 	}
 	return nil
@@ -125,8 +125,8 @@ func (h *leaseHistory) acquire(lease *coordinationv1.Lease) {
 
 // follow begins or ends a recovery as the Lease's annotation says.
 func (h *leaseHistory) follow(lease *coordinationv1.Lease) {
-	value, stands := lease.Annotations[v1alpha1.RestoredAnnotation]
-	if !stands {
+	value, ok := lease.Annotations[v1alpha1.RestoredAnnotation]
+	if !ok {
 		h.recovery.End()
 		return
 	}
@@ -138,9 +138,9 @@ func (h *leaseHistory) annotate(lease *coordinationv1.Lease) {
 	if h.recovery == nil {
 		return
 	}
-	_, stands := lease.Annotations[v1alpha1.RestoredAnnotation]
+	_, ok := lease.Annotations[v1alpha1.RestoredAnnotation]
 	active := h.recovery.Active()
-	if active && !stands {
+	if active && !ok {
 		lease.Annotations[v1alpha1.RestoredAnnotation] = v1alpha1.RestoredPerhaps
 	}
 	if !active && h.leads {
@@ -156,14 +156,14 @@ func (h *leaseHistory) wrote(lease *coordinationv1.Lease) {
 
 // wentBack reports whether a Lease is of an earlier time than the one before: its version is smaller, or the restore
 // has raised all versions and its renewal is older.
-func wentBack(before, now *coordinationv1.Lease) bool {
-	was, err := strconv.ParseUint(before.ResourceVersion, 10, 64)
+func wentBack(previous, now *coordinationv1.Lease) bool {
+	oldVersion, err := strconv.ParseUint(previous.ResourceVersion, 10, 64)
 	if err != nil {
 		return false
 	}
 	version, err := strconv.ParseUint(now.ResourceVersion, 10, 64)
-	if err != nil || version < was {
+	if err != nil || version < oldVersion {
 		return err == nil
 	}
-	return version-was >= bumped && now.Spec.RenewTime.Before(before.Spec.RenewTime)
+	return version-oldVersion >= bumped && now.Spec.RenewTime.Before(previous.Spec.RenewTime)
 }

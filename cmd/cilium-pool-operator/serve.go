@@ -92,8 +92,8 @@ func (o *options) setup(mgr ctrl.Manager) error {
 	if o.settings.Observe {
 		return controller.SetupObserver(mgr, o.settings)
 	}
-	if from, ok := mgr.GetCache().(*apiclient.Cache); ok && o.history != nil {
-		from.Reads.Restored = o.history.listsWentBack
+	if cache, ok := mgr.GetCache().(*apiclient.Cache); ok && o.history != nil {
+		cache.Reads.Restored = o.history.listsWentBack
 	}
 	return controller.Setup(mgr, o.settings, o.recovery)
 }
@@ -141,7 +141,7 @@ type boundedTransport struct {
 }
 
 func (t boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if _, has := r.Context().Deadline(); has {
+	if _, ok := r.Context().Deadline(); ok {
 		return t.next.RoundTrip(r)
 	}
 	return t.next.RoundTrip(r.WithContext(t.ctx))
