@@ -133,7 +133,7 @@ func (c *poolCheck) excluded() {
 	} else if c.pool.WholeBlocks {
 		message = "no node gets a block with one of these addresses of nodes or Services"
 	}
-	for _, r := range c.cluster.Ledger.ExcludedFrom(c.pool) {
+	for _, r := range c.cluster.Ledger.Exclusions.ExcludedFrom(c.pool) {
 		f := c.about(r.CIDR)
 		f.Note = "of " + r.By.String()
 		if blocks := c.cluster.Ledger.HeldIn(r.CIDR); observed && len(blocks) > 0 && !r.Asked() {

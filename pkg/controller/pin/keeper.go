@@ -99,9 +99,9 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	wait := time.Duration(0)
 	for i := range pods {
 		pod := &pods[i]
-		why, again, err := k.ensurePins(ctx, pod)
-		if why != "" && (k.told[pod.UID()] == why || k.tell(pod, why)) {
-			told[pod.UID()] = why
+		reason, requeue, err := k.ensurePins(ctx, pod)
+		if reason != "" && (k.told[pod.UID()] == reason || k.tell(pod, reason)) {
+			notified[pod.UID()] = reason
 		}
 		if err != nil && !isAnswer(err) {
 			return reconcile.Result{}, err
@@ -143,8 +143,8 @@ func (k *Keeper) forget() {
 		k.seen = map[string]time.Time{}
 	}
 	maps.DeleteFunc(k.made, func(_ podFamily, made madePin) bool {
-		gone := len(k.Ledger.Pins.In(made.cidr)) > 0 || k.Clock.Since(made.at) >= common.LongestWait
-		if gone && made.reserved {
+		obsolete := len(k.Ledger.Pins.In(made.cidr)) > 0 || k.Clock.Since(made.at) >= common.LongestWait
+		if obsolete && made.reserved {
 			k.Ledger.Pins.Unreserve(made.cidr)
 		}
 		return obsolete
@@ -153,7 +153,7 @@ func (k *Keeper) forget() {
 
 // poolsFor returns the pools that keep an address for a pod on its node, best first. If none does, again is
 // when to ask again; 0: an event brings the next look.
-func (k *Keeper) poolsFor(ctx context.Context, pod *state.NamedPod) (pools []*crd.Pool, again time.Duration) {
+func (k *Keeper) poolsFor(ctx context.Context, pod *state.NamedPod) (pools []*crd.Pool, requeue time.Duration) {
 	if pod.NamesPool() {
 		return nil, 0
 	}
@@ -177,10 +177,10 @@ func (k *Keeper) poolsFor(ctx context.Context, pod *state.NamedPod) (pools []*cr
 }
 
 // ensurePins makes the pins that a pod lacks, or returns why it cannot, and when to ask again.
-func (k *Keeper) ensurePins(ctx context.Context, pod *state.NamedPod) (why string, again time.Duration, err error) {
-	pools, again := k.poolsFor(ctx, pod)
+func (k *Keeper) ensurePins(ctx context.Context, pod *state.NamedPod) (reason string, requeue time.Duration, err error) {
+	pools, requeue := k.poolsFor(ctx, pod)
 	if len(pools) == 0 || pools[0].Paused {
-		return "", again, nil
+		return "", requeue, nil
 	}
 	if _, name, _ := strings.Cut(pod.Name, "/"); len(name) > maxSelected {
 		return fmt.Sprintf("no address is kept for its name: CiliumPodIPPools select no pod with a name of more than %d characters", maxSelected), 0, nil
@@ -192,24 +192,24 @@ func (k *Keeper) ensurePins(ctx context.Context, pod *state.NamedPod) (why strin
 		cidr, err := k.pin(ctx, podFamily{pod.Name, f}, pod.IPs, pools)
 		switch {
 		case errors.Is(err, ipalloc.ErrExhausted):
-			why = fmt.Sprintf("no %s address is free for its name in PodIPPool %s: add a CIDR, or delete PodIPPins of pods that are gone", f, pools[0].Name)
+			reason = fmt.Sprintf("no %s address is free for its name in PodIPPool %s: add a CIDR, or delete PodIPPins of pods that are gone", f, pools[0].Name)
 		case errors.Is(err, errShare):
-			why = fmt.Sprintf("no %s address is kept for its name: its namespace keeps half of PodIPPool %s already. Delete PodIPPins of pods that are gone, add a CIDR, or let spec.podAddresses select one namespace", f, pools[0].Name)
+			reason = fmt.Sprintf("no %s address is kept for its name: its namespace keeps half of PodIPPool %s already. Delete PodIPPins of pods that are gone, add a CIDR, or let spec.podAddresses select one namespace", f, pools[0].Name)
 		case apierrors.IsAlreadyExists(err): // the watch is about to show it
-			again = common.WatchRetry
+			requeue = common.WatchRetry
 		case err != nil:
-			return why, again, err
+			return reason, requeue, err
 		case cidr.IsValid() && !pod.Strict:
 			k.tell(pod, fmt.Sprintf("from now on %s is kept for its name; this pod may have another address, as neither it nor its namespace has the annotation %s: \"true\"", cidr.Addr(), state.RequireAnnotation))
 		}
 	}
-	return why, again, nil
+	return reason, requeue, nil
 }
 
 // pin makes a pin, unless there is one: of the address that the pod has had by an earlier pin, unless that
 // drains, or of the lowest free one.
-func (k *Keeper) pin(ctx context.Context, of podFamily, has []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix, err error) {
-	if _, made := k.made[of]; made || slices.ContainsFunc(k.Ledger.Pins.Of(of.pod), of.contains) {
+func (k *Keeper) pin(ctx context.Context, key podFamily, addrs []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix, err error) {
+	if _, made := k.made[key]; made || slices.ContainsFunc(k.Ledger.Pins.Of(key.pod), key.contains) {
 		return cidr, nil
 	}
 	cidr = k.earlier(key, addrs, pools)
@@ -252,7 +252,7 @@ func (k *Keeper) reserve(ctx context.Context, key podFamily, pools []*crd.Pool) 
 			err = errShare
 			continue
 		}
-		if cidr, err = k.Ledger.Pins.Reserve(of.family, pool); err == nil {
+		if cidr, err = k.Ledger.Pins.Reserve(key.family, pool); err == nil {
 			return cidr, nil
 		}
 	}
@@ -264,7 +264,7 @@ func (k *Keeper) earlier(key podFamily, addrs []netip.Addr, pools []*crd.Pool) (
 	for _, addr := range addrs {
 		block, _ := k.Ledger.Block(netip.PrefixFrom(addr, addr.BitLen()))
 		stays := func(pool *crd.Pool) bool { return pool.OnGrid(block.CIDR) && !pool.Drains(block.CIDR) }
-		if crd.PodOfPool(block.CiliumPool) == of.pod && of.contains(block.CIDR) && len(k.Ledger.Pins.In(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
+		if crd.PodOfPool(block.CiliumPool) == key.pod && key.contains(block.CIDR) && len(k.Ledger.Pins.In(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
 			cidr = block.CIDR
 		}
 	}
@@ -341,21 +341,16 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 	}
 	rule := &crd.PodAddresses{ReleaseAfter: crd.ReleaseAfter}
 	isInvalid := func(name string) bool { return k.Pools.Invalid(name) != nil }
-	pool := poolOf(k.Pools, pin)
-	if pool == nil {
-		if slices.ContainsFunc(k.Pools.Names(), isInvalid) { // one of them may have it
-			return false, 0, nil
-		}
-	} else {
-		if pool.Paused || isInvalid(pool.Name) {
-			return false, 0, nil
-		}
-		if pool.Drains(pin.CIDR) || pool.Deleting {
-			return true, 0, nil
-		}
-		if pool.PodAddresses != nil {
-			rule = pool.PodAddresses
-		}
+	switch pool := poolOf(k.Pools, pin); {
+	case pool == nil && slices.ContainsFunc(k.Pools.Names(), isInvalid): // one of them may have it
+		return false, 0, nil
+	case pool == nil:
+	case pool.Paused, isInvalid(pool.Name):
+		return false, 0, nil
+	case pool.Drains(pin.CIDR), pool.Deleting:
+		return true, 0, nil
+	case pool.PodAddresses != nil:
+		rule = pool.PodAddresses
 	}
 	if neverHeld(obj, ready) {
 		rule = &crd.PodAddresses{ReleaseAfter: common.LongestWait}
