@@ -151,7 +151,7 @@ func (k *Keeper) forget() {
 	})
 }
 
-// poolsFor returns the pools that keep an address for a pod on its node, best first. If none does, again is
+// poolsFor returns the pools that keep an address for a pod on its node, best first. If none does, requeue is
 // when to ask again; 0: an event brings the next look.
 func (k *Keeper) poolsFor(ctx context.Context, pod *state.NamedPod) (pools []*crd.Pool, requeue time.Duration) {
 	if pod.NamesPool() {
@@ -341,16 +341,21 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 	}
 	rule := &crd.PodAddresses{ReleaseAfter: crd.ReleaseAfter}
 	isInvalid := func(name string) bool { return k.Pools.Invalid(name) != nil }
-	switch pool := poolOf(k.Pools, pin); {
-	case pool == nil && slices.ContainsFunc(k.Pools.Names(), isInvalid): // one of them may have it
-		return false, 0, nil
-	case pool == nil:
-	case pool.Paused, isInvalid(pool.Name):
-		return false, 0, nil
-	case pool.Drains(pin.CIDR), pool.Deleting:
-		return true, 0, nil
-	case pool.PodAddresses != nil:
-		rule = pool.PodAddresses
+	pool := poolOf(k.Pools, pin)
+	if pool == nil {
+		if slices.ContainsFunc(k.Pools.Names(), isInvalid) { // one of them may have it
+			return false, 0, nil
+		}
+	} else {
+		if pool.Paused || isInvalid(pool.Name) {
+			return false, 0, nil
+		}
+		if pool.Drains(pin.CIDR) || pool.Deleting {
+			return true, 0, nil
+		}
+		if pool.PodAddresses != nil {
+			rule = pool.PodAddresses
+		}
 	}
 	if neverHeld(obj, ready) {
 		rule = &crd.PodAddresses{ReleaseAfter: common.LongestWait}
