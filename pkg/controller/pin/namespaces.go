@@ -28,11 +28,11 @@ var errShare = errors.New("the namespace keeps as many addresses as one may")
 // pods that are gone do not take a pool from the others. It is unlimited if the pool selects one namespace.
 func (k *Keeper) shareOf(ctx context.Context, pool *crd.Pool, f ipalloc.Family) (int, error) {
 	if k.spaces == nil {
-		all := &corev1.NamespaceList{}
-		if err := k.Cache.List(ctx, all); err != nil {
+		list := &corev1.NamespaceList{}
+		if err := k.Cache.List(ctx, list); err != nil {
 			return 0, fmt.Errorf("listing namespaces: %w", err)
 		}
-		k.spaces = all
+		k.spaces = list
 	}
 	selected := 0
 	for i := range k.spaces.Items {
@@ -50,26 +50,26 @@ func (k *Keeper) shareOf(ctx context.Context, pool *crd.Pool, f ipalloc.Family) 
 // countKept counts the addresses that namespaces keep.
 func (k *Keeper) countKept(pins []v1alpha1.PodIPPin) {
 	k.kept = map[namespaceIn]int{}
-	for of, made := range k.made {
-		k.count(of, made.cidr)
+	for key, made := range k.made {
+		k.count(key, made.cidr)
 	}
 	for i := range pins {
 		pin, err := crd.PinFrom(&pins[i])
 		if err != nil || pin.Pod == "" {
 			continue
 		}
-		of := podFamily{pin.Pod, ipalloc.FamilyOf(pin.CIDR.Addr())}
-		if made, counted := k.made[of]; !counted || made.cidr != pin.CIDR {
-			k.count(of, pin.CIDR)
+		key := podFamily{pin.Pod, ipalloc.FamilyOf(pin.CIDR.Addr())}
+		if made, counted := k.made[key]; !counted || made.cidr != pin.CIDR {
+			k.count(key, pin.CIDR)
 		}
 	}
 }
 
-func (k *Keeper) count(of podFamily, cidr netip.Prefix) {
-	namespace, _, _ := strings.Cut(of.pod, "/")
+func (k *Keeper) count(key podFamily, cidr netip.Prefix) {
+	namespace, _, _ := strings.Cut(key.pod, "/")
 	for _, pool := range k.pools {
 		if pool.Holds(cidr) {
-			k.kept[namespaceIn{namespace, pool.Name, of.family}]++
+			k.kept[namespaceIn{namespace, pool.Name, key.family}]++
 		}
 	}
 }
