@@ -331,6 +331,15 @@ func isUsable(pin *v1alpha1.PodIPPin) bool {
 	return ready != nil && (ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.PinNotClaimed)
 }
 
+// mayRelease reports whether the pool of a pin, nil if it has none, lets the pin end.
+func (k *Keeper) mayRelease(pool *crd.Pool) bool {
+	isInvalid := func(name string) bool { return k.Pools.Invalid(name) != nil }
+	if pool == nil {
+		return !slices.ContainsFunc(k.Pools.Names(), isInvalid) // one of them may have it
+	}
+	return !pool.Paused && !isInvalid(pool.Name)
+}
+
 // isDue reports whether a pin has no use any more: no node holds its address in service, and its pool drains
 // it, or for releaseAfter there has been neither a pod nor a node with it. Where no pool has or keeps the
 // address any more, that is the default.
@@ -339,17 +348,12 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 	if ready == nil || ready.Status != metav1.ConditionFalse {
 		return false, 0, nil
 	}
-	rule := &crd.PodAddresses{ReleaseAfter: crd.ReleaseAfter}
-	isInvalid := func(name string) bool { return k.Pools.Invalid(name) != nil }
 	pool := poolOf(k.Pools, pin)
-	if pool == nil {
-		if slices.ContainsFunc(k.Pools.Names(), isInvalid) { // one of them may have it
-			return false, 0, nil
-		}
-	} else {
-		if pool.Paused || isInvalid(pool.Name) {
-			return false, 0, nil
-		}
+	if !k.mayRelease(pool) {
+		return false, 0, nil
+	}
+	rule := &crd.PodAddresses{ReleaseAfter: crd.ReleaseAfter}
+	if pool != nil {
 		if pool.Drains(pin.CIDR) || pool.Deleting {
 			return true, 0, nil
 		}
