@@ -47,9 +47,10 @@ type blockShare struct {
 }
 
 // newBlockShare sorts the assigned CIDRs under their blocks.
-func newBlockShare(in *input) *blockShare {
-	w := &blockShare{input: in, BlockAssignment: in.BlockAssignment, blocks: sortBlocks(in)}
-	w.blocks.foreign, w.blocks.published = w.Foreign, w.Foreign
+func newBlockShare(input *input) *blockShare {
+	w := &blockShare{input: input, BlockAssignment: input.BlockAssignment, blocks: sortBlocks(input)}
+	w.blocks.foreign = w.Foreign
+	w.blocks.published = w.Foreign
 	for _, b := range w.blocks.all {
 		b.wholeBlock = wholeBlock{
 			whole:              true,
@@ -60,7 +61,8 @@ func newBlockShare(in *input) *blockShare {
 			replaced:           w.SingleBlock && len(w.Assigned) > 0,
 		}
 		if b.Listed {
-			b.usableIn, b.allocatable = b.Size, b.Size
+			b.usableIn = b.Size
+			b.allocatable = b.Size
 			b.published = max(1, b.usableIn)
 			w.blocks.published += b.usableIn
 			continue
@@ -125,8 +127,9 @@ func (w *blockShare) countBlockAssignment() usage {
 	}
 	waiting := 0
 	for _, pod := range u.Pods {
-		switch here, fresh := w.countsPod(&u, pod); {
-		case here:
+		counts, fresh := w.countsPod(&u, pod)
+		switch {
+		case counts:
 			u.demand++
 		case fresh:
 			waiting++
@@ -142,26 +145,27 @@ func (w *blockShare) countBlockAssignment() usage {
 
 // countsPod reports whether a pod has an address of the node, or is recent and has
 // none yet. It learns its addresses.
-func (w *blockShare) countsPod(u *usage, pod Pod) (here, fresh bool) {
-	has := false
+func (w *blockShare) countsPod(u *usage, pod Pod) (counts, fresh bool) {
+	hasAddress := false
 	for _, a := range pod.IPs {
 		if !u.ours(a) {
 			continue
 		}
-		has = true
+		hasAddress = true
 		if w.isOfNode(a) {
-			here = here || !w.lostByAgent(a) && !w.isStranded(a)
+			counts = counts || !w.lostByAgent(a) && !w.isStranded(a)
 			u.learn(a, user{name: pod.Name})
 		}
 	}
-	return here, !has && !w.familyUnused() && w.now.Before(pod.Seen.Add(w.policy.AckTimeout))
+	return counts, !hasAddress && !w.familyUnused() && w.now.Before(pod.Seen.Add(w.policy.AckTimeout))
 }
 
 // needs covers the agent's request, and bound pods it has not seen yet. The
 // policy's reserve counts only until the agent has reported: it has a reserve of its
 // own (--ipam-multi-pool-pre-allocation).
 func (w *blockShare) needs(u *usage) needs {
-	n, requested := needs{}, limit(w.Requested)
+	n := needs{}
+	requested := limit(w.Requested)
 	demand := max(u.demand, w.agentRestores(u)) + w.closed.free
 	if w.closed.free > 0 && w.OtherFamilyFull {
 		// Pods that find no address beside a closed block make the agent request some. Once
@@ -313,25 +317,25 @@ const givesBackWithin = 5 * time.Minute
 // planner.restoreUsed. It remembers these addresses until the agent has kept their block for
 // long: then it needs the block.
 func (w *blockShare) restoreUsed(p *planner) {
-	for a, since := range w.old.Restored {
+	for a, listedSince := range w.old.Restored {
 		if !p.inUse(a) {
 			continue
 		}
 		if w.isPublished(a) {
-			if since.IsZero() {
-				since = w.now
+			if listedSince.IsZero() {
+				listedSince = w.now
 			}
-			if p.due(since.Add(givesBackWithin)) {
+			if p.due(listedSince.Add(givesBackWithin)) {
 				continue
 			}
 		}
-		remember(&p.memory.Restored, a, since)
+		remember(&p.memory.Restored, a, listedSince)
 	}
 	if w.SingleBlock {
 		return // see assignSingle
 	}
-	gone := func(a netip.Addr) bool { return w.isPublished(a) || w.lostByAgent(a) }
-	for _, a := range p.lost(gone) {
+	isExcluded := func(a netip.Addr) bool { return w.isPublished(a) || w.lostByAgent(a) }
+	for _, a := range p.lost(isExcluded) {
 		remember(&p.memory.Restored, a, time.Time{})
 		if b := p.blockOf(a); !b.assigned {
 			p.assignBlock(b)
@@ -374,8 +378,8 @@ func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
 // agent has no address for them, and requests more than it has, unless its block is fixed. A
 // closed block makes them count anyway: see closeBlocks.
 func (w *blockShare) reportStuckPods(p *planner) {
-	lacks := w.SingleBlock || p.target > p.plan.Capacity
-	if p.closed.free > 0 || p.demand < p.plan.Capacity || !lacks {
+	isShort := w.SingleBlock || p.target > p.plan.Capacity
+	if p.closed.free > 0 || p.demand < p.plan.Capacity || !isShort {
 		return
 	}
 	p.plan.Demand += p.admitted(len(p.stuck))

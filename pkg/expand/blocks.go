@@ -111,11 +111,11 @@ type wholeBlock struct {
 	runs, replaced bool
 }
 
-func sortBlocks(in *input) *blocks {
-	bs := &blocks{all: make([]*block, len(in.Blocks))}
-	list := make([]block, len(in.Blocks))
+func sortBlocks(input *input) *blocks {
+	bs := &blocks{all: make([]*block, len(input.Blocks))}
+	list := make([]block, len(input.Blocks))
 	for i := range list {
-		list[i].Block = in.budget.limit(&in.Blocks[i])
+		list[i].Block = input.budget.limit(&input.Blocks[i])
 		list[i].fate = fateOf(list[i].Block)
 		bs.all[i] = &list[i]
 	}
@@ -132,8 +132,8 @@ func sortBlocks(in *input) *blocks {
 func (bs *blocks) blockOf(a netip.Addr) *block {
 	candidates := bs.all
 	if !bs.nested { // the last block that begins at or before a
-		after := sort.Search(len(bs.all), func(i int) bool { return bs.all[i].CIDR.Addr().Compare(a) > 0 })
-		candidates = bs.all[max(after-1, 0):after]
+		next := sort.Search(len(bs.all), func(i int) bool { return bs.all[i].CIDR.Addr().Compare(a) > 0 })
+		candidates = bs.all[max(next-1, 0):next]
 	}
 	var found *block
 	for _, b := range candidates {
@@ -165,14 +165,14 @@ func (bs *blocks) classify(u *usage) {
 	for a, owner := range u.Used {
 		bs.classifyUsed(a, userOf(owner))
 	}
-	for a, by := range u.unreported {
-		bs.classifyUsed(a, by)
+	for a, holder := range u.unreported {
+		bs.classifyUsed(a, holder)
 	}
 }
 
 func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
 	bs.published++
-	entry, stands := u.Release[a]
+	entry, ok := u.Release[a]
 	b := bs.blockOf(a)
 	if b == nil {
 		if owner == "" && !inHandshake(entry) {
@@ -190,7 +190,7 @@ func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
 	} else if usable && (!u.EntriesStuck || !inHandshake(entry)) {
 		b.allocatable++
 	}
-	if !stands && b.releases(usable) {
+	if !ok && b.releases(usable) {
 		bs.walk = append(bs.walk, a)
 	}
 }

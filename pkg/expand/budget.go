@@ -44,8 +44,8 @@ func MostReclaims(now time.Time, p Policy, s *State, m Memory) int {
 		return len(s.Blocks)
 	}
 	due := len(s.Recall)
-	for _, since := range m.IdleSince {
-		if now.Sub(since) >= idleFor {
+	for _, begin := range m.IdleSince {
+		if now.Sub(begin) >= idleFor {
 			due++
 		}
 	}

@@ -15,10 +15,10 @@ func (w *blockShare) compactable(p *planner) []*block {
 	var least *block
 	rest := 0
 	for _, b := range p.all {
-		switch {
-		case !b.Listed, b.users == 0 && b.inService():
+		if !b.Listed || b.users == 0 && b.inService() {
 			continue
-		case w.closed.contains(b) || !b.inService() || b.fate == fateDelayed:
+		}
+		if w.closed.contains(b) || !b.inService() || b.fate == fateDelayed {
 			return nil
 		}
 		rest += b.allocatable
@@ -33,9 +33,9 @@ func (w *blockShare) compactable(p *planner) []*block {
 }
 
 // mayCompact reports whether a block may be parked only because the node can do without it: no other one is on its way.
-func (in *input) mayCompact() bool {
-	own := slices.ContainsFunc(in.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining })
-	return in.MayCompact && (own || !in.budget.OtherDrains)
+func (i *input) mayCompact() bool {
+	drains := slices.ContainsFunc(i.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining })
+	return i.MayCompact && (drains || !i.budget.OtherDrains)
 }
 
 // mayCompact reports whether a block may leave because the node can do without it, and has not been closed.

@@ -15,21 +15,20 @@ import (
 // The caller keeps the returned Memory in place of m even if it could not carry out the
 // plan: that only makes waits longer.
 func Decide(now time.Time, p Policy, s State, b Budget, m Memory) (Plan, Memory) {
-	in := &input{State: &s, now: now, policy: p, budget: b, old: m}
-	switch {
-	case s.Gone:
-		return returnAll(in)
-	case s.BlockAssignment != nil:
-		return decideBlocks(in)
-	default:
-		return decideAddresses(in)
+	input := &input{State: &s, now: now, policy: p, budget: b, old: m}
+	if s.Gone {
+		return returnAll(input)
 	}
+	if s.BlockAssignment != nil {
+		return decideBlocks(input)
+	}
+	return decideAddresses(input)
 }
 
 // decideAddresses decides for an agent that is assigned addresses.
-func decideAddresses(in *input) (Plan, Memory) {
+func decideAddresses(input *input) (Plan, Memory) {
 	// 1. Determine the node's holdings and needs.
-	p := planAddresses(in)
+	p := planAddresses(input)
 
 	// 2. Grow: first use the blocks that the node already holds, then claim new ones.
 	p.fillBlocks()
@@ -56,9 +55,9 @@ func decideAddresses(in *input) (Plan, Memory) {
 }
 
 // planAddresses returns an empty plan for an agent that is assigned addresses.
-func planAddresses(in *input) *planner {
-	use := countAddresses(in)
-	blocks := sortBlocks(in)
+func planAddresses(input *input) *planner {
+	use := countAddresses(input)
+	blocks := sortBlocks(input)
 	blocks.classify(&use)
 	return newPlanner(use, blocks, addressNeeds(&use, blocks))
 }
@@ -66,8 +65,8 @@ func planAddresses(in *input) *planner {
 // decideBlocks decides for an agent that is assigned whole blocks, in the same order. It performs no
 // handshake: the agent itself returns blocks that it does not need. So only blocks in use are
 // reclaimed, to be closed.
-func decideBlocks(in *input) (Plan, Memory) {
-	w, p := planBlocks(in)
+func decideBlocks(input *input) (Plan, Memory) {
+	w, p := planBlocks(input)
 	w.assignBlocks(p)
 	covered := p.deficit() <= 0
 	p.cancelDrains()
@@ -91,8 +90,8 @@ func decideBlocks(in *input) (Plan, Memory) {
 }
 
 // planBlocks returns an empty plan for an agent that is assigned whole blocks.
-func planBlocks(in *input) (*blockShare, *planner) {
-	w := newBlockShare(in)
+func planBlocks(input *input) (*blockShare, *planner) {
+	w := newBlockShare(input)
 	use := w.countBlockAssignment()
 	w.blocks.classify(&use)
 	w.closed = w.closeBlocks(&use)
@@ -107,14 +106,14 @@ func planBlocks(in *input) (*blockShare, *planner) {
 
 // returnAll lets all blocks of a node that is gone cool down, in use or not: the caller has seen
 // that there is no CiliumNode to use them from.
-func returnAll(in *input) (Plan, Memory) {
-	p := newPlanner(usage{input: in}, sortBlocks(in), needs{})
+func returnAll(input *input) (Plan, Memory) {
+	p := newPlanner(usage{input: input}, sortBlocks(input), needs{})
 	for _, b := range p.all {
 		if b.Phase != ipalloc.CoolingDown {
 			p.free(b, NodeGone)
 		}
 	}
-	for a := range in.Pool {
+	for a := range input.Pool {
 		if b := p.blockOf(a); b != nil {
 			b.published++
 		}

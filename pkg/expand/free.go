@@ -49,9 +49,9 @@ func (p *planner) useIsKnown(b *block) bool {
 	return b.Conflict && (b.Created.After(p.Created) || p.due(p.Created.Add(p.policy.AckTimeout)))
 }
 
-func (p *planner) free(b *block, why Reason) {
+func (p *planner) free(b *block, reason Reason) {
 	b.change = changeFree
-	p.plan.Free = append(p.plan.Free, Free{CIDR: b.CIDR, Reason: why})
+	p.plan.Free = append(p.plan.Free, Free{CIDR: b.CIDR, Reason: reason})
 }
 
 // deleteCooled deletes the blocks after their cooldown.

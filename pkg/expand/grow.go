@@ -26,11 +26,11 @@ func (p *planner) fillBlock(b *block) {
 		if p.room() == 0 {
 			return
 		}
-		if _, there := p.Pool[a]; there || p.blockOf(a) != b {
+		if _, published := p.Pool[a]; published || p.blockOf(a) != b {
 			continue
 		}
 		p.expect(b, 1)
-		if _, stands := p.Release[a]; !stands {
+		if _, hasEntry := p.Release[a]; !hasEntry {
 			b.publish = append(b.publish, a)
 		}
 	}
@@ -151,14 +151,16 @@ func (p *planner) toClaim() int {
 // for one block after the other.
 func (p *planner) claim() {
 	growth := 0
-	deficit, room := p.toClaim(), p.room()
+	deficit := p.toClaim()
+	room := p.room()
 	blocks := p.policy.MaxBlocks - p.inService()
 	if deficit > 0 && blocks > 0 && room > 0 {
 		growth = room
 		p.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
 	}
 	if p.Pins > 0 && p.BlockAssignment == nil && !p.FamilyDisabled && room > 0 { // an agent returns a whole block that it does not need
-		p.plan.Claim.Pins, p.plan.Claim.Room = p.Pins, room
+		p.plan.Claim.Pins = p.Pins
+		p.plan.Claim.Room = room
 	}
 	p.plan.Shortage = max(0, p.demand+p.closed.free-p.plan.Capacity-growth-p.plan.ServedElsewhere)
 }
@@ -217,8 +219,8 @@ func (p *planner) restoreUsed() {
 func (p *planner) lost(except func(netip.Addr) bool) []netip.Addr {
 	var lost []netip.Addr
 	add := func(a netip.Addr) {
-		_, stands := p.Release[a]
-		if !p.ours(a) || stands || except(a) {
+		_, hasEntry := p.Release[a]
+		if !p.ours(a) || hasEntry || except(a) {
 			return
 		}
 		if b := p.blockOf(a); b != nil && b.keepsUsed() {
@@ -237,8 +239,8 @@ func (p *planner) lost(except func(netip.Addr) bool) []netip.Addr {
 
 func (p *planner) restore(a netip.Addr) {
 	b := p.blockOf(a)
-	if at, there := slices.BinarySearchFunc(b.publish, a, netip.Addr.Compare); !there {
-		b.publish = slices.Insert(b.publish, at, a)
+	if position, found := slices.BinarySearchFunc(b.publish, a, netip.Addr.Compare); !found {
+		b.publish = slices.Insert(b.publish, position, a)
 		p.published++
 	}
 }

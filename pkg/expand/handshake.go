@@ -67,12 +67,12 @@ func (h *handshake) clearUnpublished(a netip.Addr, entry ReleaseStatus) {
 // address has none.
 func (h *handshake) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 	free := !h.inUse(a)
-	_, stands := h.Release[a]
+	_, hasEntry := h.Release[a]
 	switch {
-	case h.releaseBeforeAgentStart(b, a, entry, stands, free), h.retire(b, a, entry, stands):
+	case h.releaseBeforeAgentStart(b, a, entry, hasEntry, free), h.retire(b, a, entry, hasEntry):
 		// It keeps its mark, or must no longer be marked; or the agent keeps the address
 		// until it restarts.
-	case yetToMark(b, entry, stands, free):
+	case yetToMark(b, entry, hasEntry, free):
 		if free && h.trusted {
 			h.enter(&h.plan.Mark, b, a)
 		}
@@ -96,17 +96,17 @@ func (h *handshake) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 
 // yetToMark reports whether an address must be marked once it is free: it has no entry, or
 // it was retired and the agent has restarted since.
-func yetToMark(b *block, entry ReleaseStatus, stands, free bool) bool {
-	return !stands || entry == Released && free && b.vacates()
+func yetToMark(b *block, entry ReleaseStatus, hasEntry, free bool) bool {
+	return !hasEntry || entry == Released && free && b.vacates()
 }
 
 // releaseBeforeAgentStart handles an address of a node's first block, which is being replaced, before
 // the agent reads it for the first time. It reports whether it handled the address.
-func (h *handshake) releaseBeforeAgentStart(b *block, a netip.Addr, entry ReleaseStatus, stands, free bool) bool {
+func (h *handshake) releaseBeforeAgentStart(b *block, a netip.Addr, entry ReleaseStatus, hasEntry, free bool) bool {
 	if b.Reason != PoolChanged {
 		return false
 	}
-	if !stands {
+	if !hasEntry {
 		// Mark only before an agent has read the address: otherwise the agent's own address
 		// would pin the block for the lifetime of the node.
 		if free && h.Fresh {
@@ -145,19 +145,19 @@ func ReportAddress(f ipalloc.Family, pool map[netip.Addr]string) netip.Addr {
 func (h *handshake) releaseDisabledFamily(b *block, a netip.Addr, entry ReleaseStatus) {
 	ready := !h.inUse(a) && h.AgentSettled
 	marked := entry == Marked || entry == Ready
-	answer, asked := h.Release[ReportAddress(h.Family, h.Pool)]
-	_, stands := h.Release[a]
+	answer, wasAsked := h.Release[ReportAddress(h.Family, h.Pool)]
+	_, hasEntry := h.Release[a]
 	switch {
-	case !stands && ready:
+	case !hasEntry && ready:
 		h.enter(&h.plan.Mark, b, a)
-	case !stands:
+	case !hasEntry:
 		// It may be in use now or soon.
 	case !ready || !marked:
 		h.plan.Clear = append(h.plan.Clear, a)
 	case !passed(h.planner, &h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout):
 	case answer == DoNotRelease:
 		h.plan.Remove = append(h.plan.Remove, a)
-	case !asked:
+	case !wasAsked:
 		h.plan.Ask = true
 	}
 }
@@ -187,9 +187,9 @@ func (p *planner) holds(b *block) bool {
 // pod frees would wait anew, and meanwhile another pod could take it.
 func (p *planner) keepHeld() {
 	for _, b := range p.all {
-		since, held := p.old.HeldSince[b.CIDR]
-		if held && b.Phase == ipalloc.Draining && !p.now.Before(since.Add(p.slowStart())) {
-			remember(&p.memory.HeldSince, b.CIDR, since)
+		begin, known := p.old.HeldSince[b.CIDR]
+		if known && b.Phase == ipalloc.Draining && !p.now.Before(begin.Add(p.slowStart())) {
+			remember(&p.memory.HeldSince, b.CIDR, begin)
 		}
 	}
 }
@@ -197,12 +197,12 @@ func (p *planner) keepHeld() {
 // passed reports whether key has been in its state for wait according to old. It carries the
 // time over to next.
 func passed[K comparable](p *planner, next *map[K]time.Time, old map[K]time.Time, key K, wait time.Duration) bool {
-	since, ok := old[key]
+	begin, ok := old[key]
 	if !ok {
-		since = p.now
+		begin = p.now
 	}
-	remember(next, key, since)
-	return p.due(since.Add(wait))
+	remember(next, key, begin)
+	return p.due(begin.Add(wait))
 }
 
 // retire has the agent take another address in place of its own a when it restarts. It
@@ -212,13 +212,13 @@ func passed[K comparable](p *planner, next *map[K]time.Time, old map[K]time.Time
 // ignores the entry and keeps the address (Cilium v1.20.1, pkg/ipam/crd.go, allocate and
 // updateLocalNodeResource). So the address stays in the pool and its block in podCIDRs, with
 // their routes, until a restarted agent no longer names it. Then it is marked like any other.
-func (h *handshake) retire(b *block, a netip.Addr, entry ReleaseStatus, stands bool) bool {
+func (h *handshake) retire(b *block, a netip.Addr, entry ReleaseStatus, hasEntry bool) bool {
 	if !b.vacates() || !h.roomToMove || !h.isOwn(a) {
 		return false
 	}
 	switch {
 	case entry == Released:
-	case stands: // a refusal, or a mark from before the agent took it
+	case hasEntry: // a refusal, or a mark from before the agent took it
 		return false
 	case !h.trusted:
 		return true

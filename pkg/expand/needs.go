@@ -69,9 +69,9 @@ type needs struct {
 }
 
 // slowStart is the time until a pod without an address counts as stuck.
-func (in *input) slowStart() time.Duration { return slowStart * in.policy.AckTimeout }
+func (i *input) slowStart() time.Duration { return slowStart * i.policy.AckTimeout }
 
-func (in *input) ours(a netip.Addr) bool { return ipalloc.FamilyOf(a) == in.Family }
+func (i *input) ours(a netip.Addr) bool { return ipalloc.FamilyOf(a) == i.Family }
 
 // inUse reports whether a is in use according to the agent's report, a pod's status or the
 // node's own addresses. An address that a user assigned to one pod counts as well: the agent
@@ -88,8 +88,9 @@ func (u *usage) inUse(a netip.Addr) bool {
 }
 
 // countAddresses computes the demand, and records which addresses are in use.
-func countAddresses(in *input) usage {
-	u, reported := usage{input: in}, 0
+func countAddresses(input *input) usage {
+	u := usage{input: input}
+	reported := 0
 	for a, owner := range u.Used {
 		if !u.ours(a) {
 			continue
@@ -135,7 +136,8 @@ func (u *usage) countPods() {
 			known = u.knownOwners()
 		}
 		wait := u.slowStart()
-		switch _, ok := known[pod.Name]; {
+		_, ok := known[pod.Name]
+		switch {
 		case ok: // it, or the pod that it replaces under the same name
 			wait = u.policy.AckTimeout
 		case slices.ContainsFunc(pod.IPs, u.ours):
@@ -165,10 +167,10 @@ func (u *usage) admitted(waiting int) int {
 // for longer than wait is stuck, maybe for good.
 func (u *usage) awaitAddress(pod Pod, wait time.Duration) {
 	known := slices.ContainsFunc(pod.IPs, u.ours)
-	until := pod.Seen.Add(wait)
-	if !known && u.now.Before(until) {
+	end := pod.Seen.Add(wait)
+	if !known && u.now.Before(end) {
 		u.pendingPods = append(u.pendingPods, pod.Name)
-		u.pendingFor = max(u.pendingFor, until.Sub(u.now))
+		u.pendingFor = max(u.pendingFor, end.Sub(u.now))
 	}
 }
 
@@ -190,12 +192,12 @@ func (u *usage) reportedByIP(pod Pod) bool {
 }
 
 // learn notes that a is in use though the agent does not report it.
-func (u *usage) learn(a netip.Addr, by user) {
+func (u *usage) learn(a netip.Addr, owner user) {
 	if _, ok := u.Used[a]; ok || !u.ours(a) {
 		return
 	}
-	if known, ok := u.unreported[a]; !ok || (by.agent && !known.agent) {
-		remember(&u.unreported, a, by)
+	if known, ok := u.unreported[a]; !ok || (owner.agent && !known.agent) {
+		remember(&u.unreported, a, owner)
 	}
 }
 
@@ -233,15 +235,16 @@ func addressNeeds(u *usage, bs *blocks) needs {
 		// may have the reserve: it follows once they are bound.
 		published := bs.openCapacity()
 		expected := published - offerRoom(u, bs, published) + limit(u.Expected)
-		n.unreserved, n.target = max(n.unreserved, expected), max(n.target, expected)
+		n.unreserved = max(n.unreserved, expected)
+		n.target = max(n.target, expected)
 	}
 	return n
 }
 
 // agentStarts is the number of addresses that the agent waits for before it starts (Cilium v1.20.1,
 // pkg/ipam/crd.go, hasMinimumIPsInPool).
-func (in *input) agentStarts() int {
-	return max(agentFloor, limit(cmp.Or(in.Limits.MinAllocate, in.Limits.PreAllocate)))
+func (i *input) agentStarts() int {
+	return max(agentFloor, limit(cmp.Or(i.Limits.MinAllocate, i.Limits.PreAllocate)))
 }
 
 // withReserve is the number of addresses that the policy has for a demand. The reserve is for no
@@ -258,14 +261,14 @@ func (u *usage) withReserve(demand int) int {
 // requestedBeyond is the number of addresses that bound pods request of the scheduler beyond the
 // one that each has: no other pod can request the free part of them. A pod without an address does
 // not count: the kubelet fails pods that the Node offers too few for.
-func (in *input) requestedBeyond() int {
-	if !in.Offers {
+func (input *input) requestedBeyond() int {
+	if !input.Offers {
 		return 0
 	}
 	n := 0
-	for i := range in.Pods {
-		pod := &in.Pods[i]
-		if requests := int(pod.Requests[in.Family]); requests > 1 && slices.ContainsFunc(pod.IPs, in.ours) {
+	for i := range input.Pods {
+		pod := &input.Pods[i]
+		if requests := int(pod.Requests[input.Family]); requests > 1 && slices.ContainsFunc(pod.IPs, input.ours) {
 			n += requests - 1
 		}
 	}

@@ -34,10 +34,10 @@ const ReportLag = 30 * time.Second
 // agent may return an unused one at any time. Until that has cooled down the node can have it back,
 // so no other node has the address of a pod that is bound by the older offer.
 func Offer(s State, b Budget, p Plan) int {
-	in := &input{State: &s, budget: b}
-	o := &offering{in, sortBlocks(in), &p}
+	input := &input{State: &s, budget: b}
+	o := &offering{input, sortBlocks(input), &p}
 	if s.BlockAssignment != nil {
-		o.blocks = newBlockShare(in).blocks
+		o.blocks = newBlockShare(input).blocks
 	}
 	u := o.requestUse()
 	n := u.requested
@@ -107,7 +107,8 @@ type requestUse struct {
 }
 
 func (o *offering) requestUse() requestUse {
-	f, u := o.Family, requestUse{byRequest: make(map[netip.Addr]bool, len(o.Used))}
+	f := o.Family
+	u := requestUse{byRequest: make(map[netip.Addr]bool, len(o.Used))}
 	for _, pod := range o.Pods {
 		for _, a := range pod.IPs {
 			if o.ours(a) {
@@ -115,47 +116,48 @@ func (o *offering) requestUse() requestUse {
 			}
 		}
 	}
-	own := o.agentsOwn()
+	agents := o.agentsOwn()
 	byOwner := map[string]netip.Addr{} // reported, and no pod's status names it
 	for a, owner := range o.Used {
 		if !o.ours(a) {
 			continue
 		}
 		u.reported = true
-		by := userOf(owner)
-		if _, known := u.byRequest[a]; known || by.agent || o.hasEnded(by.name) {
+		holder := userOf(owner)
+		if _, known := u.byRequest[a]; known || holder.agent || o.hasEnded(holder.name) {
 			continue
 		}
 		u.byRequest[a] = false
-		if first, twice := byOwner[by.name]; !twice || a.Less(first) {
-			byOwner[by.name] = a
+		if first, isSecond := byOwner[holder.name]; !isSecond || a.Less(first) {
+			byOwner[holder.name] = a
 		}
 	}
-	for a := range own {
+	for a := range agents {
 		u.byRequest[a] = false
 	}
 	if o.BlockAssignment != nil {
 		u.reported = o.BlockAssignment.Reported
 	}
-	u.lacking = o.lacking(own)
+	u.lacking = o.lacking(agents)
 	o.addRequests(&u, byOwner)
 	return u
 }
 
 // lacking is the number of addresses that the agent must still take: the ones that it waits for
 // when it starts, and others in place of its own leaving ones.
-func (o *offering) lacking(own map[netip.Addr]struct{}) int {
-	n := max(agentFloor, len(own))
-	switch w := o.BlockAssignment; {
-	case w != nil && w.NoPreallocation: // a pool for pods alone
+func (o *offering) lacking(agents map[netip.Addr]struct{}) int {
+	n := max(agentFloor, len(agents))
+	w := o.BlockAssignment
+	if w != nil && w.NoPreallocation { // a pool for pods alone
 		return 0
-	case w != nil: // it keeps its own
-		return n - len(own)
 	}
-	for a := range own {
+	if w != nil { // it keeps its own
+		return n - len(agents)
+	}
+	for a := range agents {
 		b := o.blockOf(a)
-		leaves := b != nil && (b.vacates() || b.Request != None && o.drains(b))
-		if !leaves {
+		isLeaving := b != nil && (b.vacates() || b.Request != None && o.drains(b))
+		if !isLeaving {
 			n--
 		}
 	}
@@ -164,18 +166,18 @@ func (o *offering) lacking(own map[netip.Addr]struct{}) int {
 
 // agentsOwn are the addresses that the agent uses itself.
 func (o *offering) agentsOwn() map[netip.Addr]struct{} {
-	own := map[netip.Addr]struct{}{}
+	addrs := map[netip.Addr]struct{}{}
 	for a, owner := range o.Used {
 		if o.ours(a) && userOf(owner).agent {
-			own[a] = struct{}{}
+			addrs[a] = struct{}{}
 		}
 	}
 	for _, a := range o.Own {
 		if o.ours(a) {
-			own[a] = struct{}{}
+			addrs[a] = struct{}{}
 		}
 	}
-	return own
+	return addrs
 }
 
 // hasEnded reports whether a pod has just ended under an agent that runs steadily, so
@@ -189,15 +191,15 @@ func (o *offering) hasEnded(name string) bool {
 func (o *offering) addRequests(u *requestUse, byOwner map[string]netip.Addr) {
 	for _, pod := range o.Pods {
 		requests := int(pod.Requests[o.Family])
-		has := slices.ContainsFunc(pod.IPs, o.ours)
-		if a, reported := byOwner[pod.Name]; reported && !has {
+		hasAddress := slices.ContainsFunc(pod.IPs, o.ours)
+		if a, reported := byOwner[pod.Name]; reported && !hasAddress {
 			delete(byOwner, pod.Name)
-			u.byRequest[a], has = requests > 0, true
+			u.byRequest[a] = requests > 0
+			hasAddress = true
 		}
-		switch {
-		case has:
+		if hasAddress {
 			u.requested += requests
-		case requests == 0:
+		} else if requests == 0 {
 			u.waiting++
 		}
 	}
@@ -239,12 +241,13 @@ type Room struct {
 
 // RoomOf returns the room of a node, for any s.Expected.
 func RoomOf(now time.Time, policy Policy, s State) Room {
-	s.Expected, s.Limits.MaxAboveWatermark = 0, 0 // the latter follows the target
-	in := &input{State: &s, now: now, policy: policy}
+	s.Expected = 0
+	s.Limits.MaxAboveWatermark = 0 // the latter follows the target
+	input := &input{State: &s, now: now, policy: policy}
 	if s.BlockAssignment != nil {
-		return roomOfBlocks(in)
+		return roomOfBlocks(input)
 	}
-	p := planAddresses(in)
+	p := planAddresses(input)
 	published := p.openCapacity()
 	free := offerRoom(&p.usage, p.blocks, published)
 	p.fillBlocks()
@@ -256,13 +259,13 @@ func RoomOf(now time.Time, policy Policy, s State) Room {
 }
 
 // roomOfBlocks is RoomOf a node with an agent that is assigned whole blocks.
-func roomOfBlocks(in *input) Room {
-	w, p := planBlocks(in)
+func roomOfBlocks(input *input) Room {
+	w, p := planBlocks(input)
 	listed := p.published
 	free := offerRoom(&p.usage, p.blocks, listed)
 	w.assignBlocks(p)
 	p.cancelDrains()
-	if !in.RunsFamily() {
+	if !input.RunsFamily() {
 		return Room{}
 	}
 	return p.roomWith(free + p.plan.Capacity - listed)

@@ -114,7 +114,7 @@ type Claim struct {
 
 // Next reports whether to claim another block after so many blocks with so many addresses, and
 // whether it must be one that is pinned to the node.
-func (c Claim) Next(blocks, addresses int) (more, pinned bool) {
+func (c Claim) Next(blocks, addresses int) (another, pinned bool) {
 	needed := blocks < c.Blocks && addresses < c.Addresses
 	return needed || blocks < c.Pins, !needed
 }

@@ -71,8 +71,8 @@ func (p Policy) IdleUnder(taken int, cordoned bool) time.Duration {
 		return p.IdleFor
 	}
 	least := p.IdleFor / leastIdle
-	if left := 100 - taken; left > 0 && !cordoned {
-		return max(least, p.IdleFor/time.Duration(100-p.PressurePercent)*time.Duration(left))
+	if free := 100 - taken; free > 0 && !cordoned {
+		return max(least, p.IdleFor/time.Duration(100-p.PressurePercent)*time.Duration(free))
 	}
 	return least
 }

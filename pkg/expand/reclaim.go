@@ -16,9 +16,9 @@ const budgetWait = 10 * time.Second
 const delaySoon = time.Hour
 
 // drain starts, or starts again, to drain a block.
-func (p *planner) drain(b *block, why Reason) {
+func (p *planner) drain(b *block, reason Reason) {
 	b.change = changeDrain
-	p.plan.Drain = append(p.plan.Drain, Drain{CIDR: b.CIDR, Reason: why})
+	p.plan.Drain = append(p.plan.Drain, Drain{CIDR: b.CIDR, Reason: reason})
 }
 
 // drainRequested drains the blocks that must go, once the others cover the target with
@@ -65,7 +65,7 @@ func (p *planner) drainAgain() {
 }
 
 // reclaim drains blocks that the node has not needed for long enough.
-func (p *planner) reclaim(candidates []*block, why Reason) {
+func (p *planner) reclaim(candidates []*block, reason Reason) {
 	if p.policy.ReclaimDisabled || !p.trusted {
 		return
 	}
@@ -74,7 +74,8 @@ func (p *planner) reclaim(candidates []*block, why Reason) {
 		idle = append(idle, p.now)
 	}
 
-	due, idleFor := 0, p.policy.IdleUnder(p.PoolTaken, p.Cordoned)
+	due := 0
+	idleFor := p.policy.IdleUnder(p.PoolTaken, p.Cordoned)
 	for due < len(idle) && (p.recalled(candidates[due]) || p.now.Sub(idle[due]) >= idleFor) {
 		due++
 	}
@@ -86,7 +87,7 @@ func (p *planner) reclaim(candidates []*block, why Reason) {
 		if !b.whole { // an agent counts on its addresses until it has returned it
 			p.plan.Capacity -= b.capacity()
 		}
-		p.drain(b, why)
+		p.drain(b, reason)
 	}
 	if rest := idle[starts:]; len(rest) > 0 {
 		p.memory.IdleSince = rest
@@ -103,11 +104,10 @@ func (p *planner) mayReclaim(due int) int {
 	if delay.For == "" {
 		delay = p.budget.ReclaimDelay
 	}
-	switch {
-	case delay.For != "":
+	if delay.For != "" {
 		starts = 0
 		p.requeueAt(delay.Until)
-	case starts < due:
+	} else if starts < due {
 		p.requeueAt(p.now.Add(budgetWait))
 	}
 	return starts
@@ -134,25 +134,29 @@ func (p *planner) removable() []*block {
 	slices.SortFunc(candidates, func(a, b *block) int {
 		return cmp.Or(cmp.Compare(p.recallRank(b), p.recallRank(a)), cmp.Compare(a.users, b.users), b.CIDR.Compare(a.CIDR))
 	})
-	rest, left, later := p.plan.Capacity, p.inService(), 0
+	rest := p.plan.Capacity
+	blocks := p.inService()
+	later := 0
 	for _, b := range p.all {
 		if p.leavesSoon(b) {
 			later += b.capacity()
 		}
 	}
-	kept := false
+	keeps := false
 	for _, b := range candidates {
-		if left == 1 {
+		if blocks == 1 {
 			break
 		}
-		without, soon := rest-b.capacity(), p.leavesSoon(b)
+		remaining := rest - b.capacity()
+		soon := p.leavesSoon(b)
 		switch {
-		case !p.releasable(b, without) || soon && kept: // a leaving block is no better than the one kept for it
-		case !soon && !p.releasable(b, without-later):
-			kept = true
+		case !p.releasable(b, remaining) || soon && keeps: // a leaving block is no better than the one kept for it
+		case !soon && !p.releasable(b, remaining-later):
+			keeps = true
 		default:
 			chosen = append(chosen, b)
-			rest, left = without, left-1
+			rest = remaining
+			blocks = blocks - 1
 			if soon {
 				later -= b.capacity()
 			}
@@ -163,16 +167,16 @@ func (p *planner) removable() []*block {
 
 // recalled reports whether pods or another node wait for the block, and it is unused. That it is
 // not needed again soon, as ReclaimPercent sees to, does not count then.
-func (in *input) recalled(b *block) bool {
-	return b.users == 0 && slices.Contains(in.Recall, b.CIDR)
+func (i *input) recalled(b *block) bool {
+	return b.users == 0 && slices.Contains(i.Recall, b.CIDR)
 }
 
 // recallRank is 1 for blocks that are recalled, -1 for stuck ones, and 0 for others.
-func (in *input) recallRank(b *block) int {
+func (i *input) recallRank(b *block) int {
 	if b.Stuck {
 		return -1
 	}
-	if in.recalled(b) {
+	if i.recalled(b) {
 		return 1
 	}
 	return 0
@@ -208,6 +212,6 @@ func Releasable(now time.Time, policy Policy, s State) []netip.Prefix {
 }
 
 // leavesSoon reports whether the block serves until its delay ends, shortly.
-func (in *input) leavesSoon(b *block) bool {
-	return b.fate == fateDelayed && b.inService() && !b.Delay.Until.IsZero() && b.Delay.Until.Before(in.now.Add(delaySoon))
+func (i *input) leavesSoon(b *block) bool {
+	return b.fate == fateDelayed && b.inService() && !b.Delay.Until.IsZero() && b.Delay.Until.Before(i.now.Add(delaySoon))
 }

@@ -274,7 +274,7 @@ func (s *State) MayLeave(cidr netip.Prefix) bool {
 		return true
 	}
 	for a := range s.Pool {
-		if _, stands := s.Release[a]; cidr.Contains(a) && !stands {
+		if _, hasEntry := s.Release[a]; cidr.Contains(a) && !hasEntry {
 			return false
 		}
 	}

@@ -85,7 +85,8 @@ func (a *Agents) Set(pod AgentPod, now time.Time) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	runs, i := a.byNode[pod.Node], a.index(pod.PodKey)
+	runs := a.byNode[pod.Node]
+	i := a.index(pod.PodKey)
 	switch {
 	case i < 0:
 		a.byNode[pod.Node] = append(runs, agentRun{pod, now, pod.container != ""})
@@ -176,8 +177,8 @@ func (a *Agents) Settled(node string, now time.Time) (bool, time.Time) {
 	if len(a.byNode[node]) != 1 || !a.byNode[node][0].ready {
 		return false, time.Time{}
 	}
-	at := a.byNode[node][0].since.Add(a.settle)
-	return !now.Before(at), at
+	settles := a.byNode[node][0].since.Add(a.settle)
+	return !now.Before(settles), settles
 }
 
 // ReadySince returns since when a pod has been Ready, by the cluster's clock.
@@ -199,20 +200,20 @@ func readyCondition(c corev1.PodCondition) bool {
 // MayWaitForFamily reports whether the node's agent may have restarted with a family that it did
 // not run before: without addresses of that family it exits right after its start, and its last
 // report stays in place. If the answer only takes time, at is the time of the next check.
-func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, at time.Time) {
+func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, end time.Time) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	for _, run := range a.byNode[node] {
 		if run.ready || run.container == "" {
 			continue
 		}
-		if since := run.since.Add(a.settle); run.ended || !now.Before(since) {
+		if settles := run.since.Add(a.settle); run.ended || !now.Before(settles) {
 			stuck = true
 		} else {
-			at = since
+			end = settles
 		}
 	}
-	return stuck, at
+	return stuck, end
 }
 
 // Runs reports whether an agent of a node has been started.

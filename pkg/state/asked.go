@@ -42,22 +42,22 @@ func (e *Exclusions) ask(ask exclude.Ask) {
 	}
 	changed := map[exclude.Claimant]bool{ask.By: true}
 	delete(e.asks, ask.By)
-	before := e.sharesOf(old.CIDRs)
-	for share := range before {
+	oldShares := e.sharesOf(old.CIDRs)
+	for share := range oldShares {
 		i, _ := slices.BinarySearchFunc(share.asks, old, exclude.Ask.Compare)
 		share.asks = slices.Delete(share.asks, i, i+1)
 	}
 	if len(ask.CIDRs) > 0 {
 		e.asks[ask.By] = ask
 	}
-	after := e.sharesOf(ask.CIDRs)
-	for share := range after {
+	newShares := e.sharesOf(ask.CIDRs)
+	for share := range newShares {
 		i, _ := slices.BinarySearchFunc(share.asks, ask, exclude.Ask.Compare)
 		share.asks = slices.Insert(share.asks, i, ask)
 		e.grant(share, changed)
 	}
-	for share := range before {
-		if !after[share] {
+	for share := range oldShares {
+		if !newShares[share] {
 			e.grant(share, changed)
 		}
 	}
@@ -68,8 +68,8 @@ func (e *Exclusions) ask(ask exclude.Ask) {
 func (e *Exclusions) sharesOf(cidrs []netip.Prefix) map[*askedShare]bool {
 	out := map[*askedShare]bool{}
 	for _, p := range cidrs {
-		for _, held := range heldIn(e.withShare, p) {
-			for _, share := range e.shares[held.CIDR] {
+		for _, owned := range heldIn(e.withShare, p) {
+			for _, share := range e.shares[owned.CIDR] {
 				out[share] = true
 			}
 		}
@@ -83,16 +83,16 @@ func (e *Exclusions) grant(share *askedShare, changed map[exclude.Claimant]bool)
 	if !e.space.Ready() {
 		return
 	}
-	before := share.granted
+	earlier := share.granted
 	share.granted = exclude.Granted(share.cidr, share.blockBits, share.asks)
-	for by := range before {
-		if !share.granted[by] {
-			changed[by] = true
+	for claimant := range earlier {
+		if !share.granted[claimant] {
+			changed[claimant] = true
 		}
 	}
-	for by := range share.granted {
-		if !before[by] {
-			changed[by] = true
+	for claimant := range share.granted {
+		if !earlier[claimant] {
+			changed[claimant] = true
 		}
 	}
 }
@@ -102,26 +102,26 @@ func (e *Exclusions) withhold(changed map[exclude.Claimant]bool) {
 	if !e.space.Ready() {
 		return
 	}
-	for by := range changed {
+	for claimant := range changed {
 		var granted, beyond []netip.Prefix
-		for _, p := range e.asks[by].CIDRs {
-			if e.isGranted(by, p) {
+		for _, p := range e.asks[claimant].CIDRs {
+			if e.isGranted(claimant, p) {
 				granted = append(granted, p)
 			} else {
 				beyond = append(beyond, p)
 			}
 		}
-		added, removed, shared := e.beyond.Put(by, beyond)
+		added, removed, shared := e.beyond.Put(claimant, beyond)
 		e.taken = append(e.taken, slices.Concat(added, removed, shared)...) // their pools report them
-		e.exclude(by, granted)
+		e.exclude(claimant, granted)
 	}
 }
 
 // isGranted reports whether no share refuses the addresses of p to an object.
-func (e *Exclusions) isGranted(by exclude.Claimant, p netip.Prefix) bool {
-	for _, held := range heldIn(e.withShare, p) {
-		for _, share := range e.shares[held.CIDR] {
-			if !share.granted[by] {
+func (e *Exclusions) isGranted(claimant exclude.Claimant, p netip.Prefix) bool {
+	for _, owned := range heldIn(e.withShare, p) {
+		for _, share := range e.shares[owned.CIDR] {
+			if !share.granted[claimant] {
 				return false
 			}
 		}
@@ -132,8 +132,8 @@ func (e *Exclusions) isGranted(by exclude.Claimant, p netip.Prefix) bool {
 // grantAll decides about all asks, once all objects are read.
 func (e *Exclusions) grantAll() {
 	changed := map[exclude.Claimant]bool{}
-	for by := range e.asks {
-		changed[by] = true
+	for claimant := range e.asks {
+		changed[claimant] = true
 	}
 	for _, shares := range e.shares {
 		for _, share := range shares {
@@ -146,8 +146,10 @@ func (e *Exclusions) grantAll() {
 // setShares replaces the shares after a change of pools. A CIDR that is cut as before keeps its share.
 func (e *Exclusions) setShares(pools map[string]*crd.Pool) {
 	old := e.shares
-	e.shares, e.withShare = map[netip.Prefix][]*askedShare{}, ipalloc.NewSpace()
-	added, kept := map[*askedShare]bool{}, map[*askedShare]bool{}
+	e.shares = map[netip.Prefix][]*askedShare{}
+	e.withShare = ipalloc.NewSpace()
+	added := map[*askedShare]bool{}
+	remaining := map[*askedShare]bool{}
 	for _, pool := range pools {
 		for _, f := range ipalloc.Families() {
 			whole, _ := pool.Whole(f)
@@ -160,7 +162,7 @@ func (e *Exclusions) setShares(pools map[string]*crd.Pool) {
 					share = &askedShare{cidr: cidr, blockBits: whole.BlockBits}
 					added[share] = true
 				}
-				kept[share] = true
+				remaining[share] = true
 				e.shares[cidr] = append(e.shares[cidr], share)
 				_ = e.withShare.Restore(ipalloc.Held{CIDR: cidr}) // CIDRs of pools may overlap
 			}
@@ -169,7 +171,7 @@ func (e *Exclusions) setShares(pools map[string]*crd.Pool) {
 	changed := e.addAsks(added)
 	for _, shares := range old {
 		for _, share := range shares {
-			if kept[share] {
+			if remaining[share] {
 				continue
 			}
 			for _, ask := range share.asks {

@@ -50,12 +50,14 @@ type waiter struct {
 
 // Set replaces the waits of a node: for blocks of these pools if it lacks addresses, otherwise
 // none. It starves if pods wait for these addresses.
-func (a *Awaiting) Set(node string, lacks, starves bool, pools [2][]*crd.Pool) {
+func (a *Awaiting) Set(node string, waits, starves bool, pools [2][]*crd.Pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.waiter(node)
-	w.waits, w.starves, w.pools = lacks, starves, map[poolFamily]bool{}
-	for f := 0; lacks && f < len(pools); f++ {
+	w.waits = waits
+	w.starves = starves
+	w.pools = map[poolFamily]bool{}
+	for f := 0; waits && f < len(pools); f++ {
 		for _, pool := range pools[f] {
 			w.pools[poolFamily{pool.Name, ipalloc.Family(f)}] = true
 		}
@@ -77,16 +79,17 @@ func (a *Awaiting) Has(node string) bool {
 // Wake returns the nodes to reconcile because blocks of a family were freed in these pools. It
 // does not return a node again until that node has been reconciled.
 func (a *Awaiting) Wake(f ipalloc.Family, pools []string) []string {
-	var of []poolFamily
+	var keys []poolFamily
 	a.mu.Lock()
 	a.wakes++
 	for _, pool := range pools {
 		if key := (poolFamily{pool, f}); len(a.nodes) > 0 {
-			of, a.freed[key] = append(of, key), a.wakes
+			keys = append(keys, key)
+			a.freed[key] = a.wakes
 		}
 	}
 	a.mu.Unlock()
-	return a.wake(of)
+	return a.wake(keys)
 }
 
 // Begin begins a reconcile, before the state of the node is read: blocks that are freed from then
@@ -95,7 +98,8 @@ func (a *Awaiting) Begin(node string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.waiter(node)
-	w.busy, w.began = true, a.wakes
+	w.busy = true
+	w.began = a.wakes
 }
 
 // End ends a reconcile, with any result, and wakes the nodes that are next in line: others for
@@ -110,7 +114,8 @@ func (a *Awaiting) End(node string) {
 			delete(a.woken, woken)
 		}
 	}
-	w.busy, w.wokenFor = false, poolFamily{}
+	w.busy = false
+	w.wokenFor = poolFamily{}
 	for pool := range w.pools {
 		if a.inLine(w, pool) {
 			pools = append(pools, pool)
@@ -181,7 +186,8 @@ func (a *Awaiting) take(pool poolFamily, free uint64) (names []string) {
 		return cmp.Or(cmp.Compare(v.began, w.began), strings.Compare(v.node, w.node))
 	})
 	for _, w := range line[:min(uint64(len(line)), room)] {
-		w.busy, w.wokenFor = true, pool
+		w.busy = true
+		w.wokenFor = pool
 		a.woken[pool]++
 		names = append(names, w.node)
 	}
@@ -190,7 +196,9 @@ func (a *Awaiting) take(pool poolFamily, free uint64) (names []string) {
 
 func (a *Awaiting) waiter(node string) *waiter {
 	if a.nodes == nil {
-		a.nodes, a.freed, a.woken = map[string]*waiter{}, map[poolFamily]uint64{}, map[poolFamily]uint64{}
+		a.nodes = map[string]*waiter{}
+		a.freed = map[poolFamily]uint64{}
+		a.woken = map[poolFamily]uint64{}
 	}
 	if a.nodes[node] == nil {
 		a.nodes[node] = &waiter{}

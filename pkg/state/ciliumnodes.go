@@ -51,19 +51,22 @@ func (c *ciliumNodes) current(name string) *ciliumnode.View {
 }
 
 // store stores a version of a CiliumNode, unless a later one, or its deletion, is known.
-func (c *ciliumNodes) store(cn *ciliumnode.View, gone bool) (was *ciliumnode.View, stored bool) {
+func (c *ciliumNodes) store(cn *ciliumnode.View, deleted bool) (old *ciliumnode.View, stored bool) {
 	n := c.seen[cn.Name]
 	if n == nil {
 		n = &seenNode{}
 		c.seen[cn.Name] = n
 	}
-	was = n.view
-	if was != nil && !reached(cn.ResourceVersion, was.ResourceVersion) {
-		return was, false
+	old = n.view
+	if old != nil && !reached(cn.ResourceVersion, old.ResourceVersion) {
+		return old, false
 	}
-	same := was == nil || was.UID == cn.UID
-	n.view, n.gone, n.restored, n.recreated = cn, gone, n.restored && same, n.recreated || !same
-	return was, true
+	same := old == nil || old.UID == cn.UID
+	n.view = cn
+	n.gone = deleted
+	n.restored = n.restored && same
+	n.recreated = n.recreated || !same
+	return old, true
 }
 
 // UpsertCiliumNode stores a CiliumNode that the watch has delivered or that a write has
@@ -71,13 +74,13 @@ func (c *ciliumNodes) store(cn *ciliumnode.View, gone bool) (was *ciliumnode.Vie
 // addresses taken because of it have changed.
 func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 	l.change(func() {
-		was, stored := l.nodes.store(cn, false)
+		old, stored := l.nodes.store(cn, false)
 		if !stored {
 			return
 		}
-		if was != nil && was.FamiliesDisabled() != cn.FamiliesDisabled() { // pools report this
-			for _, held := range l.blocks.byNode[cn.Name] {
-				l.taken = append(l.taken, held.CIDR)
+		if old != nil && old.FamiliesDisabled() != cn.FamiliesDisabled() { // pools report this
+			for _, block := range l.blocks.byNode[cn.Name] {
+				l.taken = append(l.taken, block.CIDR)
 			}
 		}
 		l.nodes.countUsed(cn.Name, l.blocks.byNode[cn.Name])
@@ -90,16 +93,16 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 // deleted one, reports in use.
 func (c *ciliumNodes) countUsed(node string, blocks []*heldBlock) {
 	n := c.seen[node]
-	for _, held := range blocks {
+	for _, block := range blocks {
 		used := int64(0)
 		if n != nil && n.view.BlockAssignment == nil {
 			for addr := range n.view.Used {
-				if held.CIDR.Contains(addr) {
+				if block.CIDR.Contains(addr) {
 					used++
 				}
 			}
 		}
-		c.blocks.setUsed(held, used)
+		c.blocks.setUsed(block, used)
 	}
 }
 
@@ -144,7 +147,8 @@ func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 func (l *Ledger) CiliumNodeAt(obj metav1.Object) *ciliumnode.View {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	seen, version := l.nodes.current(obj.GetName()), obj.GetResourceVersion()
+	seen := l.nodes.current(obj.GetName())
+	version := obj.GetResourceVersion()
 	if seen == nil || version == "" || seen.ResourceVersion != version || seen.UID != obj.GetUID() {
 		return nil
 	}
@@ -190,8 +194,8 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 // seen cooling down.
 func (l *Ledger) MarkFenced(b crd.Block) {
 	l.change(func() {
-		if held, ok := l.blocks.byCIDR[b.CIDR]; ok && held.UID == b.UID {
-			held.fenced = b.ResourceVersion
+		if block, ok := l.blocks.byCIDR[b.CIDR]; ok && block.UID == b.UID {
+			block.fenced = b.ResourceVersion
 		}
 	})
 }
@@ -200,8 +204,8 @@ func (l *Ledger) MarkFenced(b crd.Block) {
 func (l *Ledger) Fenced(b crd.Block) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held, ok := l.blocks.byCIDR[b.CIDR]
-	return ok && held.UID == b.UID && held.fenced != "" && held.fenced == b.ResourceVersion
+	block, ok := l.blocks.byCIDR[b.CIDR]
+	return ok && block.UID == b.UID && block.fenced != "" && block.fenced == b.ResourceVersion
 }
 
 // ListedFor returns the CIDRs that CiliumNodes list for a Cilium pool, including deleted
@@ -264,8 +268,8 @@ func (c *ciliumNodes) foreignOf(node string) []netip.Prefix {
 	cn := c.seen[node].view
 	taken := slices.DeleteFunc(cn.AssignedCIDRs(), func(p netip.Prefix) bool { return !c.withholds(cn, p) })
 	covers := slices.Clone(taken)
-	for _, held := range c.blocks.byNode[node] {
-		covers = append(covers, held.CIDR)
+	for _, block := range c.blocks.byNode[node] {
+		covers = append(covers, block.CIDR)
 	}
 	for addr := range cn.Addresses() {
 		if !ContainsAddr(covers, addr) {
@@ -312,13 +316,13 @@ func (l *Ledger) Withholders(cut ipalloc.Cut) []Withholder {
 func (c *ciliumNodes) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 	counted := map[netip.Prefix]bool{}
 	for _, p := range c.foreign(name) {
-		for _, within := range cut.Ranges {
-			if !within.Overlaps(p) || isHeld(c.space, p) {
+		for _, parent := range cut.Ranges {
+			if !parent.Overlaps(p) || isHeld(c.space, p) {
 				continue
 			}
 			part := p
-			if part.Bits() < within.Bits() {
-				part = within
+			if part.Bits() < parent.Bits() {
+				part = parent
 			}
 			if part.Bits() < cut.BlockBits {
 				total := ipalloc.Cut{Ranges: []netip.Prefix{part}, BlockBits: cut.BlockBits}.Total()
@@ -327,7 +331,8 @@ func (c *ciliumNodes) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 			}
 			block := netip.PrefixFrom(part.Addr(), cut.BlockBits).Masked()
 			if !counted[block] && !isHeld(c.space, block) {
-				counted[block], n = true, n+1
+				counted[block] = true
+				n = n + 1
 			}
 		}
 	}
@@ -353,13 +358,13 @@ func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own := 0
+	ownBlocks := 0
 	for _, p := range l.nodes.foreign(node) {
 		if p.Overlaps(cidr) {
-			own++
+			ownBlocks++
 		}
 	}
-	if l.space.Reservations(cidr)-l.Exclusions.reserved.Reservations(cidr) == own {
+	if l.space.Reservations(cidr)-l.Exclusions.reserved.Reservations(cidr) == ownBlocks {
 		return nil
 	}
 	return l.nodes.namers(node)
@@ -405,7 +410,7 @@ func (c *ciliumNodes) setForeign(name string, taken []netip.Prefix) (changed boo
 func (c *ciliumNodes) missingFrom(sorted, list []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range list {
-		if _, there := slices.BinarySearchFunc(sorted, p, netip.Prefix.Compare); !there && !isHeld(c.space, p) {
+		if _, found := slices.BinarySearchFunc(sorted, p, netip.Prefix.Compare); !found && !isHeld(c.space, p) {
 			out = append(out, p)
 		}
 	}

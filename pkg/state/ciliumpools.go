@@ -52,12 +52,13 @@ func NewCiliumPools() *CiliumPools {
 func (c *CiliumPools) Set(v *ciliumpool.View) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.byName[v.Name]
-	c.byName[v.Name], c.picking = v, nil
-	if was == nil {
+	old := c.byName[v.Name]
+	c.byName[v.Name] = v
+	c.picking = nil
+	if old == nil {
 		return v.Selector != nil
 	}
-	return !was.Selector.Same(v.Selector) || (was.MaskSize[0] == 0) != (v.MaskSize[0] == 0) || (was.MaskSize[1] == 0) != (v.MaskSize[1] == 0)
+	return !old.Selector.Same(v.Selector) || (old.MaskSize[0] == 0) != (v.MaskSize[0] == 0) || (old.MaskSize[1] == 0) != (v.MaskSize[1] == 0)
 }
 
 // lacksFamily returns why no CIDR of a family may be listed for a Cilium pool, "" for the default one; "": it may.
@@ -67,11 +68,11 @@ func (c *CiliumPools) lacksFamily(ciliumPool string, f ipalloc.Family) string {
 	if c == nil {
 		return ""
 	}
-	is := c.Get(cmp.Or(ciliumPool, crd.DefaultCiliumPool))
-	if is == nil || is.MaskSize[f] != 0 {
+	view := c.Get(cmp.Or(ciliumPool, crd.DefaultCiliumPool))
+	if view == nil || view.MaskSize[f] != 0 {
 		return ""
 	}
-	return fmt.Sprintf("CiliumPodIPPool %s has no %s ranges, and agents that announce it by BGP would crash", is.Name, f)
+	return fmt.Sprintf("CiliumPodIPPool %s has no %s ranges, and agents that announce it by BGP would crash", view.Name, f)
 }
 
 // Delete removes a CiliumPodIPPool, unless its name was reused since. It reports
@@ -79,13 +80,13 @@ func (c *CiliumPools) lacksFamily(ciliumPool string, f ipalloc.Family) string {
 func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.byName[v.Name]
-	if was == nil || was.UID != v.UID {
+	old := c.byName[v.Name]
+	if old == nil || old.UID != v.UID {
 		return false
 	}
 	delete(c.byName, v.Name)
 	c.picking = nil
-	return was.Selector != nil
+	return old.Selector != nil
 }
 
 // OfPod returns the name of the CiliumPodIPPool for the pinned addresses of a pod: the old one while that exists

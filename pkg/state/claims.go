@@ -26,9 +26,9 @@ type closedOn struct {
 // hasClosed returns whether the agent of a node, running in that container, has closed a CIDR, and
 // whether that is certain.
 func (c *claims) hasClosed(cidr netip.Prefix, node, agent string) (closed, certain bool) {
-	by := c.closed[closedOn{cidr, node}]
-	closed = by.By(agent)
-	return closed, closed && !by.Inferred
+	closer := c.closed[closedOn{cidr, node}]
+	closed = closer.By(agent)
+	return closed, closed && !closer.Inferred
 }
 
 // closedBy returns which run of its node's agent has closed a block. The agent that runs in that
@@ -85,20 +85,20 @@ func (l *Ledger) ClaimPinned(f ipalloc.Family, node, agent string, pools []*crd.
 }
 
 func (c *claims) claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
-	cidr, pool, none := c.claimPinned(f, node, agent, pools)
+	cidr, pool, exhausted := c.claimPinned(f, node, agent, pools)
 	if pool != nil {
-		return cidr, pool, none
+		return cidr, pool, exhausted
 	}
 	near := make([]netip.Prefix, 0, len(c.blocks.byNode[node]))
-	for _, held := range c.blocks.byNode[node] {
-		near = append(near, held.CIDR)
+	for _, block := range c.blocks.byNode[node] {
+		near = append(near, block.CIDR)
 	}
 	pools = slices.DeleteFunc(slices.Clone(pools), func(p *crd.Pool) bool { return p.Pod != "" })
 	cidr, pool, err := c.claimFrom(pools, f, node, func(_ *crd.Pool, cut ipalloc.Cut, o ipalloc.Owner) (netip.Prefix, error) {
 		return c.claimOpen(cut, o, agent, near)
 	})
-	if errors.Is(none, ErrRefused) && errors.Is(err, ipalloc.ErrExhausted) {
-		err = none
+	if errors.Is(exhausted, ErrRefused) && errors.Is(err, ipalloc.ErrExhausted) {
+		err = exhausted
 	}
 	return c.tryAgain(cidr, pool, err)
 }
@@ -119,26 +119,27 @@ func (c *claims) tryAgain(cidr netip.Prefix, pool *crd.Pool, err error) (netip.P
 
 // claimFrom picks a block from the first of pools that has one.
 func (c *claims) claimFrom(pools []*crd.Pool, f ipalloc.Family, node string, pick func(*crd.Pool, ipalloc.Cut, ipalloc.Owner) (netip.Prefix, error)) (netip.Prefix, *crd.Pool, error) {
-	none := ipalloc.ErrExhausted
+	exhausted := ipalloc.ErrExhausted
 	for _, pool := range pools {
 		cut, ok := pool.Cut(f)
 		if !ok || pool.Paused {
 			continue
 		}
 		cidr, err := pick(pool, cut, ipalloc.Owner{Pool: pool.Name, Node: node})
-		switch {
-		case errors.Is(err, ErrRefused):
-			none = err
+		if errors.Is(err, ErrRefused) {
+			exhausted = err
 			continue
-		case errors.Is(err, ipalloc.ErrExhausted):
+		}
+		if errors.Is(err, ipalloc.ErrExhausted) {
 			continue
-		case err == nil:
+		}
+		if err == nil {
 			c.underWay[node] = append(c.underWay[node], cidr)
 			c.move(pool.Name)
 		}
 		return cidr, pool, err
 	}
-	return netip.Prefix{}, nil, none
+	return netip.Prefix{}, nil, exhausted
 }
 
 // claimOpen picks a free block that neither an agent has closed nor the API server refused. If that is
@@ -156,14 +157,16 @@ func (c *claims) claimOpen(cut ipalloc.Cut, o ipalloc.Owner, agent string, near 
 	for {
 		cidr, err := c.space.Claim(cut, o, near)
 		closed, certain := c.hasClosed(cidr, o.Node, agent)
-		switch {
-		case errors.Is(err, ipalloc.ErrExhausted) && inferred.IsValid():
+		if errors.Is(err, ipalloc.ErrExhausted) && inferred.IsValid() {
 			return inferred, nil
-		case errors.Is(err, ipalloc.ErrExhausted) && slices.ContainsFunc(skipped, func(p netip.Prefix) bool { return c.refused[p] }):
+		}
+		if errors.Is(err, ipalloc.ErrExhausted) && slices.ContainsFunc(skipped, func(p netip.Prefix) bool { return c.refused[p] }) {
 			return cidr, ErrRefused
-		case err != nil || !closed && !c.refused[cidr]:
+		}
+		if err != nil || !closed && !c.refused[cidr] {
 			return cidr, err
-		case !certain && !c.refused[cidr] && !inferred.IsValid():
+		}
+		if !certain && !c.refused[cidr] && !inferred.IsValid() {
 			inferred = cidr
 		}
 		skipped = append(skipped, cidr)
@@ -202,7 +205,8 @@ func (l *Ledger) Turnover() map[string]uint64 {
 func (l *Ledger) MarkUnknown(node string, cidr netip.Prefix) {
 	l.change(func() {
 		if !slices.Contains(l.claims.unknown[node], cidr) {
-			l.claims.unknown[node], l.claims.unknownOf[cidr] = append(l.claims.unknown[node], cidr), append(l.claims.unknownOf[cidr], node)
+			l.claims.unknown[node] = append(l.claims.unknown[node], cidr)
+			l.claims.unknownOf[cidr] = append(l.claims.unknownOf[cidr], node)
 		}
 	})
 }
@@ -226,7 +230,7 @@ func (l *Ledger) Forget(node string, cidr netip.Prefix) {
 // unhold releases a CIDR that node has claimed and that has no block.
 func (c *claims) unhold(node string, cidr netip.Prefix) {
 	_, exists := c.blocks.byCIDR[cidr]
-	if o, held := c.space.Owner(cidr); held && !exists && o.Node == node {
+	if o, ok := c.space.Owner(cidr); ok && !exists && o.Node == node {
 		removeFrom(c.underWay, node, cidr)
 		c.release(cidr)
 	}
@@ -234,20 +238,20 @@ func (c *claims) unhold(node string, cidr netip.Prefix) {
 
 // release frees the CIDR of a block or a claim.
 func (c *claims) release(cidr netip.Prefix) {
-	if o, held := c.space.Owner(cidr); held && c.space.Release(cidr) {
+	if o, ok := c.space.Owner(cidr); ok && c.space.Release(cidr) {
 		c.move(o.Pool)
 		c.freed = append(c.freed, cidr)
 	}
 }
 
 // removeFrom removes a value from the values of a key.
-func removeFrom[K, V comparable](of map[K][]V, key K, value V) {
-	i := slices.Index(of[key], value)
+func removeFrom[K, V comparable](index map[K][]V, key K, value V) {
+	i := slices.Index(index[key], value)
 	switch {
 	case i < 0:
-	case len(of[key]) == 1:
-		delete(of, key)
+	case len(index[key]) == 1:
+		delete(index, key)
 	default:
-		of[key] = slices.Delete(of[key], i, i+1)
+		index[key] = slices.Delete(index[key], i, i+1)
 	}
 }

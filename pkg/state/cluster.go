@@ -107,10 +107,10 @@ func (c *Cluster) policy(node *corev1.Node, f ipalloc.Family, ciliumPool string,
 // longer if its node is gone.
 func (c *Cluster) Cooldown(b crd.Block) time.Duration {
 	pool := c.Pools.Get(b.Pool)
-	switch {
-	case pool == nil && b.Reason == expand.NodeGone:
+	if pool == nil && b.Reason == expand.NodeGone {
 		return c.Defaults.NodeGoneCooldown
-	case pool == nil:
+	}
+	if pool == nil {
 		return c.Defaults.Cooldown
 	}
 	return cooldownIn(pool, b)
@@ -119,14 +119,16 @@ func (c *Cluster) Cooldown(b crd.Block) time.Duration {
 // PausedBecause returns why nothing may change on a node that pools serve, the ruling one first;
 // "": it may.
 func (c *Cluster) PausedBecause(node *corev1.Node, pools []*crd.Pool) string {
-	switch {
-	case c.Paused:
+	if c.Paused {
 		return "the operator is paused (--paused)"
-	case c.Recovery.Active():
+	}
+	if c.Recovery.Active() {
 		return c.Recovery.because()
-	case node != nil && node.Annotations[v1alpha1.PausedAnnotation] == "true":
+	}
+	if node != nil && node.Annotations[v1alpha1.PausedAnnotation] == "true" {
 		return "the Node is paused (annotation " + v1alpha1.PausedAnnotation + ")"
-	case len(pools) > 0 && pools[0].Paused:
+	}
+	if len(pools) > 0 && pools[0].Paused {
 		return "pool " + pools[0].Name + " is paused (spec.paused)"
 	}
 	return ""
@@ -189,10 +191,11 @@ func (c *Cluster) otherMode(node *corev1.Node, blocks []crd.Block, view *ciliumn
 	if next == "" || next == c.Mode.String() || c.OptedOut(node) || node.Annotations[v1alpha1.PausedAnnotation] == "true" {
 		return ""
 	}
-	switch listed := view.CIDRsIn(ciliumnode.Mode(next)); {
-	case len(blocks) == 0, len(ipalloc.Uncovered(crd.CIDRs(blocks), listed)) == 0:
+	listed := view.CIDRsIn(ciliumnode.Mode(next))
+	if len(blocks) == 0 || len(ipalloc.Uncovered(crd.CIDRs(blocks), listed)) == 0 {
 		return ""
-	case slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.AdoptedFrom == next }):
+	}
+	if slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.AdoptedFrom == next }) {
 		return ""
 	}
 	return next
@@ -205,7 +208,7 @@ type NodesInMode struct {
 }
 
 // OtherModes groups nodes by the other mode that their agents start in next, sorted, and counts them.
-func (c *Cluster) OtherModes(nodes []corev1.Node) (others []NodesInMode, n int) {
+func (c *Cluster) OtherModes(nodes []corev1.Node) (groups []NodesInMode, n int) {
 	byMode := map[string][]string{}
 	for i := range nodes {
 		name := nodes[i].Name
@@ -216,9 +219,9 @@ func (c *Cluster) OtherModes(nodes []corev1.Node) (others []NodesInMode, n int) 
 	}
 	for _, mode := range slices.Sorted(maps.Keys(byMode)) {
 		slices.Sort(byMode[mode])
-		others = append(others, NodesInMode{mode, byMode[mode]})
+		groups = append(groups, NodesInMode{mode, byMode[mode]})
 	}
-	return others, n
+	return groups, n
 }
 
 // Says describes the consequences for the nodes, for users.

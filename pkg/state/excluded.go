@@ -26,8 +26,8 @@ type Exclusions struct {
 // Exclude replaces the addresses of a cluster object that no pod may have. From now on no block
 // that contains any of them is claimed. It returns the newly excluded addresses, and the ones no
 // longer excluded.
-func (e *Exclusions) Exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
-	e.change(func() { added, removed = e.exclude(by, cidrs) })
+func (e *Exclusions) Exclude(claimant exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
+	e.change(func() { added, removed = e.exclude(claimant, cidrs) })
 	return added, removed
 }
 
@@ -41,18 +41,20 @@ func (e *Exclusions) ExcludeCiliumNode(name string, hasNode bool) (added, remove
 		var addrs []netip.Addr
 		ask := exclude.Ask{By: exclude.Claimant{Kind: exclude.CiliumNode, Name: name, Asks: true}}
 		if cn := e.nodes.current(name); cn != nil {
-			ask.Since, addrs = cn.Created, slices.Clone(cn.Host)
+			ask.Since = cn.Created
+			addrs = slices.Clone(cn.Host)
 			for _, addr := range cn.Own {
 				if !e.isNodes(cn, addr) {
 					addrs = append(addrs, addr)
 				}
 			}
 		}
-		assigned, asked := exclude.OfHost(addrs)
+		assigned, requested := exclude.OfHost(addrs)
 		if !hasNode {
-			assigned, asked = nil, exclude.Of(addrs)
+			assigned = nil
+			requested = exclude.Of(addrs)
 		}
-		ask.CIDRs = asked
+		ask.CIDRs = requested
 		e.ask(ask)
 		added, removed = e.exclude(exclude.Claimant{Kind: exclude.CiliumNode, Name: name}, assigned)
 	})
@@ -62,8 +64,8 @@ func (e *Exclusions) ExcludeCiliumNode(name string, hasNode bool) (added, remove
 // isNodes reports whether an address lies in a block of a CiliumNode's node, or in a CIDR
 // that it lists.
 func (e *Exclusions) isNodes(cn *ciliumnode.View, addr netip.Addr) bool {
-	for _, held := range e.blocks.byNode[cn.Name] {
-		if held.CIDR.Contains(addr) {
+	for _, block := range e.blocks.byNode[cn.Name] {
+		if block.CIDR.Contains(addr) {
 			return true
 		}
 	}
@@ -82,9 +84,10 @@ func (e *Exclusions) unreserve(p netip.Prefix) {
 	e.reserved.Unreserve(p)
 }
 
-func (e *Exclusions) exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
-	added, removed, shared := e.excluded.Put(by, cidrs)
-	e.taken, e.freed = append(e.taken, append(added, shared...)...), append(e.freed, removed...)
+func (e *Exclusions) exclude(claimant exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
+	added, removed, shared := e.excluded.Put(claimant, cidrs)
+	e.taken = append(e.taken, append(added, shared...)...)
+	e.freed = append(e.freed, removed...)
 	for _, p := range added {
 		e.reserve(p)
 	}
@@ -140,7 +143,7 @@ func (e *Exclusions) Beyond(cidr netip.Prefix) []exclude.Range {
 	return e.beyond.In(cidr)
 }
 
-func (e *Exclusions) coveredBy(pool *crd.Pool, by *exclude.Set) []exclude.Range {
+func (e *Exclusions) coveredBy(pool *crd.Pool, excluded *exclude.Set) []exclude.Range {
 	if pool == nil {
 		return nil
 	}
@@ -149,7 +152,7 @@ func (e *Exclusions) coveredBy(pool *crd.Pool, by *exclude.Set) []exclude.Range 
 	var out []exclude.Range
 	for _, f := range ipalloc.Families() {
 		whole, _ := pool.Whole(f)
-		out = append(out, slices.DeleteFunc(by.InAll(whole.Ranges), func(r exclude.Range) bool {
+		out = append(out, slices.DeleteFunc(excluded.InAll(whole.Ranges), func(r exclude.Range) bool {
 			return ipalloc.Covered(r.CIDR, pool.Skipped(f))
 		})...)
 	}

@@ -44,26 +44,26 @@ func (c *FRRConfigurations) Set(v *frrconfig.View) bool {
 func (c *FRRConfigurations) Patched(v *frrconfig.View) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if was := c.byName[v.Name]; was != nil && was.UID == v.UID {
+	if old := c.byName[v.Name]; old != nil && old.UID == v.UID {
 		c.set(v)
 	}
 }
 
 func (c *FRRConfigurations) set(v *frrconfig.View) bool {
-	was := c.byName[v.Name]
-	if was != nil && !reached(v.ResourceVersion, was.ResourceVersion) {
+	old := c.byName[v.Name]
+	if old != nil && !reached(v.ResourceVersion, old.ResourceVersion) {
 		return false
 	}
-	templates := c.remove(was)
+	templates := c.remove(old)
 	c.byName[v.Name] = v
-	switch {
-	case v.Ours:
+	if v.Ours {
 		if c.ofNode[v.Node] == nil {
 			c.ofNode[v.Node] = map[string]*frrconfig.View{}
 		}
 		c.ofNode[v.Node][v.Name] = v
-	case v.IsTemplate():
-		c.templates[v.Name], templates = v, true
+	} else if v.IsTemplate() {
+		c.templates[v.Name] = v
+		templates = true
 	}
 	return templates
 }
@@ -73,11 +73,11 @@ func (c *FRRConfigurations) set(v *frrconfig.View) bool {
 func (c *FRRConfigurations) Delete(v *frrconfig.View) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.byName[v.Name]
-	if was == nil || was.UID != v.UID {
+	old := c.byName[v.Name]
+	if old == nil || old.UID != v.UID {
 		return false
 	}
-	return c.remove(was)
+	return c.remove(old)
 }
 
 func (c *FRRConfigurations) remove(v *frrconfig.View) (template bool) {
@@ -128,15 +128,15 @@ func (c *FRRConfigurations) SetNode(name string, node *corev1.Node) []string {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.hostname[name]
-	if was == host {
+	oldName := c.hostname[name]
+	if oldName == host {
 		return nil
 	}
-	others := c.nodes[was]
-	if delete(others, name); len(others) == 0 {
-		delete(c.nodes, was)
+	nodes := c.nodes[oldName]
+	if delete(nodes, name); len(nodes) == 0 {
+		delete(c.nodes, oldName)
 	}
-	moved := slices.Collect(maps.Keys(others))
+	moved := slices.Collect(maps.Keys(nodes))
 	if delete(c.hostname, name); host == "" {
 		return moved
 	}
@@ -144,7 +144,8 @@ func (c *FRRConfigurations) SetNode(name string, node *corev1.Node) []string {
 	if c.nodes[host] == nil {
 		c.nodes[host] = map[string]bool{}
 	}
-	c.hostname[name], c.nodes[host][name] = host, true
+	c.hostname[name] = host
+	c.nodes[host][name] = true
 	return moved
 }
 

@@ -42,8 +42,12 @@ func (c *core) change(record func()) {
 
 // unlock ends a change.
 func (c *core) unlock() {
-	freed, taken, used := c.freed, c.taken, c.usedIn
-	c.freed, c.taken, c.usedIn = nil, nil, nil
+	freed := c.freed
+	taken := c.taken
+	used := c.usedIn
+	c.freed = nil
+	c.taken = nil
+	c.usedIn = nil
 	c.mu.Unlock()
 	if c.Changed != nil && len(freed)+len(taken)+len(used) > 0 {
 		c.Changed(freed, taken, used)
@@ -72,21 +76,21 @@ func (l *Ledger) HeldIn(cidr netip.Prefix) []ipalloc.Held {
 }
 
 func heldIn(space *ipalloc.Space, cidr netip.Prefix) []ipalloc.Held {
-	held := space.Overlapping(cidr)
+	owned := space.Overlapping(cidr)
 	if owner, ok := space.Owner(cidr); ok {
-		held = append(held, ipalloc.Held{CIDR: cidr, Owner: owner})
+		owned = append(owned, ipalloc.Held{CIDR: cidr, Owner: owner})
 	}
-	return held
+	return owned
 }
 
 // HolderOf returns a block that overlaps an excluded prefix, and its node, or "" if there
 // is none.
 func (l *Ledger) HolderOf(r exclude.Range) string {
-	held := l.HeldIn(r.CIDR)
-	if len(held) == 0 {
+	owned := l.HeldIn(r.CIDR)
+	if len(owned) == 0 {
 		return ""
 	}
-	note := fmt.Sprintf("in block %s of node %s", held[0].CIDR, held[0].Owner.Node)
+	note := fmt.Sprintf("in block %s of node %s", owned[0].CIDR, owned[0].Owner.Node)
 	if r.Asked() {
 		note += ", which keeps it"
 	}
@@ -95,7 +99,7 @@ func (l *Ledger) HolderOf(r exclude.Range) string {
 
 // isHeld reports whether a block or a claim covers all of p.
 func isHeld(space *ipalloc.Space, p netip.Prefix) bool {
-	if _, held := space.Owner(p); held {
+	if _, ok := space.Owner(p); ok {
 		return true
 	}
 	return slices.ContainsFunc(space.Overlapping(p), func(h ipalloc.Held) bool { return ipalloc.Contains(h.CIDR, p) })
@@ -130,18 +134,18 @@ type heldBlocks struct {
 // index stores a block and replaces one with the same CIDR. It reports whether the node held no
 // such block of that pool.
 func (h *heldBlocks) index(b crd.Block) (isNew bool) {
-	if held, ok := h.byCIDR[b.CIDR]; ok && held.Pool == b.Pool && held.Node == b.Node {
-		h.countMoving(held.Block, -1)
-		held.Block = b
+	if block, ok := h.byCIDR[b.CIDR]; ok && block.Pool == b.Pool && block.Node == b.Node {
+		h.countMoving(block.Block, -1)
+		block.Block = b
 		h.countMoving(b, 1)
 		return false
 	}
 	h.unindex(b.CIDR)
-	held := &heldBlock{Block: b, inPool: len(h.byPool[b.Pool])}
-	h.byCIDR[b.CIDR] = held
-	h.byPool[b.Pool] = append(h.byPool[b.Pool], held)
+	block := &heldBlock{Block: b, inPool: len(h.byPool[b.Pool])}
+	h.byCIDR[b.CIDR] = block
+	h.byPool[b.Pool] = append(h.byPool[b.Pool], block)
 	i, _ := slices.BinarySearchFunc(h.byNode[b.Node], b.CIDR, (*heldBlock).compare)
-	h.byNode[b.Node] = slices.Insert(h.byNode[b.Node], i, held)
+	h.byNode[b.Node] = slices.Insert(h.byNode[b.Node], i, block)
 	h.countMoving(b, 1)
 	return true
 }
@@ -150,41 +154,44 @@ func (b *heldBlock) compare(cidr netip.Prefix) int { return b.CIDR.Compare(cidr)
 
 // unindex removes the block with that CIDR, if any.
 func (h *heldBlocks) unindex(cidr netip.Prefix) {
-	held, ok := h.byCIDR[cidr]
+	block, ok := h.byCIDR[cidr]
 	if !ok {
 		return
 	}
-	h.countMoving(held.Block, -1)
-	h.setUsed(held, 0)
+	h.countMoving(block.Block, -1)
+	h.setUsed(block, 0)
 	delete(h.byCIDR, cidr)
-	pool := h.byPool[held.Pool]
+	pool := h.byPool[block.Pool]
 	last := pool[len(pool)-1]
-	pool[held.inPool], last.inPool = last, held.inPool
-	pool[len(pool)-1], held.inPool = nil, -1
-	h.byPool[held.Pool] = pool[:len(pool)-1]
+	pool[block.inPool] = last
+	last.inPool = block.inPool
+	pool[len(pool)-1] = nil
+	block.inPool = -1
+	h.byPool[block.Pool] = pool[:len(pool)-1]
 	if len(pool) == 1 {
-		delete(h.byPool, held.Pool)
+		delete(h.byPool, block.Pool)
 	}
-	i, _ := slices.BinarySearchFunc(h.byNode[held.Node], cidr, (*heldBlock).compare)
-	h.byNode[held.Node] = slices.Delete(h.byNode[held.Node], i, i+1)
-	if len(h.byNode[held.Node]) == 0 {
-		delete(h.byNode, held.Node)
+	i, _ := slices.BinarySearchFunc(h.byNode[block.Node], cidr, (*heldBlock).compare)
+	h.byNode[block.Node] = slices.Delete(h.byNode[block.Node], i, i+1)
+	if len(h.byNode[block.Node]) == 0 {
+		delete(h.byNode, block.Node)
 	}
 }
 
 // setUsed sets the number of a block's addresses in use.
-func (h *heldBlocks) setUsed(held *heldBlock, n int64) {
-	if n == held.used {
+func (h *heldBlocks) setUsed(block *heldBlock, n int64) {
+	if n == block.used {
 		return
 	}
-	sum := h.used[held.Pool]
-	sum[ipalloc.FamilyOf(held.CIDR.Addr())] += n - held.used
-	held.used, h.used[held.Pool] = n, sum
+	sum := h.used[block.Pool]
+	sum[ipalloc.FamilyOf(block.CIDR.Addr())] += n - block.used
+	block.used = n
+	h.used[block.Pool] = sum
 	if sum == [2]int64{} {
-		delete(h.used, held.Pool)
+		delete(h.used, block.Pool)
 	}
-	if !slices.Contains(h.usedIn, held.Pool) {
-		h.usedIn = append(h.usedIn, held.Pool)
+	if !slices.Contains(h.usedIn, block.Pool) {
+		h.usedIn = append(h.usedIn, block.Pool)
 	}
 }
 
@@ -197,7 +204,7 @@ func (l *Ledger) Used(pool string) [2]int64 {
 }
 
 // countMoving adds a block that has come (1) or gone (-1) to moving.
-func (h *heldBlocks) countMoving(b crd.Block, by int) {
+func (h *heldBlocks) countMoving(b crd.Block, delta int) {
 	if b.Phase != ipalloc.Draining || b.Reason != expand.NodeUnselected {
 		return
 	}
@@ -206,7 +213,7 @@ func (h *heldBlocks) countMoving(b crd.Block, by int) {
 		nodes = map[string]int{}
 		h.moving[b.Pool] = nodes
 	}
-	if nodes[b.Node] += by; nodes[b.Node] == 0 {
+	if nodes[b.Node] += delta; nodes[b.Node] == 0 {
 		delete(nodes, b.Node)
 	}
 	if len(nodes) == 0 {
@@ -239,9 +246,9 @@ func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
 		blocks := make([]crd.Block, 0, min(len(all), partSize))
 		for part := range slices.Chunk(all, partSize) {
 			blocks = blocks[:0]
-			inParts(&l.mu, part, func(held *heldBlock) {
-				if held.inPool >= 0 {
-					blocks = append(blocks, held.Block)
+			inParts(&l.mu, part, func(block *heldBlock) {
+				if block.inPool >= 0 {
+					blocks = append(blocks, block.Block)
 				}
 			})
 			for _, b := range blocks {
@@ -257,8 +264,8 @@ func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
 func (l *Ledger) Block(cidr netip.Prefix) (crd.Block, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if held, ok := l.blocks.byCIDR[cidr]; ok {
-		return held.Block, true
+	if block, ok := l.blocks.byCIDR[cidr]; ok {
+		return block.Block, true
 	}
 	return crd.Block{}, false
 }
@@ -268,8 +275,8 @@ func (l *Ledger) NodeBlocks(node string) []crd.Block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make([]crd.Block, 0, len(l.blocks.byNode[node]))
-	for _, held := range l.blocks.byNode[node] {
-		out = append(out, held.Block)
+	for _, block := range l.blocks.byNode[node] {
+		out = append(out, block.Block)
 	}
 	return out
 }
@@ -292,11 +299,11 @@ func (l *Ledger) Size(pool string) int {
 const partSize = 64
 
 // inParts calls do for each of keys, and holds the lock for partSize of them at a time.
-func inParts[K any](lock sync.Locker, keys []K, do func(K)) {
+func inParts[K any](lock sync.Locker, keys []K, visit func(K)) {
 	for part := range slices.Chunk(keys, partSize) {
 		lock.Lock()
 		for _, key := range part {
-			do(key)
+			visit(key)
 		}
 		lock.Unlock()
 	}
@@ -335,12 +342,12 @@ func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix
 	defer l.mu.Unlock()
 	var out []netip.Prefix
 	for _, p := range named {
-		if b, held := l.blocks.byCIDR[p]; held && b.Node != node {
+		if b, ok := l.blocks.byCIDR[p]; ok && b.Node != node {
 			out = append(out, p)
 		}
-		for _, held := range l.space.Overlapping(p) {
-			if held.Owner.Node != node && !slices.Contains(out, held.CIDR) {
-				out = append(out, held.CIDR)
+		for _, ok := range l.space.Overlapping(p) {
+			if ok.Owner.Node != node && !slices.Contains(out, ok.CIDR) {
+				out = append(out, ok.CIDR)
 			}
 		}
 	}

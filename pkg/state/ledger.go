@@ -129,8 +129,8 @@ const maxGone = 1 << 16
 // stale.
 func (l *Ledger) Remove(b crd.Block) {
 	l.change(func() {
-		if held, ok := l.blocks.byCIDR[b.CIDR]; ok && held.UID == b.UID {
-			l.drop(held.Block)
+		if block, ok := l.blocks.byCIDR[b.CIDR]; ok && block.UID == b.UID {
+			l.drop(block.Block)
 		}
 		if len(l.gone) >= maxGone {
 			clear(l.gone)
@@ -160,18 +160,18 @@ func (l *Ledger) Assume(b crd.Block) {
 func (l *Ledger) set(b crd.Block) {
 	b.Created = l.past(b.UID, b.Created)
 	b.Since = l.past(b.UID, b.Since)
-	if held, ok := l.blocks.byCIDR[b.CIDR]; ok {
-		if !reached(b.ResourceVersion, held.ResourceVersion) {
+	if block, ok := l.blocks.byCIDR[b.CIDR]; ok {
+		if !reached(b.ResourceVersion, block.ResourceVersion) {
 			return
 		}
-		if held.UID != b.UID {
-			l.drop(held.Block)
+		if block.UID != b.UID {
+			l.drop(block.Block)
 		}
 	}
 	delete(l.claims.refused, b.CIDR)
 	isNew := l.blocks.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
-	if o, held := l.space.Owner(b.CIDR); held {
+	if o, block := l.space.Owner(b.CIDR); block {
 		removeFrom(l.claims.underWay, o.Node, b.CIDR)
 		if o.Pool != owner.Pool || o.Node != owner.Node {
 			l.space.Release(b.CIDR) // our claim, lost to another writer
@@ -247,7 +247,7 @@ func (l *Ledger) Nodes() []string {
 	defer l.mu.Unlock()
 	names := slices.Collect(maps.Keys(l.blocks.byNode))
 	for node := range l.claims.unknown {
-		if _, there := l.blocks.byNode[node]; !there {
+		if _, ok := l.blocks.byNode[node]; !ok {
 			names = append(names, node)
 		}
 	}
@@ -262,15 +262,18 @@ func (l *Ledger) Facts(name string) *Snapshot {
 	if n := l.nodes.seen[name]; n != nil && n.gone {
 		s.deleted = n.view
 	} else if n != nil {
-		s.CiliumNode, s.restored, s.recreated = n.view, n.restored, n.recreated
+		s.CiliumNode = n.view
+		s.restored = n.restored
+		s.recreated = n.recreated
 	}
-	for _, held := range l.blocks.byNode[name] {
-		s.Blocks = append(s.Blocks, held.Block)
-		if len(l.space.Overlapping(held.CIDR)) > 0 {
-			s.overlapped = append(s.overlapped, held.CIDR)
+	for _, block := range l.blocks.byNode[name] {
+		s.Blocks = append(s.Blocks, block.Block)
+		if len(l.space.Overlapping(block.CIDR)) > 0 {
+			s.overlapped = append(s.overlapped, block.CIDR)
 		}
 	}
-	s.pins, s.missingPins = slices.Clone(l.Pins.pinsOf[name]), l.Pins.missing(name, name)
+	s.pins = slices.Clone(l.Pins.pinsOf[name])
+	s.missingPins = l.Pins.missing(name, name)
 	for _, cidr := range l.claims.underWay[name] {
 		s.Claims[ipalloc.FamilyOf(cidr.Addr())]++
 	}

@@ -29,9 +29,9 @@ type Pins struct {
 }
 
 // Set stores a pin. It returns the node or pod that had the block before, "" if it was not pinned.
-func (p *Pins) Set(pin crd.Pin) (before string) {
+func (p *Pins) Set(pin crd.Pin) (old string) {
 	p.change(func() {
-		before = p.unpin(pin.CIDR)
+		old = p.unpin(pin.CIDR)
 		_ = p.pinned.Restore(ipalloc.Held{CIDR: pin.CIDR, Owner: ipalloc.Owner{Node: pin.For()}}) // pins may overlap
 		p.pinsOf[pin.For()] = append(p.pinsOf[pin.For()], pin.CIDR)
 		slices.SortFunc(p.pinsOf[pin.For()], netip.Prefix.Compare)
@@ -40,7 +40,7 @@ func (p *Pins) Set(pin crd.Pin) (before string) {
 		}
 		p.enforce(pin.CIDR, nil)
 	})
-	return before
+	return old
 }
 
 // Remove drops the pin of a block.
@@ -62,14 +62,14 @@ func (p *Pins) unpin(cidr netip.Prefix) (node string) {
 }
 
 // setPools replaces the pools, by name. Only pins in the pools that are gone or have come can be concerned.
-func (p *Pins) setPools(pools map[string]*crd.Pool, gone, come []*crd.Pool) {
+func (p *Pins) setPools(pools map[string]*crd.Pool, removed, come []*crd.Pool) {
 	p.pools = pools
 	for _, pool := range come {
 		for _, cidr := range p.inPool(pool) {
 			p.enforce(cidr, pool)
 		}
 	}
-	for _, pool := range gone {
+	for _, pool := range removed {
 		for _, cidr := range p.inPool(pool) {
 			p.enforce(cidr, pools[pool.Name])
 		}
@@ -90,12 +90,12 @@ func (p *Pins) inPool(pool *crd.Pool) (cidrs []netip.Prefix) {
 // which may be nil, is tried first of all pools.
 func (p *Pins) enforce(cidr netip.Prefix, likely *crd.Pool) {
 	_, pinned := p.pinned.Owner(cidr)
-	switch inForce := pinned && (isBlockOf(likely, cidr) || p.isOfPool(cidr)); {
-	case inForce && !p.inForce[cidr]:
+	inForce := pinned && (isBlockOf(likely, cidr) || p.isOfPool(cidr))
+	if inForce && !p.inForce[cidr] {
 		p.inForce[cidr] = true
 		p.exclusions.reserve(cidr)
 		p.taken = append(p.taken, cidr)
-	case !inForce && p.inForce[cidr]:
+	} else if !inForce && p.inForce[cidr] {
 		delete(p.inForce, cidr)
 		p.exclusions.unreserve(cidr)
 		p.freed = append(p.freed, cidr)
@@ -199,8 +199,8 @@ func (p *Pins) Away(pool *crd.Pool) []netip.Prefix {
 
 // isTaken reports whether a node holds or claims an address of a CIDR.
 func (p *Pins) isTaken(cidr netip.Prefix) bool {
-	_, held := p.space.Owner(cidr)
-	return held || len(p.space.Overlapping(cidr)) > 0
+	_, ok := p.space.Owner(cidr)
+	return ok || len(p.space.Overlapping(cidr)) > 0
 }
 
 // missing returns the blocks that are pinned to owner, a node or one of its pods, and that the
@@ -209,15 +209,15 @@ func (p *Pins) isTaken(cidr netip.Prefix) bool {
 func (p *Pins) missing(owner, node string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, cidr := range p.pinsOf[owner] {
-		kept := 1 // for the pin
+		reserved := 1 // for the pin
 		if n := p.nodes.seen[node]; n != nil {
 			for _, named := range n.foreign {
 				if named.Overlaps(cidr) {
-					kept++
+					reserved++
 				}
 			}
 		}
-		if p.inForce[cidr] && !p.isTaken(cidr) && p.space.Reservations(cidr) == kept {
+		if p.inForce[cidr] && !p.isTaken(cidr) && p.space.Reservations(cidr) == reserved {
 			out = append(out, cidr)
 		}
 	}
@@ -229,7 +229,7 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 	if !c.space.Ready() {
 		return netip.Prefix{}, ipalloc.ErrNotReady
 	}
-	none := ipalloc.ErrExhausted
+	exhausted := ipalloc.ErrExhausted
 	for _, cidr := range c.pins.missing(cmp.Or(pool.Pod, o.Node), o.Node) {
 		// When an agent returns the last CIDR of a Cilium pool, it forgets the closed ones. A pod's pool
 		// has one CIDR of a family (pkg/ipam/multipool_manager.go, updateLocalNode, v1.20.2).
@@ -237,12 +237,12 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 		switch {
 		case ipalloc.FamilyOf(cidr.Addr()) != f, !pool.MayGive(cidr), closed && pool.Pod == "":
 		case c.refused[cidr]:
-			none = ErrRefused
+			exhausted = ErrRefused
 		default:
 			return cidr, c.space.Restore(ipalloc.Held{CIDR: cidr, Owner: o})
 		}
 	}
-	return netip.Prefix{}, none
+	return netip.Prefix{}, exhausted
 }
 
 // NamedPod is a bound pod with a name that no generator chose, so that another pod may have it later.

@@ -25,12 +25,12 @@ import (
 // KeepResources reduces resources of a Node to the needs of decisions: the number of pods that the
 // kubelet admits, and the numbers of addresses that the Node offers.
 func KeepResources(list corev1.ResourceList) corev1.ResourceList {
-	kept := maps.Clone(list)
-	maps.DeleteFunc(kept, func(name corev1.ResourceName, _ resource.Quantity) bool {
+	resources := maps.Clone(list)
+	maps.DeleteFunc(resources, func(name corev1.ResourceName, _ resource.Quantity) bool {
 		_, _, offered := OfferedPool(name)
 		return name != corev1.ResourcePods && !offered
 	})
-	return kept
+	return resources
 }
 
 // MaxPods returns the number of pods that the node's kubelet admits: status.allocatable.pods, or
@@ -79,7 +79,8 @@ var noRequest = unique.Make(PoolRequest{})
 // ReadPodWithRequest reads a pod of a mode with several pools per agent.
 func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 	p := ReadPod(pod)
-	p.Created, p.Named = pod.CreationTimestamp.Time, isNamed(pod)
+	p.Created = pod.CreationTimestamp.Time
+	p.Named = isNamed(pod)
 	p.request = unique.Make(PoolRequestOf(&pod.ObjectMeta))
 	return p
 }
@@ -97,7 +98,8 @@ func isNamed(pod *corev1.Pod) bool {
 func ReadPod(pod *corev1.Pod) BoundPod {
 	node := unique.Make(pod.Spec.NodeName).Value() // one copy for all pods of the node
 	p := BoundPod{PodKey: PodKey{node, pod.UID}, request: noRequest}
-	p.Name, p.IPs = pod.Namespace+"/"+pod.Name, podIPs(pod)
+	p.Name = pod.Namespace + "/" + pod.Name
+	p.IPs = podIPs(pod)
 	p.Requests, p.PoolRequests = AddressRequests(&pod.Spec)
 	p.NeedsAddress = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
@@ -189,7 +191,8 @@ func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	if slices.Equal(known.IPs, pod.IPs) && known.request == pod.request {
 		return false
 	}
-	known.IPs, known.request = pod.IPs, pod.request
+	known.IPs = pod.IPs
+	known.request = pod.request
 	return true
 }
 
@@ -246,7 +249,7 @@ func (p *Pods) On(node string) []expand.Pod {
 
 // Ended returns the names of the pods that have left a node within expand.ReportLag, and
 // until when the first of them counts.
-func (p *Pods) Ended(node string, now time.Time) (names []string, until time.Time) {
+func (p *Pods) Ended(node string, now time.Time) (names []string, freed time.Time) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, e := range p.ended[node] { // oldest first
@@ -254,12 +257,12 @@ func (p *Pods) Ended(node string, now time.Time) (names []string, until time.Tim
 		if !now.Before(end) {
 			continue
 		}
-		if until.IsZero() {
-			until = end
+		if freed.IsZero() {
+			freed = end
 		}
 		names = append(names, e.name)
 	}
-	return names, until
+	return names, freed
 }
 
 // uid returns the UID of a pod on a node; "": there is none of the name.
@@ -304,13 +307,13 @@ func (p *Pods) NodeOf(name string) (node string) {
 
 // eachNode calls do with the pods of each node that has any. It holds the lock for one node
 // at a time, because all pods would take many milliseconds.
-func (p *Pods) eachNode(do func(node string, pods []BoundPod)) {
+func (p *Pods) eachNode(visit func(node string, pods []BoundPod)) {
 	p.mu.RLock()
 	nodes := slices.Collect(maps.Keys(p.byNode))
 	p.mu.RUnlock()
 	for _, node := range nodes {
 		p.mu.RLock()
-		do(node, p.byNode[node])
+		visit(node, p.byNode[node])
 		p.mu.RUnlock()
 	}
 }
@@ -354,8 +357,8 @@ func MayOffer(ciliumPool string) bool {
 // resources that OfferResource does not return.
 func OfferedPool(name corev1.ResourceName) (f ipalloc.Family, ciliumPool string, ok bool) {
 	for _, f := range ipalloc.Families() {
-		pool, is := strings.CutSuffix(string(name), string(OfferResource(f, "")))
-		if is && (pool == "" || strings.HasSuffix(pool, ".")) {
+		pool, cut := strings.CutSuffix(string(name), string(OfferResource(f, "")))
+		if cut && (pool == "" || strings.HasSuffix(pool, ".")) {
 			return f, strings.TrimSuffix(pool, "."), true
 		}
 	}
@@ -364,7 +367,7 @@ func OfferedPool(name corev1.ResourceName) (f ipalloc.Family, ciliumPool string,
 
 // AddressRequests returns the numbers of addresses, by family, that a pod requests of the default
 // pool, and of other Cilium pools.
-func AddressRequests(spec *corev1.PodSpec) (requests [2]uint16, others map[string][2]uint16) {
+func AddressRequests(spec *corev1.PodSpec) (requests [2]uint16, ofPools map[string][2]uint16) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
 			for name := range containers[i].Resources.Requests {
@@ -374,24 +377,24 @@ func AddressRequests(spec *corev1.PodSpec) (requests [2]uint16, others map[strin
 				case pool == "":
 					requests[f] = requestOf(spec, name)
 				default:
-					if others == nil {
-						others = map[string][2]uint16{}
+					if ofPools == nil {
+						ofPools = map[string][2]uint16{}
 					}
-					of := others[pool]
-					of[f] = requestOf(spec, name)
-					others[pool] = of
+					ofPool := ofPools[pool]
+					ofPool[f] = requestOf(spec, name)
+					ofPools[pool] = ofPool
 				}
 			}
 		}
 	}
-	return requests, others
+	return requests, ofPools
 }
 
 // requestOf returns a pod's request of a resource as the scheduler counts: the requests of its
 // containers and sidecars together, or of one init container together with the sidecars before it,
 // whichever is more.
 func requestOf(spec *corev1.PodSpec, resource corev1.ResourceName) uint16 {
-	of := func(c *corev1.Container) int64 {
+	valueOf := func(c *corev1.Container) int64 {
 		quantity := c.Resources.Requests[resource]
 		return quantity.Value()
 	}
@@ -399,14 +402,14 @@ func requestOf(spec *corev1.PodSpec, resource corev1.ResourceName) uint16 {
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			sidecars += of(c)
+			sidecars += valueOf(c)
 			most = max(most, sidecars)
 			continue
 		}
-		most = max(most, sidecars+of(c))
+		most = max(most, sidecars+valueOf(c))
 	}
 	for i := range spec.Containers {
-		together += of(&spec.Containers[i])
+		together += valueOf(&spec.Containers[i])
 	}
 	return uint16(min(max(together+sidecars, most), math.MaxUint16))
 }

@@ -44,11 +44,11 @@ type PoolRequest struct {
 // family's own annotation takes precedence (pkg/ipam/metadata/manager.go, determinePoolByAnnotations,
 // v1.20.1).
 func PoolRequestOf(meta *metav1.ObjectMeta) PoolRequest {
-	all := meta.Annotations[poolAnnotation]
+	annotation := meta.Annotations[poolAnnotation]
 	return PoolRequest{
 		pools: [2]string{
-			ipalloc.IPv4: cmp.Or(meta.Annotations[v4PoolAnnotation], all),
-			ipalloc.IPv6: cmp.Or(meta.Annotations[v6PoolAnnotation], all),
+			ipalloc.IPv4: cmp.Or(meta.Annotations[v4PoolAnnotation], annotation),
+			ipalloc.IPv6: cmp.Or(meta.Annotations[v6PoolAnnotation], annotation),
 		},
 		strict: meta.Annotations[RequireAnnotation] == "true", labels: labels.Set(meta.Labels).String(),
 	}
@@ -67,16 +67,16 @@ func (w PoolRequest) labelSet() labels.Set {
 
 // KeepPoolRequests returns the annotations that request a Cilium pool.
 func KeepPoolRequests(annotations map[string]string) map[string]string {
-	var kept map[string]string
+	var requests map[string]string
 	for _, key := range []string{poolAnnotation, v4PoolAnnotation, v6PoolAnnotation, RequireAnnotation} {
-		if value, asks := annotations[key]; asks {
-			if kept == nil {
-				kept = map[string]string{}
+		if value, ok := annotations[key]; ok {
+			if requests == nil {
+				requests = map[string]string{}
 			}
-			kept[key] = value
+			requests[key] = value
 		}
 	}
-	return kept
+	return requests
 }
 
 // Origin is what chooses the Cilium pool of a pod.

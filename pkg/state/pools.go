@@ -55,7 +55,7 @@ func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
 	version := poolVersion{obj.UID, obj.Generation, obj.DeletionTimestamp != nil}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if is, known := p.known[obj.Name]; known && is.version == version {
+	if parsed, known := p.known[obj.Name]; known && parsed.version == version {
 		return false
 	}
 	pool, err := crd.PoolFrom(obj, p.defaults)
@@ -172,7 +172,8 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 	// and pools.
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	gone, come := changedPools(old, now), changedPools(now, old)
+	removed := changedPools(old, now)
+	come := changedPools(now, old)
 	for _, pool := range come {
 		l.claims.turnover[pool.Name] += 0
 		for _, f := range ipalloc.Families() {
@@ -181,9 +182,9 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 			}
 		}
 	}
-	l.Pins.setPools(now, gone, come)
+	l.Pins.setPools(now, removed, come)
 	l.Exclusions.setShares(now)
-	for _, pool := range gone {
+	for _, pool := range removed {
 		if now[pool.Name] == nil {
 			delete(l.claims.turnover, pool.Name)
 		}
@@ -196,9 +197,9 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 }
 
 // changedPools returns the pools that others lack, or have in another version.
-func changedPools(pools, others map[string]*crd.Pool) (changed []*crd.Pool) {
+func changedPools(pools, base map[string]*crd.Pool) (changed []*crd.Pool) {
 	for name, pool := range pools {
-		if others[name] != pool {
+		if base[name] != pool {
 			changed = append(changed, pool)
 		}
 	}
@@ -243,11 +244,12 @@ func NewPressure() *Pressure {
 // Set records the percentage of a pool's blocks of a family that are taken.
 func (p *Pressure) Set(pool *crd.Pool, f ipalloc.Family, percent int) {
 	p.mu.Lock()
-	key, from := poolFamily{pool.Name, f}, pool.Policy.PressurePercent
-	was := p.taken[key]
+	key := poolFamily{pool.Name, f}
+	threshold := pool.Policy.PressurePercent
+	old := p.taken[key]
 	p.taken[key] = percent
 	var nodes []string
-	if percent != was && from != 0 && max(was, percent) >= from {
+	if percent != old && threshold != 0 && max(old, percent) >= threshold {
 		nodes = slices.Collect(maps.Keys(p.idle[key]))
 	}
 	p.mu.Unlock()

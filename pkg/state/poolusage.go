@@ -59,7 +59,7 @@ func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 	var u PoolUsage
 	readable := pool != nil && !pool.Frozen()
 	nodes := map[string]bool{}
-	var held [2]v1alpha1.FamilyStatus
+	var statuses [2]v1alpha1.FamilyStatus
 	var reusable [2]int64 // held addresses that can be assigned again
 	byCIDR := map[netip.Prefix]int64{}
 	tally := crd.NewTally(pool)
@@ -74,8 +74,9 @@ func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 			if r, ok := pool.RangeOf(b.CIDR); ok {
 				byCIDR[r.CIDR]++
 			}
-			f, n := ipalloc.FamilyOf(b.CIDR.Addr()), int64(pool.UsableCount(b.CIDR))
-			addTo(&held[f].Addresses.StateCounts, b.Phase, n)
+			f := ipalloc.FamilyOf(b.CIDR.Addr())
+			n := int64(pool.UsableCount(b.CIDR))
+			addTo(&statuses[f].Addresses.StateCounts, b.Phase, n)
 			if pool.Assigns(b.CIDR) {
 				reusable[f] += n
 			}
@@ -84,24 +85,25 @@ func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 			}
 		}
 	}
-	u.Nodes, u.First = len(nodes), slices.Sorted(maps.Keys(nodes))
+	u.Nodes = len(nodes)
+	u.First = slices.Sorted(maps.Keys(nodes))
 	u.First = u.First[:min(len(u.First), NamedNodes)]
 	if !readable {
 		return u
 	}
 	for f, count := range tally.Sum() {
 		for phase, n := range count {
-			addTo(&held[f].Blocks, ipalloc.Phase(phase), n)
+			addTo(&statuses[f].Blocks, ipalloc.Phase(phase), n)
 		}
 	}
 	for _, f := range ipalloc.Families() {
-		if ranges, has := pool.Ranges(f); has {
+		if ranges, known := pool.Ranges(f); known {
 			for _, r := range ranges.CIDRs {
 				if n := byCIDR[r.CIDR]; n > 0 {
-					held[f].CIDRs = append(held[f].CIDRs, v1alpha1.HeldCIDR{CIDR: r.CIDR.String(), Blocks: n})
+					statuses[f].CIDRs = append(statuses[f].CIDRs, v1alpha1.HeldCIDR{CIDR: r.CIDR.String(), Blocks: n})
 				}
 			}
-			u.Families = append(u.Families, familyUsageOf(pool, f, held[f], reusable[f], free))
+			u.Families = append(u.Families, familyUsageOf(pool, f, statuses[f], reusable[f], free))
 		}
 	}
 	return u
@@ -122,13 +124,14 @@ func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {
 
 // familyUsageOf adds the free blocks and addresses to the held ones, of which reusable addresses
 // can be assigned again.
-func familyUsageOf(pool *crd.Pool, f ipalloc.Family, held v1alpha1.FamilyStatus, reusable int64, free func(ipalloc.Cut) uint64) FamilyUsage {
-	u := FamilyUsage{Family: f, Status: held, PhasesOut: pool.PhasesOut(f)}
+func familyUsageOf(pool *crd.Pool, f ipalloc.Family, status v1alpha1.FamilyStatus, reusable int64, free func(ipalloc.Cut) uint64) FamilyUsage {
+	u := FamilyUsage{Family: f, Status: status, PhasesOut: pool.PhasesOut(f)}
 	cut, ok := pool.Cut(f)
 	if !ok || pool.Deleting {
 		return u
 	}
-	n, size := free(cut), float64(pool.AddressesPerBlock(f))
+	n := free(cut)
+	size := float64(pool.AddressesPerBlock(f))
 	addresses := max(0, pool.TotalAddresses(cut)-reusable)
 	if float64(n)*size < float64(addresses) {
 		addresses = saturate(n * uint64(size))
@@ -154,7 +157,7 @@ const agentOwn = 2
 func PodsPerBlock(pool *crd.Pool) int {
 	pods := math.MaxInt
 	for _, f := range ipalloc.Families() {
-		if _, has := pool.Ranges(f); has {
+		if _, ok := pool.Ranges(f); ok {
 			pods = min(pods, max(0, pool.AddressesPerBlock(f)-agentOwn))
 		}
 	}
@@ -187,7 +190,8 @@ func BlocksFor(pool *crd.Pool, f ipalloc.Family, used int) int64 {
 // for the blocks that come back to it.
 func Press(p *Pressure, pool *crd.Pool, families []FamilyUsage) {
 	for i := range families {
-		f, taken := &families[i], 0
+		f := &families[i]
+		taken := 0
 		if _, assigns := pool.Cut(f.Family); assigns {
 			taken = int(f.Full())
 		}
@@ -222,8 +226,8 @@ func CooldownsOf(pool *crd.Pool, f ipalloc.Family, blocks iter.Seq[crd.Block]) C
 			continue
 		}
 		c.Blocks++
-		if ends := b.Since.Add(cooldownIn(pool, b)); c.First.IsZero() || ends.Before(c.First) {
-			c.First = ends
+		if end := b.Since.Add(cooldownIn(pool, b)); c.First.IsZero() || end.Before(c.First) {
+			c.First = end
 		}
 	}
 	return c
@@ -232,14 +236,14 @@ func CooldownsOf(pool *crd.Pool, f ipalloc.Family, blocks iter.Seq[crd.Block]) C
 // String describes the number of cooling blocks, and the time when the first is free again.
 func (c Cooldowns) String() string {
 	const free = "free again at %s at the earliest"
-	at := c.First.UTC().Format(time.RFC3339)
+	first := c.First.UTC().Format(time.RFC3339)
 	switch c.Blocks {
 	case 0:
 		return "no block cools down"
 	case 1:
-		return fmt.Sprintf("one block cools down, and is "+free, at)
+		return fmt.Sprintf("one block cools down, and is "+free, first)
 	}
-	return fmt.Sprintf("%d blocks cool down, and the first is "+free, c.Blocks, at)
+	return fmt.Sprintf("%d blocks cool down, and the first is "+free, c.Blocks, first)
 }
 
 func cooldownIn(pool *crd.Pool, b crd.Block) time.Duration {

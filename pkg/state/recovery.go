@@ -41,7 +41,10 @@ func (r *Recovery) Begin(certain bool, now time.Time) {
 		r.mu.Unlock()
 		return
 	}
-	r.active, r.certain, r.since, r.reports = true, certain, now, map[string]bool{}
+	r.active = true
+	r.certain = certain
+	r.since = now
+	r.reports = map[string]bool{}
 	r.mu.Unlock()
 	r.change()
 }
@@ -49,10 +52,10 @@ func (r *Recovery) Begin(certain bool, now time.Time) {
 // End lets changes go on.
 func (r *Recovery) End() {
 	r.mu.Lock()
-	was := r.active
+	wasActive := r.active
 	r.active = false
 	r.mu.Unlock()
-	if was {
+	if wasActive {
 		r.change()
 	}
 }
@@ -98,8 +101,8 @@ func (r *Recovery) because() string {
 func (r *Recovery) Asked(node string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, asked := r.reports[node]
-	return asked
+	_, ok := r.reports[node]
+	return ok
 }
 
 // Ask records that the agent of a node was asked for its report.

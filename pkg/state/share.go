@@ -123,26 +123,26 @@ func (c *Cluster) FreeIn(pool string, f ipalloc.Family) uint64 {
 }
 
 // split separates the blocks that are for a Cilium pool from those for others.
-func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.View) (mine, others []crd.Block) {
+func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.View) (mine, rest []crd.Block) {
 	for _, b := range blocks {
 		if c.CiliumPoolOf(b, view) == ciliumPool {
 			mine = append(mine, b)
 		} else {
-			others = append(others, b)
+			rest = append(rest, b)
 		}
 	}
-	return mine, others
+	return mine, rest
 }
 
 // releaseOf returns the release entries that concern a Cilium pool: entries of its own blocks, and
 // for the default pool also entries of no block.
-func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine, others []crd.Block) map[netip.Addr]expand.ReleaseStatus {
-	in := func(blocks []crd.Block, a netip.Addr) bool {
+func releaseOf(entries map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine, rest []crd.Block) map[netip.Addr]expand.ReleaseStatus {
+	contains := func(blocks []crd.Block, a netip.Addr) bool {
 		return slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR.Contains(a) })
 	}
-	out := maps.Clone(all)
+	out := maps.Clone(entries)
 	maps.DeleteFunc(out, func(a netip.Addr, _ expand.ReleaseStatus) bool {
-		return !in(mine, a) && (ciliumPool != "" || in(others, a))
+		return !contains(mine, a) && (ciliumPool != "" || contains(rest, a))
 	})
 	return out
 }
@@ -166,15 +166,15 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 		out.Usable = c.usable(s, share, view, b, pool)
 	}
 	if view != nil {
-		out.Listed, out.Leftover = view.Lists(b.CIDR), view.Leftover(b.CIDR)
+		out.Listed = view.Lists(b.CIDR)
+		out.Leftover = view.Leftover(b.CIDR)
 		out.Parked = out.Listed && slices.Contains(view.Parked(), b.CIDR)
 	}
 	out.Conflict = !out.Listed && slices.Contains(s.overlapped, b.CIDR)
 	out.Request = c.request(s, share, b, pool, out.Conflict)
-	switch {
-	case s.otherMode != "" && b.Phase == ipalloc.InService:
+	if s.otherMode != "" && b.Phase == ipalloc.InService {
 		out.Delay = modeDelay(now)
-	case pool != nil && MayWait(&out):
+	} else if pool != nil && MayWait(&out) {
 		out.Delay = pool.Maintenance.Delay(now)
 	}
 	if out.Request == expand.NodeUnselected && MayWait(&out) && out.Delay.For == "" && !s.Settled { // others may move instead
@@ -188,17 +188,17 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 
 // cooldownUntil returns the end of the cooldown of a block. view may be nil.
 func (c *Cluster) cooldownUntil(share *Share, view *ciliumnode.View, b crd.Block) time.Time {
-	until := b.Since.Add(c.Cooldown(b))
+	end := b.Since.Add(c.Cooldown(b))
 	if view == nil || b.Created.After(share.State.Created) {
-		return until
+		return end
 	}
 	// The agent of a Node that came back, or of a CiliumNode that was created again, may
 	// still need to report that it uses a block of before.
 	reported := share.State.Created.Add(c.Defaults.Policy.AckTimeout)
-	if reported.After(until) {
+	if reported.After(end) {
 		return reported
 	}
-	return until
+	return end
 }
 
 // assignsWhole reports whether the agent of a CiliumNode, which may be nil, is assigned whole blocks.
@@ -209,14 +209,16 @@ func (c *Cluster) assignsWhole(view *ciliumnode.View) bool {
 // size returns the number of addresses that pods get of a block that is assigned whole; 0: it must not
 // be assigned. An unused block must not once another node's CiliumNode names a part of it: see usable.
 func (c *Cluster) size(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) int {
-	switch {
-	case view != nil && view.Lists(b.CIDR):
+	if view != nil && view.Lists(b.CIDR) {
 		return view.BlockAssignment.Count(b.CIDR)
-	case pool == nil, pool.Frozen(), slices.Contains(s.overlapped, b.CIDR), ipalloc.TooLarge(b.CIDR, true):
+	}
+	if pool == nil || pool.Frozen() || slices.Contains(s.overlapped, b.CIDR) || ipalloc.TooLarge(b.CIDR, true) {
 		return 0
-	case !share.State.Uses(b.CIDR) && len(c.Ledger.NamedElsewhere(s.Name, b.CIDR)) > 0:
+	}
+	if !share.State.Uses(b.CIDR) && len(c.Ledger.NamedElsewhere(s.Name, b.CIDR)) > 0 {
 		return 0
-	case view == nil:
+	}
+	if view == nil {
 		return pool.UsableCount(b.CIDR)
 	}
 	return view.BlockAssignment.Count(b.CIDR)
@@ -228,7 +230,8 @@ func (c *Cluster) size(s *Snapshot, share *Share, view *ciliumnode.View, b crd.B
 // without others.
 func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) (addrs []netip.Addr) {
 	listed := view != nil && view.Lists(b.CIDR)
-	switch overlapped := slices.Contains(s.overlapped, b.CIDR); {
+	overlapped := slices.Contains(s.overlapped, b.CIDR)
+	switch {
 	case overlapped && listed:
 		return view.PublishedIn(b.CIDR) // no others are added
 	case overlapped, ipalloc.TooLarge(b.CIDR, false):
@@ -295,12 +298,13 @@ func (c *Cluster) request(s *Snapshot, share *Share, b crd.Block, pool *crd.Pool
 // draining returns whether a block's spec or its CIDR drains it. A frozen pool has no windows and no
 // rate: only drains that have begun continue.
 func draining(b crd.Block, pool *crd.Pool) expand.Reason {
-	switch {
-	case b.Drain && (!pool.Frozen() || b.Phase != ipalloc.InService):
+	if b.Drain && (!pool.Frozen() || b.Phase != ipalloc.InService) {
 		return expand.DrainRequested
-	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
+	}
+	if pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining {
 		return expand.CIDRDraining // a drain that has begun continues: no change cancels it
-	case pool.Drains(b.CIDR):
+	}
+	if pool.Drains(b.CIDR) {
 		return expand.CIDRDraining
 	}
 	return expand.None

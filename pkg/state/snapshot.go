@@ -137,11 +137,11 @@ func (c *Cluster) setOtherFamilyFull(s *Snapshot) {
 	}
 	demand := s.CiliumNode.BlockAssignment
 	for i := range s.Shares {
-		other := 1 - s.Shares[i].Family
+		otherFamily := 1 - s.Shares[i].Family
 		hasRoom := func(share Share) bool {
-			return share.Family == other && (share.State.HasFree() || c.anyFree(other, share.Pools))
+			return share.Family == otherFamily && (share.State.HasFree() || c.anyFree(otherFamily, share.Pools))
 		}
-		s.Shares[i].State.OtherFamilyFull = demand.Reported() && demand.Uses(other) && !slices.ContainsFunc(s.Shares, hasRoom)
+		s.Shares[i].State.OtherFamilyFull = demand.Reported() && demand.Uses(otherFamily) && !slices.ContainsFunc(s.Shares, hasRoom)
 	}
 }
 
@@ -169,10 +169,9 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	}
 	state := &share.State
 	state.Pods, state.OtherRequests = c.podsOf(s, f, ciliumPool)
-	switch {
-	case s.otherMode != "":
+	if s.otherMode != "" {
 		state.ReclaimDelay = modeDelay(now)
-	case len(share.Pools) > 0:
+	} else if len(share.Pools) > 0 {
 		state.ReclaimDelay = share.Pools[0].Maintenance.Delay(now)
 	}
 	if c.Defaults.CiliumPools {
@@ -180,7 +179,8 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 		share.OfPods = ciliumPool != "" && !c.agentNeeds(s, ciliumPool, now)
 	}
 	if c.Unscheduled != nil {
-		state.Offers, state.Scarce = true, c.Unscheduled.IsScarce(f, share.Pools)
+		state.Offers = true
+		state.Scarce = c.Unscheduled.IsScarce(f, share.Pools)
 		state.Expected, state.Recall = c.Unscheduled.Needs(s.Name, ciliumPool, f, RequestedBy(s.Pods, ciliumPool)[f])
 	}
 	if c.Taken != nil {
@@ -227,11 +227,16 @@ func (c *Cluster) mayAnnounce(node *corev1.Node) bool {
 
 // addBlocks adds to a share its part of the CiliumNode, and its blocks.
 func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
-	mine, others := c.split(s.Blocks, share.CiliumPool, s.CiliumNode)
-	state, view := &share.State, s.CiliumNode.Of(share.CiliumPool)
+	mine, rest := c.split(s.Blocks, share.CiliumPool, s.CiliumNode)
+	state := &share.State
+	view := s.CiliumNode.Of(share.CiliumPool)
 	if view != nil {
-		state.Pool, state.Used, state.Release = view.Pool, view.Used, releaseOf(view.Release, share.CiliumPool, mine, others)
-		state.Created, state.Own, state.Limits = c.Ledger.Past(view.UID, view.Created), view.InUse(), view.Limits
+		state.Pool = view.Pool
+		state.Used = view.Used
+		state.Release = releaseOf(view.Release, share.CiliumPool, mine, rest)
+		state.Created = c.Ledger.Past(view.UID, view.Created)
+		state.Own = view.InUse()
+		state.Limits = view.Limits
 		// An agent that is assigned whole blocks shows by its requests which families it runs.
 		state.FamilyDisabled = view.BlockAssignment == nil && view.FamilyDisabled(share.Family) && s.runsWithout(c.Agents, now)
 		state.BlockAssignment = demandOf(view, share.Family, mine)
@@ -274,33 +279,34 @@ func (s *Snapshot) hasPod(name string) bool {
 // gets the addresses that an agent needs to start. Pods that request addresses of the scheduler stay.
 // others is the number of addresses of the Cilium pool that the pods left out request. The Cilium pool of
 // a single pod counts no other one without an address.
-func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods []expand.Pod, others int) {
+func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods []expand.Pod, elsewhere int) {
 	view := s.CiliumNode
 	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
 	only := crd.PodOfPool(ciliumPool)
-	leaves := func(p expand.Pod) bool {
-		switch {
-		case (!uses || s.PoolChoices.Of(p.Name, f).Pool != ciliumPool || only != "" && p.Name != only) && !hasFamily(p.IPs, f):
+	isExcluded := func(p expand.Pod) bool {
+		if (!uses || s.PoolChoices.Of(p.Name, f).Pool != ciliumPool || only != "" && p.Name != only) && !hasFamily(p.IPs, f) {
 			return true
-		case p.Requests[f] > 0:
+		}
+		if p.Requests[f] > 0 {
 			return false
-		case len(p.IPs) == 0:
+		}
+		if len(p.IPs) == 0 {
 			return !s.AgentSeen
 		}
 		return !slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return c.isKnown(s, a) })
 	}
-	if ciliumPool == "" && !slices.ContainsFunc(s.Pods, leaves) {
+	if ciliumPool == "" && !slices.ContainsFunc(s.Pods, isExcluded) {
 		return s.Pods, 0
 	}
 	for _, p := range s.Pods {
 		p.Requests = requests(&p, ciliumPool)
-		if leaves(p) {
-			others += int(p.Requests[f])
+		if isExcluded(p) {
+			elsewhere += int(p.Requests[f])
 		} else {
 			pods = append(pods, p)
 		}
 	}
-	return pods, others
+	return pods, elsewhere
 }
 
 // requests returns the numbers of addresses of a Cilium pool, by family, that a pod requests.
@@ -338,9 +344,9 @@ func RequestedBy(pods []expand.Pod, ciliumPool string) (n [2]int) {
 // runsWithout reports whether the agent runs without a family that its last report lacks: it
 // has not restarted since, to wait for an address of it.
 func (s *Snapshot) runsWithout(agents *Agents, now time.Time) bool {
-	stuck, at := agents.MayWaitForFamily(s.Name, now)
-	if !at.IsZero() && (s.Settles.IsZero() || at.Before(s.Settles)) {
-		s.Settles = at
+	stuck, end := agents.MayWaitForFamily(s.Name, now)
+	if !end.IsZero() && (s.Settles.IsZero() || end.Before(s.Settles)) {
+		s.Settles = end
 	}
 	return !stuck
 }

@@ -74,18 +74,11 @@ const causeOtherIPAM = "another IPAM gives addresses to its pods: kubectl cilium
 
 // standing returns the standing of a node that these pools serve. labelsFinal: it does not wait for its labels.
 func (c *Cluster) standing(s *Snapshot, served map[string][]*crd.Pool, labelsFinal bool, now time.Time) Standing {
-	standing := Standing{Hold: c.PausedBecause(s.Node, nil)}
-	taint := ""
+	standing := Standing{}
 	if s.Node != nil && !labelsFinal {
-		taint = c.taintOfLabels(s)
+		standing = c.waitForLabels(s, now)
 	}
-	if created := s.creation(); taint != "" && !created.IsZero() {
-		standing.Until = c.Ledger.Past(s.Node.UID, created).Add(labelsWait)
-	}
-	isOver := taint != "" && !standing.Until.IsZero() && !now.Before(standing.Until)
-	if isOver {
-		standing.Overdue = fmt.Sprintf("the taint %s is still there %s after the Node was created: the labels that the Node has now choose the pool of its first block", taint, labelsWait)
-	}
+	standing.Hold = c.PausedBecause(s.Node, nil)
 	switch {
 	case s.Node == nil:
 		standing.Kind = Gone
@@ -96,9 +89,8 @@ func (c *Cluster) standing(s *Snapshot, served map[string][]*crd.Pool, labelsFin
 		standing.Kind = OptedOut
 	case s.adopting:
 		standing.Kind = Adopting
-	case taint != "" && !isOver:
-		standing.Kind = AwaitsLabels
-		standing.Cause = "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come"
+	case standing.Kind == AwaitsLabels:
+		return standing
 	case len(served) == 0:
 		standing.Kind = Unselected
 	case s.otherMode != "":
@@ -107,11 +99,24 @@ func (c *Cluster) standing(s *Snapshot, served map[string][]*crd.Pool, labelsFin
 	return standing
 }
 
-func (s *Snapshot) creation() time.Time {
-	if s.Node == nil {
-		return time.Time{}
+// waitForLabels returns the wait of a node for its labels: the standing AwaitsLabels with its end, or why the wait is
+// over; zero: it does not wait.
+func (c *Cluster) waitForLabels(s *Snapshot, now time.Time) Standing {
+	taint := c.taintOfLabels(s)
+	if taint == "" {
+		return Standing{}
 	}
-	return s.Node.CreationTimestamp.Time
+	wait := Standing{
+		Kind:  AwaitsLabels,
+		Cause: "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come",
+	}
+	if created := s.Node.CreationTimestamp.Time; !created.IsZero() {
+		wait.Until = c.Ledger.Past(s.Node.UID, created).Add(labelsWait)
+	}
+	if wait.Until.IsZero() || now.Before(wait.Until) {
+		return wait
+	}
+	return Standing{Overdue: fmt.Sprintf("the taint %s is still there %s after the Node was created: the labels that the Node has now choose the pool of its first block", taint, labelsWait)}
 }
 
 // labelsWait bounds the time that a node waits for its labels: the component that sets them may be
@@ -124,8 +129,8 @@ const labelsWait = 5 * time.Minute
 // pool. It does not wait if the node holds a block of its own, or if its CiliumNode, or the last
 // state of a deleted one, already names addresses: its pods must keep running.
 func (c *Cluster) taintOfLabels(s *Snapshot) string {
-	own := func(b crd.Block) bool { return !s.isOfEarlierNode(b) }
-	if slices.ContainsFunc(s.Blocks, own) || c.OptedOut(s.Node) || c.EndsWait(s.Node, c.Waiting[s.Name]) {
+	isOwn := func(b crd.Block) bool { return !s.isOfEarlierNode(b) }
+	if slices.ContainsFunc(s.Blocks, isOwn) || c.OptedOut(s.Node) || c.EndsWait(s.Node, c.Waiting[s.Name]) {
 		return ""
 	}
 	view := s.CiliumNode
@@ -144,7 +149,8 @@ func (c *Cluster) taintOfLabels(s *Snapshot) string {
 func (c *Cluster) EndsWait(node *corev1.Node, pods []corev1.Pod) bool {
 	isStartup := func(t *corev1.Taint) bool { return c.StartupTaints[t.Key] }
 	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
-		bound, owner := ReadPod(&pod), metav1.GetControllerOf(&pod)
+		bound := ReadPod(&pod)
+		owner := metav1.GetControllerOf(&pod)
 		_, tainted := schedulingv1.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, pod.Spec.Tolerations, isStartup, true)
 		return !tainted && bound.waits() && (owner == nil || owner.Kind != "DaemonSet")
 	})

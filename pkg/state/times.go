@@ -17,19 +17,20 @@ type moment struct {
 
 // Past returns a time that an object holds. A wrong clock may have written one in the future: it
 // counts from when this process first saw it.
-func (l *Ledger) Past(uid types.UID, at time.Time) time.Time {
+func (l *Ledger) Past(uid types.UID, t time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.past(uid, at)
+	return l.past(uid, t)
 }
 
-func (c *core) past(uid types.UID, at time.Time) time.Time {
+func (c *core) past(uid types.UID, t time.Time) time.Time {
 	if c.Now == nil {
-		return at
+		return t
 	}
-	now, key := c.Now(), moment{uid, at.Unix()}
-	if !at.After(now.Add(ClockSkew)) {
-		return at
+	now := c.Now()
+	key := moment{uid, t.Unix()}
+	if !t.After(now.Add(ClockSkew)) {
+		return t
 	}
 	first, known := c.firstSeen[key]
 	if !known {

@@ -56,9 +56,10 @@ func (c *Cluster) unserved(s *Snapshot, served map[string][]*crd.Pool, now time.
 
 // unservedPools returns the requests for Cilium pools other than the default one.
 func (c *Cluster) unservedPools(s *Snapshot, served map[string][]*crd.Pool, f ipalloc.Family, now time.Time) (out []Unserved) {
-	asked := c.requested(s, f, now)
-	for _, pool := range slices.Sorted(maps.Keys(asked)) {
-		u, pod := asked[pool], crd.PodOfPool(pool)
+	requests := c.requested(s, f, now)
+	for _, pool := range slices.Sorted(maps.Keys(requests)) {
+		u := requests[pool]
+		pod := crd.PodOfPool(pool)
 		pools := crd.ForFamily(c.servedFor(served, pool), f, pool)
 		lists := containsFamily(s.CiliumNode.Of(pool).PodCIDRs, f)
 		u.Full = len(pools) > 0 && u.AtRestart && !c.anyFree(f, pools)
@@ -67,7 +68,8 @@ func (c *Cluster) unservedPools(s *Snapshot, served map[string][]*crd.Pool, f ip
 			u.Pods = slices.DeleteFunc(u.Pods, func(name string) bool { return pod == "" || name == pod })
 		}
 		if !isServed || len(u.Pods) > 0 {
-			u.Family, u.CiliumPool = f, pool
+			u.Family = f
+			u.CiliumPool = pool
 			c.describeUnserved(s, u)
 			out = append(out, *u)
 		}
@@ -103,14 +105,15 @@ func containsFamily(cidrs []netip.Prefix, f ipalloc.Family) bool {
 
 func (c *Cluster) unservedAgent(s *Snapshot, f ipalloc.Family, now time.Time) Unserved {
 	u := Unserved{Family: f, OfAgent: true, AtRestart: s.CiliumNode.FamilyDisabled(f) && s.runsWithout(c.Agents, now)}
-	of, runs := "", "its agent runs "+f.String()
+	scope := ""
+	runs := "its agent runs " + f.String()
 	if c.Defaults.CiliumPools {
-		of = " of Cilium's pool " + crd.DefaultCiliumPool
+		scope = " of Cilium's pool " + crd.DefaultCiliumPool
 	}
 	if u.AtRestart {
 		runs = fmt.Sprintf("its agent is to run %s from its next start (enable-%s)", f, f)
 	}
-	u.Says = fmt.Sprintf("no PodIPPool gives %s%s to node %s, and %s: it does not start without an address", f, of, s.Name, runs)
+	u.Says = fmt.Sprintf("no PodIPPool gives %s%s to node %s, and %s: it does not start without an address", f, scope, s.Name, runs)
 	return u
 }
 
@@ -174,64 +177,66 @@ func (c *Cluster) requestedByAgent(s *Snapshot, f ipalloc.Family, now time.Time)
 // describeUnserved says, for the node and each pod, why a node has no address of a Cilium pool, and
 // who asks for one.
 func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
-	why := ""
+	reason := ""
 	if u.CiliumPool != noPool {
-		why = c.whyUnserved(s.Name, u) + "; "
+		reason = c.whyUnserved(s.Name, u) + "; "
 	}
 	for _, pod := range u.Pods {
-		u.ofPods = append(u.ofPods, why+s.PoolChoices.Of(pod, u.Family).describe(pod, u.Family))
+		u.ofPods = append(u.ofPods, reason+s.PoolChoices.Of(pod, u.Family).describe(pod, u.Family))
 		u.uids = append(u.uids, c.Pods.uid(s.Name, pod))
 	}
 	switch {
 	case u.OfAgent && u.CiliumPool == c.Cilium.Get().Setting(s.Node.Labels, ciliumconfig.DefaultPoolSetting):
-		u.Says = why + "Cilium's setting " + ciliumconfig.DefaultPoolSetting + " makes it the node's default: the agent does not start without an address"
+		u.Says = reason + "Cilium's setting " + ciliumconfig.DefaultPoolSetting + " makes it the node's default: the agent does not start without an address"
 	case u.AtRestart:
-		u.Says = why + "Cilium's setting " + ciliumconfig.PreAllocationSetting + " asks for it: the agent does not start again without an address"
+		u.Says = reason + "Cilium's setting " + ciliumconfig.PreAllocationSetting + " asks for it: the agent does not start again without an address"
 	case u.OfAgent:
-		u.Says = why + "Cilium's setting " + ciliumconfig.PreAllocationSetting + " asks for it: the agent does not start without an address"
+		u.Says = reason + "Cilium's setting " + ciliumconfig.PreAllocationSetting + " asks for it: the agent does not start without an address"
 	case len(u.Pods) > 0:
 		u.Says = u.ofPods[0]
 	default:
-		u.Says = why + "its agent asks for it"
+		u.Says = reason + "its agent asks for it"
 	}
 }
 
 // whyUnserved says why a node has no address of a Cilium pool, and suggests a similar one.
 func (c *Cluster) whyUnserved(node string, u *Unserved) string {
-	f, ciliumPool := u.Family, u.CiliumPool
-	switch pod := crd.PodOfPool(ciliumPool); {
-	case pod != "" && len(u.Pods) > 0 && !slices.Contains(u.Pods, pod):
+	f := u.Family
+	ciliumPool := u.CiliumPool
+	pod := crd.PodOfPool(ciliumPool)
+	if pod != "" && len(u.Pods) > 0 && !slices.Contains(u.Pods, pod) {
 		return fmt.Sprintf("Cilium's pool %s is for pod %s alone", ciliumPool, pod)
-	case pod != "":
+	}
+	if pod != "" {
 		return fmt.Sprintf("no PodIPPool that selects node %s has an %s address that a PodIPPin keeps for pod %s: "+
 			"keep the pod on nodes of the pin's pool, or delete the pin and the pod gets another address", node, f, pod)
 	}
-	says := fmt.Sprintf("no PodIPPool gives %s of Cilium's pool %s to node %s", f, ciliumPool, node)
+	message := fmt.Sprintf("no PodIPPool gives %s of Cilium's pool %s to node %s", f, ciliumPool, node)
 	if u.Full {
-		return says + ", as none has a free block"
+		return message + ", as none has a free block"
 	}
-	var elsewhere, others []string
+	var elsewhere, serving []string
 	for _, p := range c.Pools.Serving(ciliumPool) {
-		if _, has := p.Ranges(f); has && !p.Inactive {
+		if _, ok := p.Ranges(f); ok && !p.Inactive {
 			elsewhere = append(elsewhere, p.Name)
 		}
-		others = append(others, p.Name)
+		serving = append(serving, p.Name)
 	}
 	slices.Sort(elsewhere)
-	slices.Sort(others)
-	switch {
-	case len(elsewhere) > 0:
-		return says + ", as the PodIPPools that serve it do not select this node: " + suggest.Few(elsewhere)
-	case len(others) > 0:
-		return fmt.Sprintf("%s, as the PodIPPools that serve it have no %s: %s", says, f, suggest.Few(others))
+	slices.Sort(serving)
+	if len(elsewhere) > 0 {
+		return message + ", as the PodIPPools that serve it do not select this node: " + suggest.Few(elsewhere)
 	}
-	says += ", as none has this ciliumPoolName"
+	if len(serving) > 0 {
+		return fmt.Sprintf("%s, as the PodIPPools that serve it have no %s: %s", message, f, suggest.Few(serving))
+	}
+	message += ", as none has this ciliumPoolName"
 	names := c.Pools.CiliumPools()
 	slices.Sort(names)
 	if near := suggest.Similar(ciliumPool, slices.Compact(names)); len(near) > 0 {
-		says += " (did you mean " + suggest.OneOf(near) + "?)"
+		message += " (did you mean " + suggest.OneOf(near) + "?)"
 	}
-	return says
+	return message
 }
 
 // UnservedPod is a pod with a request that no PodIPPool serves.
@@ -246,11 +251,11 @@ func (s *Snapshot) UnservedPods() map[string]UnservedPod {
 	out := map[string]UnservedPod{}
 	for _, u := range s.Unserved {
 		for i, pod := range u.Pods {
-			says := u.ofPods[i]
-			if other := out[pod].Says; other != "" {
-				says = other + "; " + says
+			message := u.ofPods[i]
+			if earlier := out[pod].Says; earlier != "" {
+				message = earlier + "; " + message
 			}
-			out[pod] = UnservedPod{u.uids[i], says}
+			out[pod] = UnservedPod{u.uids[i], message}
 		}
 	}
 	return out

@@ -155,8 +155,8 @@ func blockNames(cidrs []netip.Prefix) []string {
 // holders returns the nodes of blocks.
 func holders(blocks []ipalloc.Held) []string {
 	var nodes []string
-	for _, held := range blocks {
-		nodes = append(nodes, held.Owner.Node)
+	for _, block := range blocks {
+		nodes = append(nodes, block.Owner.Node)
 	}
 	return nodes
 }
@@ -175,8 +175,8 @@ func (e event) overlapHolders(f *Feed) []string { return holders(e.others(f)) }
 
 func (e event) overlaps(f *Feed) []string {
 	var cidrs []netip.Prefix
-	for _, other := range e.others(f) {
-		cidrs = append(cidrs, other.CIDR)
+	for _, block := range e.others(f) {
+		cidrs = append(cidrs, block.CIDR)
 	}
 	return blockNames(cidrs)
 }

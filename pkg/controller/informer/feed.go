@@ -255,8 +255,8 @@ func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
 	var nodes []string
 	changed := f.Pools.Touching(taken)
 	for _, family := range ipalloc.Families() {
-		other := func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != family }
-		pools := f.Pools.Touching(slices.DeleteFunc(slices.Clone(freed), other))
+		isOther := func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != family }
+		pools := f.Pools.Touching(slices.DeleteFunc(slices.Clone(freed), isOther))
 		nodes = append(nodes, f.Awaiting.Wake(family, pools)...)
 		changed = append(changed, pools...)
 	}
@@ -312,8 +312,8 @@ func (f *Feed) pinHandler(logger logr.Logger) toolscache.ResourceEventHandler {
 	return handle(
 		func(obj *v1alpha1.PodIPPin) {
 			if pin, ok := read(obj); ok {
-				if before := f.Ledger.Pins.Set(pin); before != pin.For() {
-					f.queue(pinOwnerChanged, event{nodes: []string{f.nodeOf(before), f.nodeOf(pin.For())}, pod: pin.Pod})
+				if old := f.Ledger.Pins.Set(pin); old != pin.For() {
+					f.queue(pinOwnerChanged, event{nodes: []string{f.nodeOf(old), f.nodeOf(pin.For())}, pod: pin.Pod})
 				}
 				f.queue(pinChanged, event{name: obj.Name})
 			}
@@ -364,8 +364,8 @@ func (f *Feed) node(n *corev1.Node) {
 	f.names[n.Name] = starves
 	f.mu.Unlock()
 	hostname := f.setHostname(n.Name, n)
-	assigned, asked := exclude.OfNode(n)
-	f.ask(exclude.Node, n.Name, n.CreationTimestamp.Time, asked)
+	assigned, requested := exclude.OfNode(n)
+	f.ask(exclude.Node, n.Name, n.CreationTimestamp.Time, requested)
 	f.queue(nodeChanged, f.excludeNode(n, hostname, assigned, starves != starved))
 }
 

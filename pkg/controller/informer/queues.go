@@ -49,12 +49,12 @@ type Queues struct {
 }
 
 // Source returns the source of a controller, which connects its work queue.
-func (q *Queues) Source(of Queue) source.Source {
+func (q *Queues) Source(name Queue) source.Source {
 	q.missing++
 	return source.Func(func(_ context.Context, work queue) error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.queues[of] = work
+		q.queues[name] = work
 		if q.missing--; q.missing == 0 {
 			close(q.connected)
 		}
@@ -63,16 +63,16 @@ func (q *Queues) Source(of Queue) source.Source {
 }
 
 // add queues a request on the leader.
-func (q *Queues) add(to Queue, name string, after time.Duration) {
+func (q *Queues) add(queue Queue, name string, delay time.Duration) {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
-	work := q.queues[to]
+	work := q.queues[queue]
 	switch {
 	case work == nil || name == "" || !q.leads():
-	case after == 0:
+	case delay == 0:
 		work.Add(request(name)) // AddAfter counts as a retry
 	default:
-		work.AddAfter(request(name), after)
+		work.AddAfter(request(name), delay)
 	}
 }
 
@@ -164,11 +164,11 @@ func (o *order) Len() int {
 func (o *order) Pop() reconcile.Request {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	from := o.first
-	if from.Len() == 0 {
-		from = o.rest
+	first := o.first
+	if first.Len() == 0 {
+		first = o.rest
 	}
-	item := from.Remove(from.Front()).(reconcile.Request)
+	item := first.Remove(first.Front()).(reconcile.Request)
 	delete(o.inRest, item)
 	delete(o.preferred, item)
 	o.taken++

@@ -22,8 +22,8 @@ type Store interface {
 type records[O client.Object, R any] struct {
 	// read extracts the fields that decisions need.
 	read func(O) R
-	// there and gone pass on the watch's deliveries.
-	there, gone func(R)
+	// onUpsert and onDelete pass on the watch's deliveries.
+	onUpsert, onDelete func(R)
 	// missing returns the records that are deleted according to a list of a version,
 	// which has their UID not among listed.
 	missing func(listed map[types.UID]bool, version string) []R
@@ -33,8 +33,8 @@ type records[O client.Object, R any] struct {
 
 // record is the extract of an object, under its UID, as a streamed list returns it.
 type record[R any] struct {
-	uid types.UID
-	is  R
+	uid   types.UID
+	value R
 }
 
 // Transformer reduces each object of a streamed list to its record on arrival. It passes objects of
@@ -47,7 +47,7 @@ func (s *records[O, R]) Transformer() toolscache.TransformFunc {
 		if err != nil || toolscache.IsDone(s.HasSyncedChecker()) {
 			return r, err
 		}
-		s.there(r.is)
+		s.onUpsert(r.value)
 		return r.uid, nil
 	}
 }
@@ -66,7 +66,7 @@ func (s *records[O, R]) record(obj any) (record[R], error) {
 func (s *records[O, R]) Add(obj any) error {
 	r, err := s.record(obj)
 	if err == nil {
-		s.there(r.is)
+		s.onUpsert(r.value)
 	}
 	return err
 }
@@ -78,7 +78,7 @@ func (s *records[O, R]) Update(obj any) error { return s.Add(obj) }
 func (s *records[O, R]) Delete(obj any) error {
 	r, err := s.record(obj)
 	if err == nil {
-		s.gone(r.is)
+		s.onDelete(r.value)
 	}
 	return err
 }
@@ -96,10 +96,10 @@ func (s *records[O, R]) Replace(list []any, version string) error {
 			return err
 		}
 		listed[r.uid] = true
-		s.there(r.is)
+		s.onUpsert(r.value)
 	}
 	for _, r := range s.missing(listed, version) {
-		s.gone(r)
+		s.onDelete(r)
 	}
 	s.initial.setStored()
 	return nil

@@ -26,7 +26,7 @@ import (
 // SourcesFrom returns the sources that the feed lists and watches itself, over a connection of its
 // own, which reads follows. It watches the FRRConfigurations of frrNamespace; "": none.
 func SourcesFrom(mgr manager.Manager, reads *apiclient.Reads, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector, frrNamespace string) (Sources, error) {
-	own, err := apiclient.OwnConnection(mgr.GetConfig())
+	connection, err := apiclient.OwnConnection(mgr.GetConfig())
 	if err != nil {
 		return Sources{}, err
 	}
@@ -34,43 +34,43 @@ func SourcesFrom(mgr manager.Manager, reads *apiclient.Reads, mode ciliumnode.Mo
 	if err != nil {
 		return Sources{}, err
 	}
-	l := apiclient.Lists{Config: mgr.GetConfig(), HTTP: own, Scheme: mgr.GetScheme(), Reads: reads}
+	l := apiclient.Lists{Config: mgr.GetConfig(), HTTP: connection, Scheme: mgr.GetScheme(), Reads: reads}
 	var errs []error
-	of := func(kind schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) toolscache.ListerWatcher {
-		from, err := l.Of(kind, resource, namespace, by, field)
+	selecting := func(kind schema.GroupVersionKind, resource, namespace string, selector labels.Selector, field fields.Selector) toolscache.ListerWatcher {
+		source, err := l.Of(kind, resource, namespace, selector, field)
 		errs = append(errs, err)
-		return from
+		return source
 	}
-	all := func(kind schema.GroupVersionKind, resource string) toolscache.ListerWatcher {
-		return of(kind, resource, metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	every := func(kind schema.GroupVersionKind, resource string) toolscache.ListerWatcher {
+		return selecting(kind, resource, metav1.NamespaceAll, labels.Everything(), fields.Everything())
 	}
-	has := func(kind schema.GroupVersionKind) func() (bool, error) {
+	serves := func(kind schema.GroupVersionKind) func() (bool, error) {
 		return func() (bool, error) { return Serves(mgr.GetRESTMapper(), kind) }
 	}
 	pods, err := l.BoundPods(state.PodFields())
 	pod := corev1.SchemeGroupVersion.WithKind("Pod")
 	s := Sources{
 		Pods:        pods,
-		Unscheduled: of(pod, "pods", metav1.NamespaceAll, labels.Everything(), scheduling.UnscheduledFields()),
-		Agents:      of(pod, "pods", agentNamespace, agents, fields.Everything()),
-		CiliumNodes: all(mode.Resource()),
-		Services:    all(corev1.SchemeGroupVersion.WithKind("Service"), "services"),
+		Unscheduled: selecting(pod, "pods", metav1.NamespaceAll, labels.Everything(), scheduling.UnscheduledFields()),
+		Agents:      selecting(pod, "pods", agentNamespace, agents, fields.Everything()),
+		CiliumNodes: every(mode.Resource()),
+		Services:    every(corev1.SchemeGroupVersion.WithKind("Service"), "services"),
 
-		Endpoints: of(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), "endpointslices", metav1.NamespaceDefault,
+		Endpoints: selecting(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), "endpointslices", metav1.NamespaceDefault,
 			labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: "kubernetes"}), fields.Everything()),
 		APIServer:            server.Hostname(),
-		HasServiceCIDRs:      has(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")),
-		HasLoadBalancerPools: has(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.PoolKindDefinition)),
+		HasServiceCIDRs:      serves(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")),
+		HasLoadBalancerPools: serves(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.PoolKindDefinition)),
 	}
 	if mode.ManyPools() {
-		from, err := l.PodIPPools()
+		source, err := l.PodIPPools()
 		errs = append(errs, err)
-		s.CiliumPools = from
+		s.CiliumPools = source
 		s.HasCiliumPools = func() (bool, error) { return served(apiclient.ServedPodIPPools(mgr.GetRESTMapper())) }
 	}
 	if frrNamespace != "" {
-		s.HasFRRConfigurations = has(frrconfig.Kind)
-		s.FRRConfigurations = of(frrconfig.Kind, frrconfig.Plural, frrNamespace, labels.Everything(), fields.Everything())
+		s.HasFRRConfigurations = serves(frrconfig.Kind)
+		s.FRRConfigurations = selecting(frrconfig.Kind, frrconfig.Plural, frrNamespace, labels.Everything(), fields.Everything())
 	}
 	return s, errors.Join(append(errs, err)...)
 }

@@ -31,7 +31,7 @@ func (f *Feed) ciliumNodeStore() Store {
 		return f.Mode.View(obj)
 	}
 	return &records[client.Object, *ciliumnode.View]{
-		read: read, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.MissingCiliumNodes,
+		read: read, onUpsert: f.ciliumNode, onDelete: f.ciliumNodeGone, missing: f.Ledger.MissingCiliumNodes,
 	}
 }
 
@@ -42,7 +42,7 @@ func (f *Feed) podStore() Store {
 	}
 	return &records[*corev1.Pod, state.BoundPod]{
 		read: read,
-		there: func(p state.BoundPod) {
+		onUpsert: func(p state.BoundPod) {
 			f.scheduled(p.UID())
 			if !f.Pods.Set(p, f.Now()) {
 				return
@@ -52,7 +52,7 @@ func (f *Feed) podStore() Store {
 				f.queue(namedPodChanged, event{})
 			}
 		},
-		gone: func(p state.BoundPod) {
+		onDelete: func(p state.BoundPod) {
 			if f.Pods.Delete(p.PodKey, f.Now()) {
 				f.queue(podChanged, event{nodes: []string{p.Node}})
 			}
@@ -64,13 +64,13 @@ func (f *Feed) podStore() Store {
 func (f *Feed) unscheduledStore() Store {
 	return &records[*corev1.Pod, scheduling.UnscheduledPod]{
 		read: scheduling.ReadUnscheduled,
-		there: func(p scheduling.UnscheduledPod) {
+		onUpsert: func(p scheduling.UnscheduledPod) {
 			if f.Unscheduled.Set(p, f.Now()) {
 				f.queue(podUnscheduled, event{})
 			}
 		},
-		gone:    func(p scheduling.UnscheduledPod) { f.scheduled(p.UID()) },
-		missing: anyVersion(f.Unscheduled.Missing),
+		onDelete: func(p scheduling.UnscheduledPod) { f.scheduled(p.UID()) },
+		missing:  anyVersion(f.Unscheduled.Missing),
 	}
 }
 
@@ -85,12 +85,12 @@ func (f *Feed) scheduled(pod types.UID) {
 func (f *Feed) agentStore() Store {
 	return &records[*corev1.Pod, state.AgentPod]{
 		read: state.ReadAgent,
-		there: func(a state.AgentPod) {
+		onUpsert: func(a state.AgentPod) {
 			if f.Agents.Set(a, f.Now()) {
 				f.queue(agentChanged, event{nodes: []string{a.Node}})
 			}
 		},
-		gone: func(a state.AgentPod) {
+		onDelete: func(a state.AgentPod) {
 			f.Agents.Delete(a.PodKey)
 			f.queue(agentChanged, event{nodes: []string{a.Node}})
 		},
@@ -101,15 +101,15 @@ func (f *Feed) agentStore() Store {
 func (f *Feed) ciliumPoolStore() Store {
 	return &records[*ciliumv2alpha1.CiliumPodIPPool, *ciliumpool.View]{
 		read: ciliumpool.Read,
-		there: func(v *ciliumpool.View) {
-			before := f.CiliumPools.Get(v.Name)
+		onUpsert: func(v *ciliumpool.View) {
+			old := f.CiliumPools.Get(v.Name)
 			f.ciliumPool(v.Name, f.CiliumPools.Set(v))
-			if crd.PodOfPool(v.Name) == "" && (before == nil || !before.Marks.Equal(v.Marks)) {
+			if crd.PodOfPool(v.Name) == "" && (old == nil || !old.Marks.Equal(v.Marks)) {
 				f.queue(ciliumPoolMarksChanged, event{})
 			}
 		},
-		gone:    func(v *ciliumpool.View) { f.ciliumPool(v.Name, f.CiliumPools.Delete(v)) },
-		missing: anyVersion(f.CiliumPools.Missing),
+		onDelete: func(v *ciliumpool.View) { f.ciliumPool(v.Name, f.CiliumPools.Delete(v)) },
+		missing:  anyVersion(f.CiliumPools.Missing),
 	}
 }
 
@@ -140,10 +140,10 @@ func (f *Feed) frrConfigurationStore() Store {
 		}
 	}
 	return &records[*unstructured.Unstructured, *frrconfig.View]{
-		read:    frrconfig.Read,
-		there:   func(v *frrconfig.View) { queue(v, f.Routes.Set(v)) },
-		gone:    func(v *frrconfig.View) { queue(v, f.Routes.Delete(v)) },
-		missing: anyVersion(f.Routes.Missing),
+		read:     frrconfig.Read,
+		onUpsert: func(v *frrconfig.View) { queue(v, f.Routes.Set(v)) },
+		onDelete: func(v *frrconfig.View) { queue(v, f.Routes.Delete(v)) },
+		missing:  anyVersion(f.Routes.Missing),
 	}
 }
 
@@ -156,30 +156,30 @@ func (f *Feed) endpointStore() Store {
 }
 
 // addressStore records the addresses of objects of a kind, which known are few.
-func addressStore[O client.Object](f *Feed, kind string, known *services, of func(O) (assigned, asked []netip.Prefix)) Store {
-	there := func(s serviceAddresses) {
+func addressStore[O client.Object](f *Feed, kind string, known *services, addressesOf func(O) (assigned, requested []netip.Prefix)) Store {
+	onUpsert := func(s serviceAddresses) {
 		if known.changes(s) {
 			f.queue(exclusionChanged, event{excluded: f.exclude(kind, s.name, s.assigned)})
-			f.ask(kind, s.name, s.created, s.asked)
+			f.ask(kind, s.name, s.created, s.requested)
 		}
 	}
 	return &records[O, serviceAddresses]{
 		read: func(o O) serviceAddresses {
-			assigned, asked := of(o)
-			return serviceAddresses{o.GetNamespace() + "/" + o.GetName(), o.GetUID(), o.GetCreationTimestamp().Time, assigned, asked}
+			assigned, requested := addressesOf(o)
+			return serviceAddresses{o.GetNamespace() + "/" + o.GetName(), o.GetUID(), o.GetCreationTimestamp().Time, assigned, requested}
 		},
-		there:   there,
-		gone:    func(s serviceAddresses) { there(serviceAddresses{name: s.name, uid: s.uid}) },
-		missing: anyVersion(known.gone),
+		onUpsert: onUpsert,
+		onDelete: func(s serviceAddresses) { onUpsert(serviceAddresses{name: s.name, uid: s.uid}) },
+		missing:  anyVersion(known.gone),
 	}
 }
 
 // serviceAddresses is the kept part of a Service, or of an EndpointSlice of the API server.
 type serviceAddresses struct {
-	name            string // namespace/name
-	uid             types.UID
-	created         time.Time
-	assigned, asked []netip.Prefix
+	name                string // namespace/name
+	uid                 types.UID
+	created             time.Time
+	assigned, requested []netip.Prefix
 }
 
 // services keeps the names of Services with addresses outside the ServiceCIDRs, which are few.
@@ -193,7 +193,7 @@ type services struct {
 func (k *services) changes(s serviceAddresses) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(s.assigned)+len(s.asked) > 0 {
+	if len(s.assigned)+len(s.requested) > 0 {
 		k.uids[s.name] = s.uid
 		return true
 	}
@@ -241,6 +241,6 @@ func (f *Feed) excludeCiliumNode(name string) []netip.Prefix {
 }
 
 // ask records the addresses that an object only asks for. Changed queues the pools.
-func (f *Feed) ask(kind, name string, since time.Time, cidrs []netip.Prefix) {
-	f.Ledger.Exclusions.Ask(exclude.Ask{By: exclude.Claimant{Kind: kind, Name: name, Asks: true}, Since: since, CIDRs: cidrs})
+func (f *Feed) ask(kind, name string, begin time.Time, cidrs []netip.Prefix) {
+	f.Ledger.Exclusions.Ask(exclude.Ask{By: exclude.Claimant{Kind: kind, Name: name, Asks: true}, Since: begin, CIDRs: cidrs})
 }

@@ -96,7 +96,8 @@ const optionalWithin = 10 * time.Second
 
 // untilFound returns a channel that is closed after Found of an optional watch has been called.
 func (w *Watch) untilFound() <-chan struct{} {
-	stored, found := make(chan struct{}), w.Found
+	stored := make(chan struct{})
+	found := w.Found
 	w.Found = func() {
 		found()
 		close(stored)
@@ -192,28 +193,28 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 
 // handle builds a handler from a function for objects that exist and one for objects
 // that are gone.
-func handle[T client.Object](there, gone func(T)) toolscache.ResourceEventHandler {
-	with := func(obj any, do func(T)) {
+func handle[T client.Object](onUpsert, onDelete func(T)) toolscache.ResourceEventHandler {
+	typed := func(obj any, call func(T)) {
 		if o, ok := obj.(T); ok {
-			do(o)
+			call(o)
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { with(obj, there) },
+		AddFunc: func(obj any) { typed(obj, onUpsert) },
 		UpdateFunc: func(old, obj any) {
-			with(obj, func(o T) {
+			typed(obj, func(o T) {
 				// After a broken watch, a delete and re-create arrive as one update.
-				if was, ok := old.(T); ok && was.GetUID() != o.GetUID() {
-					gone(was)
+				if previous, ok := old.(T); ok && previous.GetUID() != o.GetUID() {
+					onDelete(previous)
 				}
-				there(o)
+				onUpsert(o)
 			})
 		},
 		DeleteFunc: func(obj any) {
 			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
 			}
-			with(obj, gone)
+			typed(obj, onDelete)
 		},
 	}
 }
