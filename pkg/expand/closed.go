@@ -95,21 +95,21 @@ const hangsFor = time.Hour
 func (w *blockShare) findNotForAddresses(closed *closedBlocks, u *usage) {
 	free := w.blocks.freeElsewhere(closed, nil) + w.Foreign
 	for _, pod := range u.stuck {
-		since, known := w.old.FreeSince[pod.Name]
-		known = known && !since.Before(pod.Seen)
-		again := longer(since, pod, givesBackWithin)
+		begin, known := w.old.FreeSince[pod.Name]
+		known = known && !begin.Before(pod.Seen)
+		retry := longer(begin, pod, givesBackWithin)
 		switch {
-		case free <= 0 && (!known || !w.now.Before(again)):
+		case free <= 0 && (!known || !w.now.Before(retry)):
 			continue
 		case !known:
-			since = w.now
-		case !w.now.Before(since.Add(triedFor)):
+			begin = w.now
+		case !w.now.Before(begin.Add(triedFor)):
 			remember(&closed.notForAddresses, pod.Name, true)
-			if free <= 0 && (closed.retryAt.IsZero() || again.Before(closed.retryAt)) {
-				closed.retryAt = again
+			if free <= 0 && (closed.retryAt.IsZero() || retry.Before(closed.retryAt)) {
+				closed.retryAt = retry
 			}
 		}
-		remember(&closed.freeSince, pod.Name, since)
+		remember(&closed.freeSince, pod.Name, begin)
 	}
 }
 
@@ -127,8 +127,8 @@ func (bs *blocks) freeElsewhere(closed *closedBlocks, except *block) int {
 
 // longer returns when to draw a conclusion from a pod that found a free address at that time: each time
 // later.
-func longer(since time.Time, pod Pod, least time.Duration) time.Time {
-	return since.Add(max(least, since.Sub(pod.Seen)))
+func longer(begin time.Time, pod Pod, least time.Duration) time.Time {
+	return begin.Add(max(least, begin.Sub(pod.Seen)))
 }
 
 // asked reports whether the agent requests more addresses than for its users and its reserve: pods asked
@@ -203,15 +203,14 @@ func (w *blockShare) inferClosed(closed *closedBlocks, u *usage) bool {
 // address, else an hour, and then only if the node can get another block.
 func (w *blockShare) stuckDespiteFree(closed *closedBlocks, u *usage, agent string) (newest Pod) {
 	least := hangsFor
-	switch {
-	case w.asked(u):
+	if w.asked(u) {
 		least = givesBackWithin
-	case !w.Replaceable || w.blocks.inService() >= w.policy.MaxBlocks:
+	} else if !w.Replaceable || w.blocks.inService() >= w.policy.MaxBlocks {
 		return newest
 	}
 	for _, pod := range u.stuck {
-		since, known := closed.freeSince[pod.Name]
-		if known && !w.hasInferred(agent, pod.Created) && !w.now.Before(longer(since, pod, least)) && pod.Created.After(newest.Created) {
+		begin, known := closed.freeSince[pod.Name]
+		if known && !w.hasInferred(agent, pod.Created) && !w.now.Before(longer(begin, pod, least)) && pod.Created.After(newest.Created) {
 			newest = pod
 		}
 	}
@@ -262,14 +261,14 @@ func (s *State) usersIn(cidr netip.Prefix) int {
 }
 
 // isClosed reports whether the agent allocates no address of a block to a new pod.
-func (in *input) isClosed(b *block) bool {
-	return b.Parked || in.hasClosed(b.Block) && !in.hasNewer(b, b.Closed.Since)
+func (i *input) isClosed(b *block) bool {
+	return b.Parked || i.hasClosed(b.Block) && !i.hasNewer(b, b.Closed.Since)
 }
 
 // hasNewer reports whether a pod has an address of a block that was created after the
 // block had been closed: its agent has not seen it parked, or did not use it then.
-func (in *input) hasNewer(b *block, closed time.Time) bool {
-	return slices.ContainsFunc(in.Pods, func(p Pod) bool {
+func (i *input) hasNewer(b *block, closed time.Time) bool {
+	return slices.ContainsFunc(i.Pods, func(p Pod) bool {
 		return p.Created.After(closed) && slices.ContainsFunc(p.IPs, b.CIDR.Contains)
 	})
 }

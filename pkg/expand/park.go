@@ -13,7 +13,7 @@ import (
 // the agent has run steadily.
 
 // parkingAllowed reports whether a block may be parked: no other one of the node is, of any family or Cilium pool.
-func (in *input) parkingAllowed() bool { return in.MayPark && !in.budget.OtherParks }
+func (i *input) parkingAllowed() bool { return i.MayPark && !i.budget.OtherParks }
 
 // parkFor is the time that a block in use is parked: longer than the agent's watch takes.
 const parkFor = time.Second
@@ -79,27 +79,27 @@ func (c closing) parkDraining() {
 			continue
 		}
 		if b.users == 0 && b.Closed.Agent != "" {
-			since, known := c.old.EmptySince[b.CIDR]
+			begin, known := c.old.EmptySince[b.CIDR]
 			if !known {
-				since = c.now
+				begin = c.now
 			}
-			remember(&c.memory.EmptySince, b.CIDR, since)
+			remember(&c.memory.EmptySince, b.CIDR, begin)
 		}
 		c.parkBlock(b)
 	}
 }
 
 func (c closing) parkBlock(b *block) {
-	parking, was := c.old.Parked[b.CIDR]
+	parking, known := c.old.Parked[b.CIDR]
 	found := c.closed.evidence[b.CIDR]
 	switch {
 	case b.Parked:
-		if !was {
+		if !known {
 			parking = Parking{c.steadyAgent(), c.now}
 		}
 		remember(&c.memory.Parked, b.CIDR, parking)
 		c.unpark(b, parking)
-	case was && c.closedSince(b, parking):
+	case known && c.closedSince(b, parking):
 		remember(&c.memory.Parked, b.CIDR, parking)
 		c.record(b, Closed{Agent: parking.Agent, Since: parking.Since, Fruitless: c.fruitless(b)})
 	case found.disproved && b.inService():
@@ -120,14 +120,13 @@ func (c closing) record(b *block, closed Closed) {
 // fruitless counts the fruitless parkings of a block by this run of the agent, the last one that is recorded
 // included.
 func (c closing) fruitless(b *block) int {
-	switch {
-	case b.Closed.Agent != c.Agent, b.Closed.Inferred:
+	if b.Closed.Agent != c.Agent || b.Closed.Inferred {
 		return 0
-	case c.hasNewer(b, b.Closed.Since):
-		return min(b.Closed.Fruitless+1, mostFruitless)
-	default:
-		return b.Closed.Fruitless
 	}
+	if c.hasNewer(b, b.Closed.Since) {
+		return min(b.Closed.Fruitless+1, mostFruitless)
+	}
+	return b.Closed.Fruitless
 }
 
 // closedSince reports whether the agent that runs has closed a block which is back, and

@@ -241,10 +241,10 @@ func (l *Ledger) MovesOff(node, pool string) bool {
 func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
 	return func(yield func(crd.Block) bool) {
 		l.mu.Lock()
-		all := slices.Clone(l.blocks.byPool[pool])
+		held := slices.Clone(l.blocks.byPool[pool])
 		l.mu.Unlock()
-		blocks := make([]crd.Block, 0, min(len(all), partSize))
-		for part := range slices.Chunk(all, partSize) {
+		blocks := make([]crd.Block, 0, min(len(held), partSize))
+		for part := range slices.Chunk(held, partSize) {
 			blocks = blocks[:0]
 			inParts(&l.mu, part, func(block *heldBlock) {
 				if block.inPool >= 0 {
@@ -345,9 +345,9 @@ func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix
 		if b, ok := l.blocks.byCIDR[p]; ok && b.Node != node {
 			out = append(out, p)
 		}
-		for _, ok := range l.space.Overlapping(p) {
-			if ok.Owner.Node != node && !slices.Contains(out, ok.CIDR) {
-				out = append(out, ok.CIDR)
+		for _, held := range l.space.Overlapping(p) {
+			if held.Owner.Node != node && !slices.Contains(out, held.CIDR) {
+				out = append(out, held.CIDR)
 			}
 		}
 	}
