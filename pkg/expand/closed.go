@@ -183,13 +183,13 @@ func (w *blockShare) inferClosed(closed *closedBlocks, u *usage) bool {
 	}
 	var free []*block
 	for _, b := range w.blocks.all {
-		switch {
-		case !b.Listed || closed.contains(b) || b.allocatable <= b.users:
-		case w.hasNewer(b, inferred.Since):
-			return false
-		default:
-			free = append(free, b)
+		if !b.Listed || closed.contains(b) || b.allocatable <= b.users {
+			continue
 		}
+		if w.hasNewer(b, inferred.Since) {
+			return false
+		}
+		free = append(free, b)
 	}
 	for _, b := range free {
 		closed.add(b, inferred)

@@ -8,13 +8,14 @@ import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 // (docs/contributing/architecture.md).
 func (p *planner) freeEmpty() {
 	for _, b := range p.all {
-		switch {
-		case !p.frees(b):
-		case b.superseded():
-			p.free(b, NodeGone) // it was the Node's before this one
-		default:
-			p.free(b, Returned)
+		if !p.frees(b) {
+			continue
 		}
+		reason := Returned
+		if b.superseded() { // it was the Node's before this one
+			reason = NodeGone
+		}
+		p.free(b, reason)
 	}
 }
 

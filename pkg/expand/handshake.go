@@ -33,11 +33,13 @@ func (h *handshake) advance() {
 		entry := h.Release[a]
 		_, published := h.Pool[a]
 		b := h.blockOf(a)
+		isForeign := b == nil && published // the operator must not touch it
+		if isForeign || b != nil && h.conditionFirst(b) {
+			continue
+		}
 		switch {
-		case b != nil && h.conditionFirst(b):
 		case !published:
 			h.clearUnpublished(a, entry)
-		case b == nil: // foreign: the operator must not touch it
 		case !b.releases(b.usable(a)):
 			h.plan.Clear = append(h.plan.Clear, a)
 		case h.FamilyDisabled:
@@ -216,13 +218,13 @@ func (h *handshake) retire(b *block, a netip.Addr, entry ReleaseStatus, hasEntry
 	if !b.vacates() || !h.roomToMove || !h.isOwn(a) {
 		return false
 	}
-	switch {
-	case entry == Released:
-	case hasEntry: // a refusal, or a mark from before the agent took it
-		return false
-	case !h.trusted:
-		return true
-	default:
+	if entry != Released {
+		if hasEntry { // a refusal, or a mark from before the agent took it
+			return false
+		}
+		if !h.trusted {
+			return true
+		}
 		// Together with the marks of the block's free addresses, so that the agent finds
 		// none there when it restarts.
 		h.enter(&h.plan.Retire, b, a)

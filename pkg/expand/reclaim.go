@@ -156,7 +156,7 @@ func (p *planner) removable() []*block {
 		default:
 			chosen = append(chosen, b)
 			rest = remaining
-			blocks = blocks - 1
+			blocks--
 			if soon {
 				later -= b.capacity()
 			}

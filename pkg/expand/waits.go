@@ -83,13 +83,15 @@ func (p *planner) findUsers() {
 		return
 	}
 	add := func(a netip.Addr, u user) {
-		switch b := p.blockOf(a); {
-		case b == nil || !b.goingOut():
-		case u.agent:
-			b.byAgent = append(b.byAgent, cmp.Or(u.name, a.String()))
-		default:
-			b.byPods = append(b.byPods, u.name)
+		b := p.blockOf(a)
+		if b == nil || !b.goingOut() {
+			return
 		}
+		if u.agent {
+			b.byAgent = append(b.byAgent, cmp.Or(u.name, a.String()))
+			return
+		}
+		b.byPods = append(b.byPods, u.name)
 	}
 	for a, owner := range p.Used {
 		add(a, userOf(owner))

@@ -247,11 +247,11 @@ func (c *claims) release(cidr netip.Prefix) {
 // removeFrom removes a value from the values of a key.
 func removeFrom[K, V comparable](index map[K][]V, key K, value V) {
 	i := slices.Index(index[key], value)
-	switch {
-	case i < 0:
-	case len(index[key]) == 1:
+	if i < 0 {
+		return
+	}
+	index[key] = slices.Delete(index[key], i, i+1)
+	if len(index[key]) == 0 {
 		delete(index, key)
-	default:
-		index[key] = slices.Delete(index[key], i, i+1)
 	}
 }

@@ -234,13 +234,13 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 		// When an agent returns the last CIDR of a Cilium pool, it forgets the closed ones. A pod's pool
 		// has one CIDR of a family (pkg/ipam/multipool_manager.go, updateLocalNode, v1.20.2).
 		_, closed := c.hasClosed(cidr, o.Node, agent)
-		switch {
-		case ipalloc.FamilyOf(cidr.Addr()) != f, !pool.MayGive(cidr), closed && pool.Pod == "":
-		case c.refused[cidr]:
-			exhausted = ErrRefused
-		default:
+		if ipalloc.FamilyOf(cidr.Addr()) != f || !pool.MayGive(cidr) || closed && pool.Pod == "" {
+			continue
+		}
+		if !c.refused[cidr] {
 			return cidr, c.space.Restore(ipalloc.Held{CIDR: cidr, Owner: o})
 		}
+		exhausted = ErrRefused
 	}
 	return netip.Prefix{}, exhausted
 }

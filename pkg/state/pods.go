@@ -372,18 +372,19 @@ func AddressRequests(spec *corev1.PodSpec) (requests [2]uint16, ofPools map[stri
 		for i := range containers {
 			for name := range containers[i].Resources.Requests {
 				f, pool, ok := OfferedPool(name)
-				switch {
-				case !ok:
-				case pool == "":
-					requests[f] = requestOf(spec, name)
-				default:
-					if ofPools == nil {
-						ofPools = map[string][2]uint16{}
-					}
-					ofPool := ofPools[pool]
-					ofPool[f] = requestOf(spec, name)
-					ofPools[pool] = ofPool
+				if !ok {
+					continue
 				}
+				if pool == "" {
+					requests[f] = requestOf(spec, name)
+					continue
+				}
+				if ofPools == nil {
+					ofPools = map[string][2]uint16{}
+				}
+				ofPool := ofPools[pool]
+				ofPool[f] = requestOf(spec, name)
+				ofPools[pool] = ofPool
 			}
 		}
 	}

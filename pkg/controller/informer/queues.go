@@ -67,13 +67,14 @@ func (q *Queues) add(queue Queue, name string, delay time.Duration) {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	work := q.queues[queue]
-	switch {
-	case work == nil || name == "" || !q.leads():
-	case delay == 0:
-		work.Add(request(name)) // AddAfter counts as a retry
-	default:
-		work.AddAfter(request(name), delay)
+	if work == nil || name == "" || !q.leads() {
+		return
 	}
+	if delay == 0 {
+		work.Add(request(name)) // AddAfter counts as a retry
+		return
+	}
+	work.AddAfter(request(name), delay)
 }
 
 // leads reports whether this process leads.
