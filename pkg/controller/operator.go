@@ -64,25 +64,12 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	}
 	metrics.own.build.WithLabelValues(s.Version, s.Commit, runtime.Version()).Set(1)
 	c.Client = common.NewBreaker(c.Client, c.Clock)
-	s.Defaults.WholeBlocks, s.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
+	s.Defaults.WholeBlocks = s.Mode.WholeBlocks()
+	s.Defaults.CiliumPools = s.Mode.ManyPools()
 	ledger := state.NewLedger()
 	pressure := state.NewPressure()
-	feed := informer.NewFeed()
 	cluster := clusterOf(c, s, ledger, pressure)
-	if len(s.OfferFamilies) > 0 {
-		feed.Unscheduled = scheduling.NewUnscheduled()
-		cluster.Pods.RememberEnded = true
-		cluster.Unscheduled = feed.Unscheduled
-		feed.Unscheduled.Changed = feed.Reassign
-	}
-	feed.Ledger = ledger
-	feed.Pools = cluster.Pools
-	feed.Pods = cluster.Pods
-	feed.Agents = cluster.Agents
-	feed.CiliumPools = cluster.CiliumPools
-	feed.Awaiting = cluster.Awaiting
-	feed.Now = c.Clock.Now
-	feed.Mode = s.Mode
+	feed := feedOf(c, s, &cluster)
 	ledger.Now = c.Clock.Now
 	ledger.Changed = feed.Changed
 	pressure.Changed = feed.QueueNodes
@@ -141,6 +128,26 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	}
 	o.announce(c, s)
 	return o, nil
+}
+
+// feedOf returns the feed of a cluster. Where Nodes offer addresses, it makes the cluster keep unscheduled pods.
+func feedOf(c Connections, s config.Settings, cluster *state.Cluster) *informer.Feed {
+	feed := informer.NewFeed()
+	if len(s.OfferFamilies) > 0 {
+		feed.Unscheduled = scheduling.NewUnscheduled()
+		cluster.Pods.RememberEnded = true
+		cluster.Unscheduled = feed.Unscheduled
+		feed.Unscheduled.Changed = feed.Reassign
+	}
+	feed.Ledger = cluster.Ledger
+	feed.Pools = cluster.Pools
+	feed.Pods = cluster.Pods
+	feed.Agents = cluster.Agents
+	feed.CiliumPools = cluster.CiliumPools
+	feed.Awaiting = cluster.Awaiting
+	feed.Now = c.Clock.Now
+	feed.Mode = s.Mode
+	return feed
 }
 
 // clusterOf returns the state of a cluster of which nothing has been read.

@@ -15,7 +15,7 @@ func (w *blockShare) compactable(p *planner) []*block {
 	var least *block
 	rest := 0
 	for _, b := range p.all {
-		if !b.Listed || b.users == 0 && b.inService() {
+		if !b.Listed || b.isUnused() {
 			continue
 		}
 		if w.closed.contains(b) || !b.inService() || b.fate == fateDelayed {
@@ -37,6 +37,9 @@ func (i *input) mayCompact() bool {
 	drains := slices.ContainsFunc(i.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining })
 	return i.MayCompact && (drains || !i.budget.OtherDrains)
 }
+
+// isUnused reports whether the block is in service and no address of it in use.
+func (b *block) isUnused() bool { return b.users == 0 && b.inService() }
 
 // mayCompact reports whether a block may leave because the node can do without it, and has not been closed.
 func (b *block) mayCompact() bool {

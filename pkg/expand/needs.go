@@ -261,14 +261,14 @@ func (u *usage) withReserve(demand int) int {
 // requestedBeyond is the number of addresses that bound pods request of the scheduler beyond the
 // one that each has: no other pod can request the free part of them. A pod without an address does
 // not count: the kubelet fails pods that the Node offers too few for.
-func (input *input) requestedBeyond() int {
-	if !input.Offers {
+func (i *input) requestedBeyond() int {
+	if !i.Offers {
 		return 0
 	}
 	n := 0
-	for i := range input.Pods {
-		pod := &input.Pods[i]
-		if requests := int(pod.Requests[input.Family]); requests > 1 && slices.ContainsFunc(pod.IPs, input.ours) {
+	for p := range i.Pods {
+		pod := &i.Pods[p]
+		if requests := int(pod.Requests[i.Family]); requests > 1 && slices.ContainsFunc(pod.IPs, i.ours) {
 			n += requests - 1
 		}
 	}

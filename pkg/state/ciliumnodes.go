@@ -332,7 +332,7 @@ func (c *ciliumNodes) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 			block := netip.PrefixFrom(part.Addr(), cut.BlockBits).Masked()
 			if !counted[block] && !isHeld(c.space, block) {
 				counted[block] = true
-				n = n + 1
+				n++
 			}
 		}
 	}

@@ -89,7 +89,8 @@ func (w *smallWorld) step(t *testing.T) string {
 			block.Spec.NodeName = holder(cidr)
 		}
 		phased := fixtures.BlockObject(cidr, pick(w, ipalloc.InService, ipalloc.Draining, ipalloc.CoolingDown))
-		phased.ObjectMeta.UID, phased.Spec = block.UID, block.Spec
+		phased.UID = block.UID
+		phased.Spec = block.Spec
 		w.blocks[cidr] = phased
 		if gone {
 			delete(w.blocks, cidr)

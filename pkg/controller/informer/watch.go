@@ -145,6 +145,22 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 			},
 		})
 	}
+	watches = append(watches, f.addressWatches()...)
+	if f.Routes != nil && f.From.FRRConfigurations != nil {
+		watches = append(watches, Watch{
+			Object: frrconfig.Carrier("", ""), From: f.From.FRRConfigurations, Store: f.frrConfigurationStore(),
+			Known: f.From.HasFRRConfigurations, Optional: true, Found: func() {
+				f.Routes.SetKnown()
+				f.queue(routesServed, event{})
+			},
+		})
+	}
+	return watches
+}
+
+// addressWatches returns the watches of the cluster's own addresses, beside those of Nodes.
+func (f *Feed) addressWatches() []Watch {
+	var watches []Watch
 	if f.From.HasServiceCIDRs != nil {
 		watches = append(watches, Watch{Object: &networkingv1.ServiceCIDR{}, Known: f.From.HasServiceCIDRs, Handler: handle(
 			func(s *networkingv1.ServiceCIDR) {
@@ -177,15 +193,6 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		watches = append(watches, Watch{
 			Object: &discoveryv1.EndpointSlice{}, From: f.From.Endpoints, Store: f.endpointStore(),
 			Known: func() (bool, error) { return true, nil }, Optional: true, Found: func() {},
-		})
-	}
-	if f.Routes != nil && f.From.FRRConfigurations != nil {
-		watches = append(watches, Watch{
-			Object: frrconfig.Carrier("", ""), From: f.From.FRRConfigurations, Store: f.frrConfigurationStore(),
-			Known: f.From.HasFRRConfigurations, Optional: true, Found: func() {
-				f.Routes.SetKnown()
-				f.queue(routesServed, event{})
-			},
 		})
 	}
 	return watches

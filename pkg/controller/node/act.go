@@ -56,24 +56,8 @@ func (r *Reconciler) act(ctx context.Context, o *observation, decisions []decisi
 	if err := result.record(err); err != nil {
 		return outcomes, err
 	}
-	change := ciliumnode.Change{}
-	for i := range decisions {
-		err := r.claim(ctx, o, &decisions[i], &outcomes[i], &change, result)
-		result.failed = errors.Join(result.failed, err) // also if it lost a race: none of the claimed did
-	}
-	for i := range decisions {
-		if err := r.publishable(ctx, o, &decisions[i], &outcomes[i], &change, result); err != nil {
-			return outcomes, err
-		}
-		plan := &decisions[i].plan
-		change.Remove = append(change.Remove, plan.Remove...)
-		change.Unpark = append(change.Unpark, plan.Unpark...)
-		if plan.Park.IsValid() {
-			change.Park = append(change.Park, plan.Park)
-		}
-	}
-	change.Unpark = append(change.Unpark, r.parkedAlone(o)...)
-	if err := r.toList(ctx, o, decisions, &change, result); err != nil {
+	change, err := r.changeOf(ctx, o, decisions, outcomes, result)
+	if err != nil {
 		return outcomes, err
 	}
 	err = r.apply(ctx, o, view, change, result)
@@ -88,35 +72,27 @@ func (r *Reconciler) act(ctx context.Context, o *observation, decisions []decisi
 	return outcomes, r.actOnBlocks(ctx, o, decisions, result)
 }
 
-// outcome is what the writes of a decision did not bring.
-type outcome struct {
-	expand.Shortfall
-	// err is why addresses were not written.
-	err error
-	// marks: addresses were to be marked for release.
-	marks bool
-}
-
-// fails records why addresses that the plan publishes or claims do not reach the node.
-func (out *outcome) fails(err error, published, claimed int) {
-	out.err = err
-	out.Unwritten += published + claimed
-	out.Unpublished += published
-}
-
-// fellShort reports whether addresses did not reach the node.
-func (out *outcome) fellShort() bool { return out.Exhausted+out.Unwritten > 0 }
-
-// lacksReplacement reports whether a drain cannot begin, as the claims that would replace its block fell
-// short.
-func lacksReplacement(decisions []decision, outcomes []outcome) bool {
+// changeOf claims the blocks of decisions, and returns the change of the CiliumNode that publishes, removes and lists
+// what they say.
+func (r *Reconciler) changeOf(ctx context.Context, o *observation, decisions []decision, outcomes []outcome, result *result) (ciliumnode.Change, error) {
+	change := ciliumnode.Change{}
 	for i := range decisions {
-		waits := slices.ContainsFunc(decisions[i].plan.Waits, func(w expand.Wait) bool { return w.For == expand.WaitReplacement })
-		if waits && outcomes[i].fellShort() {
-			return true
+		err := r.claim(ctx, o, &decisions[i], &outcomes[i], &change, result)
+		result.failed = errors.Join(result.failed, err) // also if it lost a race: none of the claimed did
+	}
+	for i := range decisions {
+		if err := r.publishable(ctx, o, &decisions[i], &outcomes[i], &change, result); err != nil {
+			return change, err
+		}
+		plan := &decisions[i].plan
+		change.Remove = append(change.Remove, plan.Remove...)
+		change.Unpark = append(change.Unpark, plan.Unpark...)
+		if plan.Park.IsValid() {
+			change.Park = append(change.Park, plan.Park)
 		}
 	}
-	return false
+	change.Unpark = append(change.Unpark, r.parkedAlone(o)...)
+	return change, r.toList(ctx, o, decisions, &change, result)
 }
 
 // toList returns the blocks that podCIDRs may name: all blocks of the node in the planned families,

@@ -70,17 +70,13 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out
 		got = len(addrs)
 	}
 	missing := max(0, want.Addresses-got)
-	exhausted := errors.Is(failed, ipalloc.ErrExhausted)
 	switch {
-	case exhausted && len(pools) < len(d.Pools):
+	case errors.Is(failed, ipalloc.ErrExhausted) && len(pools) < len(d.Pools):
 		failed = nil // until it has a block, those being replaced stay in service
 		result.pollFor = "its pool has no block to replace others"
-	case exhausted:
+	case errors.Is(failed, ipalloc.ErrExhausted):
 		failed = nil
-		out.Exhausted = missing
-		if out.err == nil {
-			out.err = o.whyStuck(d.Share)
-		}
+		out.exhausts(missing, o.whyStuck(d.Share))
 	case failed != nil:
 		out.fails(failed, 0, missing)
 	}

@@ -96,12 +96,13 @@ func (p *parser) operation() (Expr, error) {
 func (p *parser) positive() (Expr, error) {
 	var e Expr
 	var err error
-	if p.symbol("(") {
+	switch {
+	case p.symbol("("):
 		e, err = p.union()
-	} else if p.symbol("has(") {
+	case p.symbol("has("):
 		e.op = opHas
 		e.key, err = p.label()
-	} else if !p.symbol("all(") && !p.symbol("global(") {
+	case !p.symbol("all(") && !p.symbol("global("):
 		return p.comparison()
 	}
 	if err == nil && !p.symbol(")") {

@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -409,36 +407,6 @@ func (c processClock) Now() time.Time { return c.o.w.clock.now.Add(c.o.skew) }
 
 // Since implements clock.PassiveClock.
 func (c processClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-
-// recorder records events, if there is a record.
-type recorder struct{ record func(of, line string) }
-
-// Eventf implements events.EventRecorder.
-func (r recorder) Eventf(about, _ runtime.Object, kind, reason, action, note string, args ...any) {
-	if r.record != nil {
-		r.record("event", fmt.Sprintf("%T %s %s %s ", about, kind, reason, action)+fmt.Sprintf(note, args...))
-	}
-}
-
-// recordMetrics records the metrics of a process that ends.
-func (o *Operator) recordMetrics() {
-	if o.w.cfg.Record == nil || o.registry == nil {
-		return
-	}
-	families, err := o.registry.Gather()
-	if err != nil {
-		panic(err)
-	}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			line := family.GetName()
-			for _, label := range m.GetLabel() {
-				line += fmt.Sprintf(" %s=%s", label.GetName(), label.GetValue())
-			}
-			o.w.cfg.Record("metric", fmt.Sprint(line, " ", m.GetGauge().GetValue(), m.GetCounter().GetValue(), m.GetHistogram().GetSampleCount()))
-		}
-	}
-}
 
 func stripsOf() map[Kind]toolscache.TransformFunc {
 	options := informer.CacheOptions()

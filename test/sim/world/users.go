@@ -230,11 +230,7 @@ func (u *users) doPeople(a Action) {
 	case PoolEdit:
 		u.poolUsers.editPool(a.What)
 	case BlockMake:
-		if a.What == wide {
-			u.makeWideBlock(m)
-		} else {
-			u.makeBlock(m, cmp.Or(a.What, u.cfg.Pools[0].Name))
-		}
+		u.makeAnyBlock(m, a.What)
 	case PinMake, PinDelete:
 		u.editPin(m, a)
 	case BackupTake:
@@ -248,6 +244,14 @@ func (u *users) doPeople(a Action) {
 	default:
 		u.editBlock(a.Verb, a.What)
 	}
+}
+
+func (u *users) makeAnyBlock(m *machine, pool string) {
+	if pool == wide {
+		u.makeWideBlock(m)
+		return
+	}
+	u.makeBlock(m, cmp.Or(pool, u.cfg.Pools[0].Name))
 }
 
 func (u *users) editNode(m *machine, a Action) {

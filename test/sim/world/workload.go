@@ -32,7 +32,7 @@ func (wl *workload) enableAgent(m *machine) {
 	if m.mayReport() && !m.silent {
 		wl.can(AgentReport, m.name, "")
 	}
-	if node := wl.api.Get(KindNode, m.name); m.phase == serving && node != nil && node.GetUID() != m.node {
+	if m.phase == serving && wl.isMadeAgain(m) {
 		wl.can(AgentSync, m.name, "")
 	}
 	if !wl.etcd.restored { // docs/operations.md: it would not restore pods outside its pool
@@ -42,6 +42,12 @@ func (wl *workload) enableAgent(m *machine) {
 		wl.canIf(AgentEmpty, AgentNothing, m.name, "")
 	}
 	wl.canIf(AgentMute, AgentMutes, m.name, "")
+}
+
+// isMadeAgain reports whether the Node is another one than its agent knows.
+func (wl *workload) isMadeAgain(m *machine) bool {
+	node := wl.api.Get(KindNode, m.name)
+	return node != nil && node.GetUID() != m.node
 }
 
 // enableStartup enables an agent's steps until it serves.

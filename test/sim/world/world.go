@@ -163,13 +163,7 @@ func New(cfg Config) *World {
 	w.migration = &migration{World: w}
 	w.quiescence = &quiescence{World: w}
 	w.sched = newScheduler(w, cfg.Scheduling)
-	w.api.stored = w.rules.stored
-	if cfg.Record != nil {
-		w.api.stored = func(v Version) {
-			cfg.Record("object", recorded(v))
-			w.rules.stored(v)
-		}
-	}
+	w.api.stored = w.stored
 	for i := range cfg.PodsPerNode {
 		w.workload.slots = append(w.workload.slots, fmt.Sprintf("p%d", i+1))
 	}
