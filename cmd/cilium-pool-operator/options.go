@@ -134,9 +134,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 
 // limit is the value of a flag: a number from 1 to most, or the word in place of 0.
 type limit struct {
-	to   *int
-	word string
-	most int
+	target *int
+	word   string
+	most   int
 }
 
 // Set parses the value.
@@ -145,15 +145,15 @@ func (l limit) Set(s string) error {
 	if s != l.word && (err != nil || n < 1 || n > l.most) {
 		return fmt.Errorf("must be from 1 to %d, or %s", l.most, l.word)
 	}
-	*l.to = n
+	*l.target = n
 	return nil
 }
 
 func (l limit) String() string {
-	if *l.to == 0 {
+	if *l.target == 0 {
 		return l.word
 	}
-	return strconv.Itoa(*l.to)
+	return strconv.Itoa(*l.target)
 }
 
 // Type names the value in the help text.

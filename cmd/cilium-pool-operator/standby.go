@@ -24,8 +24,8 @@ const pollInterval = 250 * time.Millisecond
 type standbyLock struct {
 	resourcelock.Interface
 
-	// since is when this process acquired the Lease; zero before that.
-	since metav1.Time
+	// acquired is when this process acquired the Lease; zero before that.
+	acquired metav1.Time
 	// seen is the record read last, and changed is when this process first read it. As in
 	// client-go, the clocks of other processes do not matter.
 	seen    []byte
@@ -36,7 +36,7 @@ type standbyLock struct {
 func (l *standbyLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	for {
 		record, raw, err := l.Interface.Get(ctx)
-		if err != nil || !l.since.IsZero() || record.HolderIdentity == "" || record.HolderIdentity == l.Identity() {
+		if err != nil || !l.acquired.IsZero() || record.HolderIdentity == "" || record.HolderIdentity == l.Identity() {
 			return record, raw, err
 		}
 		if !bytes.Equal(raw, l.seen) {
@@ -73,14 +73,14 @@ func (l *standbyLock) write(ctx context.Context, record resourcelock.LeaderElect
 	if record.HolderIdentity != l.Identity() {
 		return write(ctx, record)
 	}
-	record.AcquireTime = l.since
-	if l.since.IsZero() {
+	record.AcquireTime = l.acquired
+	if l.acquired.IsZero() {
 		record.AcquireTime = metav1.Now()
 		record.RenewTime = record.AcquireTime
 	}
 	err := write(ctx, record)
 	if err == nil {
-		l.since = record.AcquireTime
+		l.acquired = record.AcquireTime
 	}
 	return err
 }

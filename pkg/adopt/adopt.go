@@ -132,7 +132,7 @@ func Make(input Input) Plan {
 // node is a Node and the plan for it.
 type node struct {
 	Node
-	held     []crd.Block // its blocks that are not to be withdrawn
+	standing []crd.Block // its blocks that are not to be withdrawn
 	blocks   []Block
 	withdraw []crd.Block
 }
@@ -140,10 +140,10 @@ type node struct {
 type planner struct {
 	Input
 	nodes []*node
-	// held are the blocks that must stay; has are the CIDRs that each node was assigned, publishes
+	// standing are the blocks that must stay; owners are the CIDRs that each node was assigned, publishes
 	// or uses.
-	held     index[crd.Block]
-	has      index[*node]
+	standing index[crd.Block]
+	owners   index[*node]
 	findings []Finding
 }
 
@@ -160,23 +160,23 @@ func newPlanner(input Input) *planner {
 			continue
 		}
 		if n != nil {
-			n.held = append(n.held, b)
+			n.standing = append(n.standing, b)
 		}
-		p.held.add(b.CIDR, b)
+		p.standing.add(b.CIDR, b)
 	}
 	for _, n := range p.nodes {
 		for _, cidr := range n.AssignedCIDRs {
-			p.has.add(cidr, n)
+			p.owners.add(cidr, n)
 		}
 		for _, addr := range n.Published {
-			p.has.add(ipalloc.Single(addr), n)
+			p.owners.add(ipalloc.Single(addr), n)
 		}
 		for addr := range n.Used {
-			p.has.add(ipalloc.Single(addr), n)
+			p.owners.add(ipalloc.Single(addr), n)
 		}
 	}
-	p.held.sort()
-	p.has.sort()
+	p.standing.sort()
+	p.owners.sort()
 	return p
 }
 
@@ -199,7 +199,7 @@ func (n *node) stale(b crd.Block) bool {
 func (n *node) covered(cidr netip.Prefix) bool {
 	contains := func(b crd.Block) bool { return ipalloc.Contains(b.CIDR, cidr) }
 	plans := func(b Block) bool { return ipalloc.Contains(b.CIDR, cidr) }
-	return slices.ContainsFunc(n.held, contains) || slices.ContainsFunc(n.blocks, plans)
+	return slices.ContainsFunc(n.standing, contains) || slices.ContainsFunc(n.blocks, plans)
 }
 
 func sorted(blocks []Block) []Block {

@@ -80,10 +80,10 @@ func (p *planner) cover(n *node, pool *crd.Pool, place netip.Prefix, addrs []net
 // exclusive reports whether n alone holds, or will hold, anything in place, and n has no other
 // block there.
 func (p *planner) exclusive(n *node, place netip.Prefix) bool {
-	for range p.held.overlapping(place) {
+	for range p.standing.overlapping(place) {
 		return false
 	}
-	for owner := range p.has.overlapping(place) {
+	for owner := range p.owners.overlapping(place) {
 		if owner != n {
 			return false
 		}

@@ -13,17 +13,17 @@ import (
 func (p *planner) adoptGiven(n *node) {
 	given := slices.SortedFunc(slices.Values(n.AssignedCIDRs), netip.Prefix.Compare) // wider before narrower
 	for _, cidr := range given {
-		if i := slices.IndexFunc(n.held, func(b crd.Block) bool { return b.CIDR == cidr }); i >= 0 {
-			p.keep(n, n.held[i])
+		if i := slices.IndexFunc(n.standing, func(b crd.Block) bool { return b.CIDR == cidr }); i >= 0 {
+			p.keepBlock(n, n.standing[i])
 		} else if !n.covered(cidr) {
 			p.adopt(n, cidr)
 		}
 	}
 }
 
-// keep checks a block that already exists, unless it was always ours. It does not matter that
+// keepBlock checks a block that already exists, unless it was always ours. It does not matter that
 // the block leaves once the agent reads its pool.
-func (p *planner) keep(n *node, b crd.Block) {
+func (p *planner) keepBlock(n *node, b crd.Block) {
 	if n.From == None {
 		return
 	}
@@ -44,7 +44,7 @@ func (p *planner) adopt(n *node, cidr netip.Prefix) {
 			"%s has more addresses than a block may have in this mode (/%d)", cidr, f.Bits()-ipalloc.MaxHostBits(f, p.Whole))
 		return
 	}
-	for block := range p.held.overlapping(cidr) {
+	for block := range p.standing.overlapping(cidr) {
 		p.block(n, OverlapsBlock, "Delete that block (it drains first), then start again",
 			"%s shares addresses with block %s of node %s", cidr, block.CIDR, block.Node)
 		return
@@ -154,8 +154,8 @@ type index[T any] struct {
 }
 
 type entry[T any] struct {
-	cidr netip.Prefix
-	of   T
+	cidr  netip.Prefix
+	value T
 }
 
 func (x *index[T]) add(cidr netip.Prefix, value T) {
@@ -178,14 +178,14 @@ func (x *index[T]) overlapping(cidr netip.Prefix) iter.Seq[T] {
 		for bits := range cidr.Bits() {
 			wider := netip.PrefixFrom(cidr.Addr(), bits).Masked()
 			for i, ok := x.wide[wider]; ok && i < len(x.entries) && x.entries[i].cidr == wider; i++ {
-				if !yield(x.entries[i].of) {
+				if !yield(x.entries[i].value) {
 					return
 				}
 			}
 		}
 		i, _ := slices.BinarySearchFunc(x.entries, cidr.Masked(), func(e entry[T], cidr netip.Prefix) int { return e.cidr.Compare(cidr) })
 		for ; i < len(x.entries) && ipalloc.Contains(cidr, x.entries[i].cidr); i++ {
-			if !yield(x.entries[i].of) {
+			if !yield(x.entries[i].value) {
 				return
 			}
 		}

@@ -27,8 +27,8 @@ type Reads struct {
 	// answer a watch from a later version with silence.
 	Restored func()
 
-	mu  sync.Mutex
-	all []*read
+	mu    sync.Mutex
+	reads []*read
 }
 
 // Of returns a ListerWatcher of a kind that is followed.
@@ -36,7 +36,7 @@ func (r *Reads) Of(kind string, source toolscache.ListerWatcher) toolscache.List
 	one := &read{reads: r, kind: kind, source: toolscache.ToListerWatcherWithContext(source), noStream: watchlist.DoesClientNotSupportWatchListSemantics(source)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all = append(r.all, one)
+	r.reads = append(r.reads, one)
 	return one
 }
 
@@ -45,7 +45,7 @@ func (r *Reads) Failing(deadline time.Time) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var kinds []string
-	for _, one := range r.all {
+	for _, one := range r.reads {
 		for _, failure := range []time.Time{one.listFails, one.watchFails} {
 			if !failure.IsZero() && !failure.After(deadline) {
 				kinds = append(kinds, one.kind)
@@ -163,5 +163,5 @@ func (r *read) result(err error, fails ...*time.Time) {
 		return
 	}
 	unread := func(one *read) bool { return one.kind == r.kind && one.called && !one.done }
-	r.reads.Show(r.kind, slices.ContainsFunc(r.reads.all, unread))
+	r.reads.Show(r.kind, slices.ContainsFunc(r.reads.reads, unread))
 }

@@ -62,8 +62,8 @@ func Check(s *clusterread.Snapshot, set Settings) []Finding {
 		(&nodeCheck{x, found, n}).check(owners)
 	}
 	acrossNodes(x, found)
-	inOrder(found.all)
-	return found.all
+	inOrder(found.found)
+	return found.found
 }
 
 // checkRouteFaults reports what frr-k8s says of Nodes that exist.
@@ -111,17 +111,17 @@ func checkTimes(x *index, found *findings) {
 
 // findings collects findings, each once.
 type findings struct {
-	all  []Finding
-	seen map[string]bool
+	found []Finding
+	seen  map[string]bool
 }
 
 // add adds a finding: f with a reason and the fault.
 func (fs *findings) add(r Reason, f Finding, format string, args ...any) {
 	f.Reason = r
-	f.Says = fmt.Sprintf(format, args...)
+	f.Message = fmt.Sprintf(format, args...)
 	if key := f.key(); !fs.seen[key] {
 		fs.seen[key] = true
-		fs.all = append(fs.all, f)
+		fs.found = append(fs.found, f)
 	}
 }
 
@@ -172,8 +172,8 @@ type Finding struct {
 	Subject netip.Prefix
 	// Note adds to the subject: its owner or age.
 	Note string
-	// Says is the fault.
-	Says string
+	// Message is the fault.
+	Message string
 }
 
 // key identifies a finding across snapshots.
@@ -194,7 +194,7 @@ func (f *Finding) group() string {
 // together reports whether a report shows f and g as one, with the addresses of
 // both.
 func (f *Finding) together(g *Finding) bool {
-	return f.group() == g.group() && f.Says == g.Says
+	return f.group() == g.group() && f.Message == g.Message
 }
 
 // Persisting returns the findings of now that were already there before.
@@ -226,7 +226,7 @@ func inOrder(findings []Finding) {
 		return cmp.Or(
 			cmp.Compare(rank[a.Reason], rank[b.Reason]),
 			strings.Compare(a.group(), b.group()),
-			strings.Compare(a.Says, b.Says),
+			strings.Compare(a.Message, b.Message),
 			a.Subject.Compare(b.Subject),
 		)
 	})

@@ -90,7 +90,7 @@ func TestStaleCiliumNodeFirst(t *testing.T) {
 			w.deleteNode("b")
 			test.spoil(w)
 			found := Check(w.Snapshot, settings())
-			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Reason == test.reason && strings.HasSuffix(f.Says, test.want) }) {
+			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Reason == test.reason && strings.HasSuffix(f.Message, test.want) }) {
 				t.Errorf("found %v", found)
 			}
 		})

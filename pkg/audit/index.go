@@ -225,7 +225,7 @@ func (x *index) observe(n *node) {
 	n.unservedPods = current.UnservedPods()
 	for i := range current.Unserved {
 		if u := &current.Unserved[i]; len(u.Pods) == 0 {
-			n.unserved = append(n.unserved, u.Says)
+			n.unserved = append(n.unserved, u.Message)
 		}
 	}
 	n.moving = current.Standing.IsMoving()

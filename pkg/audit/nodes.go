@@ -73,7 +73,7 @@ func (n *nodeCheck) conditions() {
 	}
 	for name, unserved := range n.unservedPods {
 		namespace, pod, _ := strings.Cut(name, "/")
-		n.add(PodServedByNoPool, Finding{Object: Object{Kind: "Pod", Namespace: namespace, Name: pod}, Others: []Object{nodeObject(n.name)}}, "%s", unserved.Says)
+		n.add(PodServedByNoPool, Finding{Object: Object{Kind: "Pod", Namespace: namespace, Name: pod}, Others: []Object{nodeObject(n.name)}}, "%s", unserved.Message)
 	}
 }
 

@@ -97,7 +97,7 @@ func (c *poolCheck) ranges() {
 	}
 	for _, m := range c.snapshot.CiliumConfig.Masqueraded(c.pool) {
 		for _, cidr := range m.CIDRs {
-			c.add(PoolMasqueraded, c.about(cidr), "%s", m.Says)
+			c.add(PoolMasqueraded, c.about(cidr), "%s", m.Message)
 		}
 	}
 	if c.obj.Annotations[v1alpha1.OwnRangesAnnotation] != "true" {

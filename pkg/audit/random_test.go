@@ -94,7 +94,7 @@ func equal[T comparable](a, b T) bool { return a == b }
 func expected(findings []Finding) []string {
 	var out []string
 	for _, f := range findings {
-		line := fmt.Sprint(f.Reason, f.Object, f.Others, f.Says)
+		line := fmt.Sprint(f.Reason, f.Object, f.Others, f.Message)
 		if f.Subject.IsValid() {
 			line += addressOrCIDR(&f)
 		}

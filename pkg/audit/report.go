@@ -115,7 +115,7 @@ func lookedAt(s *clusterread.Snapshot) Looked {
 
 func problemOf(e Entry, mode ciliumnode.Mode, group []Finding) Problem {
 	first := &group[0]
-	t := Problem{Severity: e.Severity, Reason: e.Reason, Object: first.Object, Others: first.Others, Message: first.Says}
+	t := Problem{Severity: e.Severity, Reason: e.Reason, Object: first.Object, Others: first.Others, Message: first.Message}
 	for i := range group {
 		if s := group[i].Subject; s.IsValid() {
 			t.Subjects = append(t.Subjects, Subject{addressOrCIDR(&group[i]), group[i].Note})

@@ -16,7 +16,7 @@ func (w world) announce(cidrs map[string]string) {
 
 // announceTo lets frr-k8s announce CIDRs from nodes by a template with one neighbor.
 func (w world) announceTo(neighbor map[string]any, cidrs map[string]string) {
-	template := frrconfig.Carrier("frr", "t")
+	template := frrconfig.Empty("frr", "t")
 	template.Object["spec"] = map[string]any{
 		"nodeSelector": map[string]any{"matchLabels": map[string]any{frrconfig.TemplateLabel: ""}},
 		"bgp":          map[string]any{"routers": []any{map[string]any{"neighbors": []any{neighbor}}}},

@@ -168,8 +168,8 @@ func TestCheckWholeBlocks(t *testing.T) {
 					t.Errorf("got  %s\nwant %s", got, test.want)
 				}
 				for _, f := range found {
-					if strings.Contains(f.Says, "no pod gets") {
-						t.Errorf("%s: %s; its agent gives pods any address of a block", f.Reason, f.Says)
+					if strings.Contains(f.Message, "no pod gets") {
+						t.Errorf("%s: %s; its agent gives pods any address of a block", f.Reason, f.Message)
 					}
 				}
 				for _, e := range Catalogue() {

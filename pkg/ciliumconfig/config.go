@@ -131,8 +131,8 @@ func (c *Config) settings(one *Override) map[string]string {
 // Masqueraded are destinations of one family. Agents masquerade the connections of pods to them.
 type Masqueraded struct {
 	CIDRs []netip.Prefix
-	// Says is the fault of each of them.
-	Says string
+	// Message is the fault of each of them.
+	Message string
 }
 
 // MasqueradedFix is the remedy for Masqueraded.
@@ -148,7 +148,7 @@ func (m Masqueraded) String() string {
 	if rest := len(m.CIDRs) - most; rest > 0 {
 		names = append(names, fmt.Sprintf("%d more", rest))
 	}
-	return strings.Join(names, ", ") + ": " + m.Says
+	return strings.Join(names, ", ") + ": " + m.Message
 }
 
 // Masqueraded returns the ranges of a pool, by family, that agents masquerade the connections of
@@ -187,15 +187,15 @@ func (c *Config) masqueradedBy(data map[string]string, pool *crd.Pool) []Masquer
 		}
 		key := f.String() + "-native-routing-cidr"
 		excepted := c.NonMasquerade
-		m := Masqueraded{Says: "outside Cilium's " + key}
+		m := Masqueraded{Message: "outside Cilium's " + key}
 		if native, err := netip.ParsePrefix(data[key]); err == nil {
 			excepted = append([]netip.Prefix{native.Masked()}, excepted...)
-			m.Says += ", " + native.String()
+			m.Message += ", " + native.String()
 		}
 		if c.NonMasquerade != nil {
-			m.Says += ", and the nonMasqueradeCIDRs of ip-masq-agent"
+			m.Message += ", and the nonMasqueradeCIDRs of ip-masq-agent"
 		}
-		m.Says += ": agents masquerade connections to pods of this range, which then see a node's address, and network policies do not know the pod"
+		m.Message += ": agents masquerade connections to pods of this range, which then see a node's address, and network policies do not know the pod"
 		for _, r := range ranges.CIDRs {
 			if !ipalloc.Covered(r.CIDR, excepted) {
 				m.CIDRs = append(m.CIDRs, r.CIDR)

@@ -44,9 +44,9 @@ type BlockAssignment struct {
 	HasAgent bool
 	Runs     []netip.Prefix
 
-	// Other: this is a Cilium pool other than the default one. The agent requests
+	// PodsOnly: this is a Cilium pool other than the default one. The agent requests
 	// addresses of it only once pods want them.
-	Other bool
+	PodsOnly bool
 
 	// first and last: pods may get the edge addresses of each CIDR too.
 	first, last bool
@@ -84,7 +84,7 @@ func (v *View) assignWhole(cn *ciliumv2.CiliumNode) {
 			w.Taken = append(w.Taken, prefixes(entry.CIDRs)...)
 		}
 	}
-	v.kept.Spec.IPAM.Pool = cn.Spec.IPAM.Pool // of which the View has nothing
+	v.original.Spec.IPAM.Pool = cn.Spec.IPAM.Pool // of which the View has nothing
 	v.PodCIDRs = w.of(v.entries, defaultPool)
 	w.byDefault = w.Requested
 	v.familyDisabled = [2]bool{ipalloc.IPv4: !w.Uses(ipalloc.IPv4), ipalloc.IPv6: !w.Uses(ipalloc.IPv6)}
@@ -152,7 +152,7 @@ func (v *View) Of(pool string) *View {
 	}
 	out := *v
 	w := *v.BlockAssignment
-	w.Other = true
+	w.PodsOnly = true
 	out.PodCIDRs = w.of(v.entries, pool)
 	out.BlockAssignment = &w
 	out.Own = nil

@@ -90,7 +90,7 @@ func TestOf(t *testing.T) {
 	base := MultiPool.View(cn)
 	blue := base.Of("blue")
 	same(t, "CIDRs", cidrs("10.9.0.0/28", "fd00:9::/126"), blue.PodCIDRs)
-	if w := blue.BlockAssignment; w.Requested != [2]int{ipalloc.IPv4: 3} || !w.Reported() || !w.Other || !w.Uses(ipalloc.IPv4) || w.Uses(ipalloc.IPv6) {
+	if w := blue.BlockAssignment; w.Requested != [2]int{ipalloc.IPv4: 3} || !w.Reported() || !w.PodsOnly || !w.Uses(ipalloc.IPv4) || w.Uses(ipalloc.IPv6) {
 		t.Errorf("of blue it says %+v", w)
 	}
 	if n := blue.BlockAssignment.Count(cidrs("10.9.0.0/28")[0]); n != 15 {
@@ -99,7 +99,7 @@ func TestOf(t *testing.T) {
 	if len(blue.Own)+len(blue.Used) > 0 {
 		t.Errorf("the agent's own addresses are of the default pool: %v", blue.Own)
 	}
-	if diff := cmp.Diff(cidrs("10.0.0.0/30"), base.PodCIDRs, compareNetip()); diff != "" || base.BlockAssignment.Other || base.Of("") != base {
+	if diff := cmp.Diff(cidrs("10.0.0.0/30"), base.PodCIDRs, compareNetip()); diff != "" || base.BlockAssignment.PodsOnly || base.Of("") != base {
 		t.Errorf("the default pool has changed (-want +got):\n%s", diff)
 	}
 	if red := base.Of("red"); len(red.PodCIDRs) > 0 || red.BlockAssignment.Requested != [2]int{} || !red.BlockAssignment.Reported() {

@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// keep keeps what Recreate restores of a CiliumNode in addition to the View: nothing of a pool
+// keepOriginal keeps what Recreate restores of a CiliumNode in addition to the View: nothing of a pool
 // that the View has whole, and no more of the spec than the chart's policy allows in a create.
-func (v *View) keep(cn *ciliumv2.CiliumNode) {
-	v.kept = &ciliumv2.CiliumNode{
+func (v *View) keepOriginal(cn *ciliumv2.CiliumNode) {
+	v.original = &ciliumv2.CiliumNode{
 		ObjectMeta: metav1.ObjectMeta{Labels: cn.Labels, Annotations: cn.Annotations, OwnerReferences: cn.OwnerReferences},
 		Spec: ciliumv2.NodeSpec{
 			InstanceID: cn.Spec.InstanceID, BootID: cn.Spec.BootID, Addresses: cn.Spec.Addresses, HealthAddressing: cn.Spec.HealthAddressing,
@@ -23,18 +23,18 @@ func (v *View) keep(cn *ciliumv2.CiliumNode) {
 		},
 	}
 	if v.BadFields != nil {
-		v.kept.Annotations = maps.Clone(cn.Annotations)
-		delete(v.kept.Annotations, badFields)
+		v.original.Annotations = maps.Clone(cn.Annotations)
+		delete(v.original.Annotations, badFields)
 	}
 	hasResource := func(ip ipamtypes.AllocationIP) bool { return ip.Resource != "" }
 	if pool := cn.Spec.IPAM.Pool; len(v.Pool) == len(pool) && !slices.ContainsFunc(slices.Collect(maps.Values(pool)), hasResource) {
-		v.kept.Spec.IPAM.Pool = nil
+		v.original.Spec.IPAM.Pool = nil
 	}
 }
 
 // OwnedBy reports whether a Node owns the CiliumNode.
 func (v *View) OwnedBy(node *corev1.Node) bool {
-	return v.kept != nil && slices.ContainsFunc(v.kept.OwnerReferences, func(ref metav1.OwnerReference) bool {
+	return v.original != nil && slices.ContainsFunc(v.original.OwnerReferences, func(ref metav1.OwnerReference) bool {
 		return ref.Kind == "Node" && ref.UID == node.UID
 	})
 }
@@ -42,8 +42,8 @@ func (v *View) OwnedBy(node *corev1.Node) bool {
 // rebuild returns the object that replaces a deleted one, owned by node.
 func (v *View) rebuild(node *corev1.Node) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{}
-	if v.kept != nil {
-		v.kept.DeepCopyInto(cn)
+	if v.original != nil {
+		v.original.DeepCopyInto(cn)
 	}
 	cn.Name = v.Name
 	cn.OwnerReferences = []metav1.OwnerReference{ownerOf(node)}

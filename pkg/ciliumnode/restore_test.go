@@ -37,7 +37,7 @@ func TestKeep(t *testing.T) {
 			if at := kept.At("later").ResourceVersion; at != "later" {
 				t.Errorf("in a later version it is of version %s", at)
 			}
-			if twice := len(kept.kept.Spec.IPAM.Pool) > 0; twice != test.twice {
+			if twice := len(kept.original.Spec.IPAM.Pool) > 0; twice != test.twice {
 				t.Errorf("the pool is kept twice: %t", twice)
 			}
 			again := kept.rebuild(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}})

@@ -71,8 +71,8 @@ type View struct {
 	tracked bool
 	// familyDisabled: the agent does not run the family.
 	familyDisabled [2]bool
-	// kept is what Recreate restores in addition; nil: nothing else is known.
-	kept *ciliumv2.CiliumNode
+	// original is what Recreate restores in addition; nil: nothing else is known.
+	original *ciliumv2.CiliumNode
 }
 
 // NewView reads a CiliumNode of crd mode, which must not be changed afterwards.
@@ -127,7 +127,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 			v.Release[addr] = expand.ReleaseStatus(status)
 		}
 	}
-	v.keep(cn)
+	v.keepOriginal(cn)
 	v.setFamilies(cn)
 	v.tracked = len(cn.ManagedFields) > 0 && !slices.ContainsFunc(cn.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
 		return e.Operation == metav1.ManagedFieldsOperationApply

@@ -16,12 +16,12 @@ type Views struct {
 	// families that it does not run, and the agent's own addresses.
 	runs           map[string][]netip.Prefix
 	familyDisabled map[string][2]bool
-	own            map[string][]netip.Addr
+	agentAddresses map[string][]netip.Addr
 }
 
 // NewViews returns empty Views.
 func NewViews(mode Mode) *Views {
-	return &Views{mode: mode, runs: map[string][]netip.Prefix{}, familyDisabled: map[string][2]bool{}, own: map[string][]netip.Addr{}}
+	return &Views{mode: mode, runs: map[string][]netip.Prefix{}, familyDisabled: map[string][2]bool{}, agentAddresses: map[string][]netip.Addr{}}
 }
 
 // CiliumNode reads a CiliumNode; nil if it does not assign blocks in this mode.
@@ -31,7 +31,7 @@ func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 	}
 	vs.runs[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...)
 	vs.familyDisabled[cn.Name] = familiesUnnamed(cn)
-	vs.own[cn.Name] = ownAddresses(cn)
+	vs.agentAddresses[cn.Name] = ownAddresses(cn)
 	return nil
 }
 
@@ -45,6 +45,6 @@ func (vs *Views) Node(node *corev1.Node) *View {
 	v.BlockAssignment.Runs = vs.runs[node.Name]
 	v.BlockAssignment.HasAgent = vs.runs[node.Name] != nil
 	v.familyDisabled = vs.familyDisabled[node.Name]
-	v.Own = vs.own[node.Name]
+	v.Own = vs.agentAddresses[node.Name]
 	return v
 }

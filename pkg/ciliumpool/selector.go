@@ -21,8 +21,8 @@ const (
 // Selector is the pod selection of a CiliumPodIPPool.
 type Selector struct {
 	pod, namespace slimlabels.Selector // nil: all
-	// from is their source.
-	from [2]*slimmetav1.LabelSelector
+	// source is their source.
+	source [2]*slimmetav1.LabelSelector
 }
 
 // selectorOf compiles the selectors of a CiliumPodIPPool, as agents do
@@ -32,7 +32,7 @@ func selectorOf(spec *v2alpha1.IPPoolSpec) *Selector {
 	if spec.PodSelector == nil && spec.NamespaceSelector == nil {
 		return nil
 	}
-	s := &Selector{from: [2]*slimmetav1.LabelSelector{spec.PodSelector, spec.NamespaceSelector}}
+	s := &Selector{source: [2]*slimmetav1.LabelSelector{spec.PodSelector, spec.NamespaceSelector}}
 	for _, part := range []struct {
 		from *slimmetav1.LabelSelector
 		to   *slimlabels.Selector
@@ -54,7 +54,7 @@ func (s *Selector) Same(other *Selector) bool {
 	if s == nil || other == nil {
 		return s == other
 	}
-	return equality.Semantic.DeepEqual(s.from, other.from)
+	return equality.Semantic.DeepEqual(s.source, other.source)
 }
 
 // ForPod returns the selector of the pods of one name, given as namespace/name.
@@ -65,11 +65,11 @@ func ForPod(pod string) *slimmetav1.LabelSelector {
 
 // Pod returns the pods that ForPod's selector selects, as namespace/name; "": it is another selector.
 func (s *Selector) Pod() string {
-	if s == nil || s.from[0] == nil || s.from[1] != nil {
+	if s == nil || s.source[0] == nil || s.source[1] != nil {
 		return ""
 	}
-	match := s.from[0].MatchLabels
-	if len(match) != 2 || len(s.from[0].MatchExpressions) > 0 || match[podNamespaceLabel] == "" || match[podNameLabel] == "" {
+	match := s.source[0].MatchLabels
+	if len(match) != 2 || len(s.source[0].MatchExpressions) > 0 || match[podNamespaceLabel] == "" || match[podNameLabel] == "" {
 		return ""
 	}
 	return match[podNamespaceLabel] + "/" + match[podNameLabel]

@@ -121,7 +121,7 @@ func New(name string, want [2]int, marks Marks) *ciliumv2alpha1.CiliumPodIPPool 
 	return obj
 }
 
-// Carrier returns an empty object of the kind.
-func Carrier(name string) *ciliumv2alpha1.CiliumPodIPPool {
+// Empty returns an empty object of the kind.
+func Empty(name string) *ciliumv2alpha1.CiliumPodIPPool {
 	return &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }

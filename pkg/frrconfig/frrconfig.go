@@ -59,8 +59,8 @@ type View struct {
 	// template is the spec of a template, and selector selects its nodes; nil: it is none.
 	template map[string]any
 	selector labels.Selector
-	// has identifies spec and owner of one of ours.
-	has [sha256.Size]byte
+	// identity identifies spec and owner of one of ours.
+	identity [sha256.Size]byte
 }
 
 // Read reads an FRRConfiguration.
@@ -72,9 +72,9 @@ func Read(obj *unstructured.Unstructured) *View {
 	spec, _, _ := unstructured.NestedMap(obj.Object, "spec")
 	if v.Ours {
 		v.Node = obj.GetAnnotations()[NodeAnnotation]
-		v.has = identify(spec, obj.GetOwnerReferences())
+		v.identity = identify(spec, obj.GetOwnerReferences())
 		v.Hostname, _, _ = unstructured.NestedString(spec, "nodeSelector", "matchLabels", corev1.LabelHostname)
-		for _, router := range maps(spec, "bgp", "routers") {
+		for _, router := range nestedMaps(spec, "bgp", "routers") {
 			v.Prefixes = append(v.Prefixes, prefixes(router["prefixes"])...)
 		}
 		return v
@@ -162,13 +162,13 @@ func For(node *corev1.Node, templates []*View, blocks []netip.Prefix, holder str
 func (v *View) announcing(host string, blocks []netip.Prefix) (spec map[string]any, announced []netip.Prefix) {
 	spec = runtime.DeepCopyJSON(v.template)
 	spec["nodeSelector"] = map[string]any{"matchLabels": map[string]any{corev1.LabelHostname: host}}
-	for _, router := range maps(spec, "bgp", "routers") {
+	for _, router := range nestedMaps(spec, "bgp", "routers") {
 		cidrs := blocks
 		if allowed := prefixes(router["prefixes"]); len(allowed) > 0 {
 			cidrs = inside(allowed, blocks)
 		}
 		setPrefixes(router, cidrs)
-		for _, neighbor := range maps(router, "neighbors") {
+		for _, neighbor := range nestedMaps(router, "neighbors") {
 			announced = append(announced, toAdvertise(neighbor, cidrs)...)
 		}
 	}
@@ -188,7 +188,7 @@ func toAdvertise(neighbor map[string]any, blocks []netip.Prefix) []netip.Prefix 
 	}
 	for _, list := range []string{"withCommunity", "withLocalPref"} {
 		var remaining []any
-		for _, entry := range maps(advertise, list) {
+		for _, entry := range nestedMaps(advertise, list) {
 			// An entry must have a prefix.
 			if covered := inside(prefixes(entry["prefixes"]), blocks); len(covered) > 0 {
 				setPrefixes(entry, covered)
@@ -221,11 +221,11 @@ func (w Want) owner() []metav1.OwnerReference {
 }
 
 // Is reports whether one of the operator's objects is as wanted.
-func (w Want) Is(v *View) bool { return v.has == identify(w.spec, w.owner()) }
+func (w Want) Is(v *View) bool { return v.identity == identify(w.spec, w.owner()) }
 
 // New returns the object to create.
 func (w Want) New(namespace string) *unstructured.Unstructured {
-	obj := Carrier(namespace, w.Name)
+	obj := Empty(namespace, w.Name)
 	obj.SetLabels(map[string]string{managedByLabel: managedBy})
 	obj.SetAnnotations(map[string]string{NodeAnnotation: w.node.Name})
 	obj.SetOwnerReferences(w.owner())
@@ -252,8 +252,8 @@ func (w Want) Patch(v *View) ([]byte, error) {
 	return body, nil
 }
 
-// Carrier returns an empty object of the kind.
-func Carrier(namespace, name string) *unstructured.Unstructured {
+// Empty returns an empty object of the kind.
+func Empty(namespace, name string) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{}}
 	obj.SetGroupVersionKind(Kind)
 	obj.SetNamespace(namespace)
@@ -261,8 +261,8 @@ func Carrier(namespace, name string) *unstructured.Unstructured {
 	return obj
 }
 
-// maps returns the maps in a list of a map.
-func maps(object map[string]any, path ...string) []map[string]any {
+// nestedMaps returns the maps in a list of a map.
+func nestedMaps(object map[string]any, path ...string) []map[string]any {
 	var out []map[string]any
 	value, _, _ := unstructured.NestedFieldNoCopy(object, path...)
 	list, _ := value.([]any)

@@ -19,7 +19,7 @@ import (
 
 func object(t *testing.T, body string) *unstructured.Unstructured {
 	t.Helper()
-	obj := frrconfig.Carrier("frr", "")
+	obj := frrconfig.Empty("frr", "")
 	js, err := yaml.YAMLToJSON([]byte(body))
 	harness.Must(t, err)
 	spec := map[string]any{}

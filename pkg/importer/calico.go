@@ -37,9 +37,9 @@ type commonPool struct {
 
 // namedPool is an IPPool, or an entry of an Installation.
 type namedPool struct {
-	from Object
-	name string
-	spec ipPool
+	source Object
+	name   string
+	spec   ipPool
 	// field is where the spec is in the object.
 	field   string
 	unknown []string
@@ -69,7 +69,7 @@ func calicoPools(r *Result, objects []Object) []namedPool {
 		if o.Kind != "IPPool" || !isCalico(o) {
 			continue
 		}
-		p := namedPool{from: o, name: o.Name, field: "spec."}
+		p := namedPool{source: o, name: o.Name, field: "spec."}
 		var ok bool
 		if p.unknown, ok = r.read(o, "spec", fields(o.content, "spec"), &p.spec); !ok {
 			continue
@@ -80,7 +80,7 @@ func calicoPools(r *Result, objects []Object) []namedPool {
 		if same < 0 {
 			pools = append(pools, p)
 		} else if !reflect.DeepEqual(pools[same].spec, p.spec) {
-			r.remark(true, o, "spec", "another IPPool of this name says otherwise, and was taken ("+pools[same].from.Source+")", "Import the one that holds")
+			r.remark(true, o, "spec", "another IPPool of this name says otherwise, and was taken ("+pools[same].source.Source+")", "Import the one that holds")
 		}
 	}
 	for _, o := range objects {
@@ -103,10 +103,10 @@ func convertIPPool(r *Result, p namedPool, config calicoConfig) {
 		if loadBalancer {
 			fix = "Make a CiliumLoadBalancerIPPool of it"
 		}
-		r.remark(loadBalancer, p.from, p.field+"allowedUses", "it gives no addresses to pods, so no PodIPPool is made of it", fix)
+		r.remark(loadBalancer, p.source, p.field+"allowedUses", "it gives no addresses to pods, so no PodIPPool is made of it", fix)
 		return
 	}
-	d := newDraft(r, p.from, p.name)
+	d := newDraft(r, p.source, p.name)
 	d.unknown(p.field, p.unknown)
 	cidrs := d.cidrs(p.field+"cidr", []string{s.CIDR})
 	if len(cidrs) == 0 {
@@ -202,7 +202,7 @@ func installationPools(r *Result, o Object, known []namedPool) []namedPool {
 		if !ok || slices.ContainsFunc(known, func(p namedPool) bool { return p.spec.CIDR == spec.CIDR }) {
 			continue
 		}
-		p := namedPool{from: o, name: spec.Name, spec: spec.ipPool(), field: field, unknown: unknown}
+		p := namedPool{source: o, name: spec.Name, spec: spec.ipPool(), field: field, unknown: unknown}
 		p.encapsulated = spec.encapsulated()
 		if p.name == "" {
 			p.name = spec.defaultName(known, pools)

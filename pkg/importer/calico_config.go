@@ -37,8 +37,8 @@ type calicoConfig struct {
 
 // reservation is an entry of an IPReservation.
 type reservation struct {
-	from Object
-	cidr netip.Prefix
+	source Object
+	cidr   netip.Prefix
 }
 
 func readCalicoConfig(r *Result, objects []Object) calicoConfig {
@@ -88,7 +88,7 @@ func ipamConfiguration(r *Result, o Object) int {
 	if !ok {
 		return 0
 	}
-	remarks := &draft{result: r, from: o} // for no pool of its own
+	remarks := &draft{result: r, source: o} // for no pool of its own
 	remarks.unknown("spec.", unknown)
 	if !spec.StrictAffinity {
 		remarks.note("spec.strictAffinity: false", "a block belongs to one node here, as with true: nodes borrow no single addresses of each other's blocks", "See that there are more blocks than nodes, or make blocks smaller")
@@ -117,7 +117,7 @@ func (c calicoConfig) apply(d *draft, cidr netip.Prefix, bits int) {
 	for _, r := range c.reserved {
 		if r.cidr.Overlaps(cidr) {
 			set.AddPrefix(slices.MaxFunc([]netip.Prefix{r.cidr, cidr}, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) }))
-			if source := r.from.String(); !slices.Contains(d.also, source) {
+			if source := r.source.String(); !slices.Contains(d.also, source) {
 				d.also = append(d.also, source)
 			}
 		}
@@ -142,7 +142,7 @@ func (c calicoConfig) apply(d *draft, cidr netip.Prefix, bits int) {
 func (c calicoConfig) descriptionOf(cidr netip.Prefix) string {
 	for _, r := range c.reserved {
 		if r.cidr.Overlaps(cidr) {
-			return r.from.String()
+			return r.source.String()
 		}
 	}
 	return ""
@@ -156,7 +156,7 @@ func (c calicoConfig) remarkOutside(r *Result, pools []namedPool) {
 			return err == nil && cidr.Overlaps(res.cidr)
 		})
 		if !inside {
-			r.remark(false, res.from, "spec.reservedCIDRs: "+res.cidr.String(), "lies in none of the pools, so there is nothing to reserve it from", "")
+			r.remark(false, res.source, "spec.reservedCIDRs: "+res.cidr.String(), "lies in none of the pools, so there is nothing to reserve it from", "")
 		}
 	}
 }

@@ -152,7 +152,7 @@ func (d *draft) reserveWithin(cidrs []netip.Prefix, reserved netip.Prefix) {
 		if !cidr.Overlaps(reserved) {
 			continue
 		}
-		entry := v1alpha1.ReservedCIDR{CIDR: ipalloc.Narrower(cidr, reserved).String(), Description: "reservedRanges of " + d.from.String()}
+		entry := v1alpha1.ReservedCIDR{CIDR: ipalloc.Narrower(cidr, reserved).String(), Description: "reservedRanges of " + d.source.String()}
 		if !slices.Contains(d.pool.Spec.Reserved, entry) {
 			d.pool.Spec.Reserved = append(d.pool.Spec.Reserved, entry)
 		}
@@ -168,7 +168,7 @@ type clusterPool struct {
 }
 
 type familyPool struct {
-	on         bool
+	enabled    bool
 	cidrs      []string
 	cidrsField string
 	maskSize   int
@@ -185,8 +185,8 @@ func fromCiliumConfig(r *Result, o Object) {
 	for _, f := range ipalloc.Families() {
 		key := "cluster-pool-" + f.String()
 		p := familyPool{
-			on:    [2]bool{enabled4, enabled6}[f],
-			cidrs: list(text(data[key+"-cidr"])), cidrsField: "data." + key + "-cidr",
+			enabled: [2]bool{enabled4, enabled6}[f],
+			cidrs:   list(text(data[key+"-cidr"])), cidrsField: "data." + key + "-cidr",
 			maskSize: [2]int{24, 112}[f], maskField: "data." + key + "-mask-size",
 		}
 		if s := text(data[key+"-mask-size"]); s != "" {
@@ -235,18 +235,18 @@ func fromCiliumValues(r *Result, o Object, defaultPool string) {
 	operator := v.IPAM.Operator
 	c := clusterPool{mode: v.IPAM.Mode, modeField: "ipam.mode", families: [2]familyPool{
 		ipalloc.IPv4: {
-			on:    v.IPv4.Enabled == nil || *v.IPv4.Enabled,
-			cidrs: stringsOf(operator.IPv4CIDRs, "10.0.0.0/8"), cidrsField: at + "clusterPoolIPv4PodCIDRList",
+			enabled: v.IPv4.Enabled == nil || *v.IPv4.Enabled,
+			cidrs:   stringsOf(operator.IPv4CIDRs, "10.0.0.0/8"), cidrsField: at + "clusterPoolIPv4PodCIDRList",
 			maskSize: ptr.Deref(operator.IPv4Mask, 24), maskField: at + "clusterPoolIPv4MaskSize",
 		},
 		ipalloc.IPv6: {
-			on:    v.IPv6.Enabled != nil && *v.IPv6.Enabled,
-			cidrs: stringsOf(operator.IPv6CIDRs, "fd00::/104"), cidrsField: at + "clusterPoolIPv6PodCIDRList",
+			enabled: v.IPv6.Enabled != nil && *v.IPv6.Enabled,
+			cidrs:   stringsOf(operator.IPv6CIDRs, "fd00::/104"), cidrsField: at + "clusterPoolIPv6PodCIDRList",
 			maskSize: ptr.Deref(operator.IPv6Mask, 120), maskField: at + "clusterPoolIPv6MaskSize",
 		},
 	}}
 	for f, cidrs := range []any{operator.IPv4CIDRs, operator.IPv6CIDRs} {
-		if p := c.families[f]; cidrs == nil && p.on && c.usesClusterPool() {
+		if p := c.families[f]; cidrs == nil && p.enabled && c.usesClusterPool() {
 			r.remark(false, o, p.cidrsField, "is not set: the chart's default was taken", "")
 		}
 	}
@@ -302,7 +302,7 @@ func (c clusterPool) convert(r *Result, o Object) {
 	}
 	d := newDraft(r, o, "cluster-pool")
 	for _, f := range ipalloc.Families() {
-		if p := c.families[f]; p.on {
+		if p := c.families[f]; p.enabled {
 			d.add(f, d.cidrs(p.cidrsField, p.cidrs), d.blockBits(p.maskField, f, p.maskSize), v1alpha1.EdgeIPs{})
 		}
 	}

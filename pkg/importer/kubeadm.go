@@ -19,8 +19,8 @@ import (
 
 // nodeCIDRs are the ranges and the length of the podCIDRs that Kubernetes assigns to Nodes.
 type nodeCIDRs struct {
-	from  Object
-	cidrs string
+	source Object
+	cidrs  string
 	// field is where cidrs are.
 	field string
 	// flags are the flags of kube-controller-manager.
@@ -44,7 +44,7 @@ func Kubernetes(objects []Object, whole bool) *Result {
 	c := found[0]
 	for _, second := range found[1:] {
 		if !slices.Equal(list(second.cidrs), list(c.cidrs)) {
-			r.remark(true, second.from, second.field+": "+second.cidrs, fmt.Sprintf("%s says %s, and was taken", c.from, c.cidrs), "Import the one that holds")
+			r.remark(true, second.source, second.field+": "+second.cidrs, fmt.Sprintf("%s says %s, and was taken", c.source, c.cidrs), "Import the one that holds")
 		}
 	}
 	c.convert(r)
@@ -78,7 +78,7 @@ func findNodeCIDRs(r *Result, objects []Object) []nodeCIDRs {
 // fromManager reads the command of kube-controller-manager, as in the manifest
 // of a static pod.
 func fromManager(o Object) nodeCIDRs {
-	c := nodeCIDRs{from: o, flags: map[string]string{}}
+	c := nodeCIDRs{source: o, flags: map[string]string{}}
 	containers, _ := fields(o.content, "spec")["containers"].([]any)
 	for _, container := range containers {
 		content, _ := container.(map[string]any)
@@ -100,7 +100,7 @@ func fromManager(o Object) nodeCIDRs {
 // fromClusterConfiguration reads kubeadm's configuration, v1beta4 (extraArgs is a
 // list) and older (a map).
 func fromClusterConfiguration(o Object, prefix string, content map[string]any) nodeCIDRs {
-	c := nodeCIDRs{from: o, flags: map[string]string{}}
+	c := nodeCIDRs{source: o, flags: map[string]string{}}
 	manager := fields(content, "controllerManager")
 	switch args := manager["extraArgs"].(type) {
 	case map[string]any:
@@ -136,7 +136,7 @@ func (c nodeCIDRs) mask(f ipalloc.Family) (field string, bits int, err error) {
 }
 
 func (c nodeCIDRs) convert(r *Result) {
-	d := newDraft(r, c.from, "cluster-cidr")
+	d := newDraft(r, c.source, "cluster-cidr")
 	cidrs := d.cidrs(c.field, list(c.cidrs))
 	if slices.ContainsFunc(r.Pools, func(p Pool) bool { return sameCIDRs(p, cidrs) }) {
 		d.note(c.field+": "+c.cidrs, "a ClusterCIDR says the same: Kubernetes makes one of its flags", "")

@@ -89,14 +89,14 @@ func (r *Result) Lost() int {
 // draft is a pool under construction, and where remarks on it go.
 type draft struct {
 	result *Result
-	from   Object
+	source Object
 	pool   v1alpha1.PodIPPool
 	also   []string // other objects that it is made from
 }
 
 // newDraft begins a pool with the name of o, or a similar valid one.
 func newDraft(result *Result, o Object, name string) *draft {
-	d := &draft{result: result, from: o}
+	d := &draft{result: result, source: o}
 	d.pool.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodIPPool"}
 	d.pool.Name = result.poolName(name)
 	if d.pool.Name != name {
@@ -110,7 +110,7 @@ func (d *draft) note(field, reason, fix string) { d.remark(false, field, reason,
 
 func (d *draft) remark(lost bool, field, reason, fix string) {
 	d.result.Remarks = append(d.result.Remarks, Remark{
-		Lost: lost, Object: d.from.String(), Source: d.from.Source, Field: field, Reason: reason, Fix: fix, Pool: d.pool.Name,
+		Lost: lost, Object: d.source.String(), Source: d.source.Source, Field: field, Reason: reason, Fix: fix, Pool: d.pool.Name,
 	})
 }
 
@@ -136,12 +136,12 @@ func (d *draft) hold(field, reason string) {
 
 // done adds the pool to the result.
 func (d *draft) done() {
-	source := d.from.String()
-	if d.from.APIVersion != "" {
-		source += " (" + d.from.APIVersion + ")"
+	source := d.source.String()
+	if d.source.APIVersion != "" {
+		source += " (" + d.source.APIVersion + ")"
 	}
-	if d.from.Source != "" {
-		source += " of " + d.from.Source
+	if d.source.Source != "" {
+		source += " of " + d.source.Source
 	}
 	source = strings.Join(append([]string{source}, d.also...), ", ")
 	d.result.Pools = append(d.result.Pools, Pool{Object: d.pool, From: oneLine(source)})
@@ -149,7 +149,7 @@ func (d *draft) done() {
 
 // remark adds a remark that concerns no pool.
 func (r *Result) remark(lost bool, o Object, field, reason, fix string) {
-	(&draft{result: r, from: o}).remark(lost, field, reason, fix)
+	(&draft{result: r, source: o}).remark(lost, field, reason, fix)
 }
 
 // poolName returns a valid and unused name for a PodIPPool: name if possible.

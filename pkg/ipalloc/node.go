@@ -26,7 +26,7 @@ type node struct {
 	hi, lo uint64 // its prefix, as long as bits says
 	// Sets of places: held by blocks, reserved, and sharing an address with a block or reservation
 	// here or in a slot.
-	held, reserved, blocked uint64
+	blocks, reserved, blocked uint64
 
 	below uint64 // set of slots that have a node, as their numbers less slotCount
 	slots uint32 // place of these; 0: no slot has a node
@@ -68,7 +68,7 @@ func heapSets() (above, within, slotsOf [2 * slotCount]uint64) {
 func (n *node) prefix() prefix { return prefix{n.hi, n.lo, n.bits} }
 
 // taken returns the places that are held or reserved.
-func (n *node) taken() uint64 { return n.held | n.reserved }
+func (n *node) taken() uint64 { return n.blocks | n.reserved }
 
 // taking is a way of taking a place.
 type taking uint8
@@ -83,7 +83,7 @@ func (n *node) places(kind taking) uint64 {
 	if kind == byReservation {
 		return n.reserved
 	}
-	return n.held
+	return n.blocks
 }
 
 // around reports whether p is n's prefix, or lies in it.

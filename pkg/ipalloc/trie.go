@@ -70,7 +70,7 @@ func (t *trie) ownerOf(p prefix) *Owner {
 			return nil
 		}
 	}
-	if place := n.place(p); n.held>>place&1 != 0 {
+	if place := n.place(p); n.blocks>>place&1 != 0 {
 		return t.owners.at(*t.ownerAt(n, place))
 	}
 	return nil
@@ -78,7 +78,7 @@ func (t *trie) ownerOf(p prefix) *Owner {
 
 // ownerAt returns the index of a held place's owner.
 func (t *trie) ownerAt(n *node, place uint8) *uint32 {
-	if n.held == 1<<place {
+	if n.blocks == 1<<place {
 		return &n.owner
 	}
 	return &t.several.at(n.owner)[place]
@@ -88,13 +88,13 @@ func (t *trie) ownerAt(n *node, place uint8) *uint32 {
 func (t *trie) hold(p prefix, o Owner) {
 	tr := t.grow(p)
 	n := tr.last()
-	if bits.OnesCount64(n.held) == 1 {
+	if bits.OnesCount64(n.blocks) == 1 {
 		var owners [slotCount]uint32
-		owners[bits.TrailingZeros64(n.held)] = n.owner
+		owners[bits.TrailingZeros64(n.blocks)] = n.owner
 		n.owner = t.several.add(owners)
 	}
 	place := n.place(p)
-	n.held |= 1 << place
+	n.blocks |= 1 << place
 	*t.ownerAt(n, place) = t.owners.add(o)
 	t.settle(p, &tr)
 }
@@ -104,16 +104,16 @@ func (t *trie) release(p prefix) bool {
 	tr := t.seek(p)
 	n := tr.last()
 	place := n.place(p)
-	if !n.has(p) || n.held>>place&1 == 0 {
+	if !n.has(p) || n.blocks>>place&1 == 0 {
 		return false
 	}
 	owner := t.ownerAt(n, place)
 	t.owners.drop(*owner)
 	*owner = 0
-	n.held &^= 1 << place
-	if bits.OnesCount64(n.held) == 1 {
+	n.blocks &^= 1 << place
+	if bits.OnesCount64(n.blocks) == 1 {
 		several := n.owner
-		n.owner = t.several.at(several)[bits.TrailingZeros64(n.held)]
+		n.owner = t.several.at(several)[bits.TrailingZeros64(n.blocks)]
 		t.several.drop(several)
 	}
 	t.settle(p, &tr)

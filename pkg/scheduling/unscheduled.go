@@ -30,8 +30,8 @@ func UnscheduledFields() fields.Selector {
 // UnscheduledPod holds the fields of an unbound pod that decisions need.
 type UnscheduledPod struct {
 	uid types.UID
-	// lacks: the scheduler found no node with the addresses that it requests.
-	lacks bool
+	// short: the scheduler found no node with the addresses that it requests.
+	short bool
 	// kind is equal for pods that have the same requests and suit the same nodes.
 	kind string
 	podKind
@@ -56,8 +56,8 @@ type podKind struct {
 
 // ReadUnscheduled extracts from a pod the fields that decisions need.
 func ReadUnscheduled(pod *corev1.Pod) UnscheduledPod {
-	p := UnscheduledPod{uid: pod.UID, lacks: LacksAddresses(pod)}
-	if p.lacks {
+	p := UnscheduledPod{uid: pod.UID, short: LacksAddresses(pod)}
+	if p.short {
 		p.podKind, p.kind = kindOf(pod)
 	}
 	return p
@@ -169,7 +169,7 @@ type freeAddresses struct {
 
 type freeSince struct {
 	free int
-	at   time.Time
+	time time.Time
 }
 
 // PoolOn is a Cilium pool, "" being the default one, on a node.
@@ -196,7 +196,7 @@ func NewUnscheduled() *Unscheduled {
 // Set stores the state of a pod as of now, and reports whether anything relevant has
 // changed.
 func (u *Unscheduled) Set(pod UnscheduledPod, now time.Time) bool {
-	if !pod.lacks {
+	if !pod.short {
 		return u.Delete(pod.uid)
 	}
 	u.mu.Lock()
@@ -374,10 +374,10 @@ func withLevel(levels []freeSince, free int, now time.Time) []freeSince {
 	begin := now
 	lower := slices.DeleteFunc(slices.Clone(levels), func(l freeSince) bool { return l.free >= free })
 	if len(lower) < len(levels) {
-		begin = levels[len(lower)].at
+		begin = levels[len(lower)].time
 	}
 	lower = append(lower, freeSince{free, begin})
-	for len(lower) > 1 && !now.Before(lower[1].at.Add(unusedAtMost)) {
+	for len(lower) > 1 && !now.Before(lower[1].time.Add(unusedAtMost)) {
 		lower = lower[1:]
 	}
 	return lower
@@ -388,8 +388,8 @@ func (a *freeAddresses) unused(requests [2]int) time.Time {
 	var begin time.Time
 	for f, levels := range a.levels {
 		i := slices.IndexFunc(levels, func(l freeSince) bool { return l.free >= requests[f] })
-		if requests[f] > 0 && i >= 0 && levels[i].at.After(begin) {
-			begin = levels[i].at
+		if requests[f] > 0 && i >= 0 && levels[i].time.After(begin) {
+			begin = levels[i].time
 		}
 	}
 	unused := a.changed.Add(unusedFor)

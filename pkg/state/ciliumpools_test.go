@@ -172,7 +172,7 @@ func TestUnservedFamily(t *testing.T) {
 			}
 			var got []string
 			for _, u := range c.Snapshot("n", node, fixtures.Noon()).Unserved {
-				got = append(got, u.Says)
+				got = append(got, u.Message)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -285,15 +285,15 @@ func TestUnservedPods(t *testing.T) {
 				c.Ledger.Upsert(fixtures.Block(test.taken, "blues", "m", 2))
 			}
 			s := c.Snapshot("n", node, fixtures.Noon())
-			if got := s.UnservedPods()[pod.Namespace+"/web"]; got.Says != test.want || got.UID != pod.UID && test.want != "" {
-				t.Errorf("the pod: %q (%s), want %q", got.Says, got.UID, test.want)
+			if got := s.UnservedPods()[pod.Namespace+"/web"]; got.Message != test.want || got.UID != pod.UID && test.want != "" {
+				t.Errorf("the pod: %q (%s), want %q", got.Message, got.UID, test.want)
 			}
 			got := Unserved{}
 			if len(s.Unserved) > 0 {
 				got = s.Unserved[0]
 			}
-			if want := stdcmp.Or(test.node, test.want); got.Says != want || len(s.Unserved) > 1 {
-				t.Errorf("the node: %q, want %q", got.Says, want)
+			if want := stdcmp.Or(test.node, test.want); got.Message != want || len(s.Unserved) > 1 {
+				t.Errorf("the node: %q, want %q", got.Message, want)
 			}
 			if got.Requested != test.requested || got.OfAgent != (test.settings != nil && test.node != "") {
 				t.Errorf("the agent asks for %d, for itself: %t", got.Requested, got.OfAgent)

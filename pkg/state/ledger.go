@@ -59,7 +59,7 @@ func NewLedger() *Ledger {
 	}
 	pins := &Pins{
 		core: c, exclusions: exclusions, nodes: nodes,
-		pinned: ipalloc.NewSpace(), pinsOf: map[string][]netip.Prefix{}, inForce: map[netip.Prefix]bool{},
+		pinned: ipalloc.NewSpace(), pinsOf: map[string][]netip.Prefix{}, enforced: map[netip.Prefix]bool{},
 	}
 	return &Ledger{
 		core: c, blocks: blocks, nodes: nodes, Exclusions: exclusions, Pins: pins,

@@ -22,10 +22,10 @@ type Pins struct {
 	pinned  *ipalloc.Space            // its blocks have whom they are pinned to as owners: see crd.Pin.For
 	pinsOf  map[string][]netip.Prefix // the blocks of each node or pod, sorted
 	podPins int                       // the number of blocks of pods
-	// inForce are the pins that are blocks of a pool: no claim of another node takes these. A pin
+	// enforced are the pins that are blocks of a pool: no claim of another node takes these. A pin
 	// of a wrong size could keep a whole pool from the cluster.
-	inForce map[netip.Prefix]bool
-	pools   map[string]*crd.Pool
+	enforced map[netip.Prefix]bool
+	pools    map[string]*crd.Pool
 }
 
 // Set stores a pin. It returns the node or pod that had the block before, "" if it was not pinned.
@@ -91,12 +91,12 @@ func (p *Pins) inPool(pool *crd.Pool) (cidrs []netip.Prefix) {
 func (p *Pins) enforce(cidr netip.Prefix, likely *crd.Pool) {
 	_, pinned := p.pinned.Owner(cidr)
 	inForce := pinned && (isBlockOf(likely, cidr) || p.isOfPool(cidr))
-	if inForce && !p.inForce[cidr] {
-		p.inForce[cidr] = true
+	if inForce && !p.enforced[cidr] {
+		p.enforced[cidr] = true
 		p.exclusions.reserve(cidr)
 		p.taken = append(p.taken, cidr)
-	} else if !inForce && p.inForce[cidr] {
-		delete(p.inForce, cidr)
+	} else if !inForce && p.enforced[cidr] {
+		delete(p.enforced, cidr)
 		p.exclusions.unreserve(cidr)
 		p.freed = append(p.freed, cidr)
 	}
@@ -185,7 +185,7 @@ func (p *Pins) IsPinned(b crd.Block) bool {
 // Away returns the blocks of a pool, which may be nil, that are pinned and that no node holds.
 func (p *Pins) Away(pool *crd.Pool) []netip.Prefix {
 	p.mu.Lock()
-	pinned := slices.Collect(maps.Keys(p.inForce))
+	pinned := slices.Collect(maps.Keys(p.enforced))
 	p.mu.Unlock()
 	pinned = slices.DeleteFunc(pinned, func(cidr netip.Prefix) bool { return pool == nil || !pool.Holds(cidr) })
 	var away []netip.Prefix
@@ -217,7 +217,7 @@ func (p *Pins) missing(owner, node string) []netip.Prefix {
 				}
 			}
 		}
-		if p.inForce[cidr] && !p.isTaken(cidr) && p.space.Reservations(cidr) == reserved {
+		if p.enforced[cidr] && !p.isTaken(cidr) && p.space.Reservations(cidr) == reserved {
 			out = append(out, cidr)
 		}
 	}

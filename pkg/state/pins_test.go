@@ -235,7 +235,7 @@ func TestAddressOfPodElsewhere(t *testing.T) {
 			t.Errorf("the pod is there: %t; requested are %d, pods %v", there, is.BlockAssignment.Requested, is.Pods)
 		}
 		unserved := s.UnservedPods()
-		if len(unserved) != 1 || !strings.Contains(unserved["default/other"].Says, "is for pod default/web-0 alone") {
+		if len(unserved) != 1 || !strings.Contains(unserved["default/other"].Message, "is for pod default/web-0 alone") {
 			t.Errorf("unserved: %+v", unserved)
 		}
 	}

@@ -90,13 +90,13 @@ func TestPoolEditLooksAtItsPinsAlone(t *testing.T) {
 	for _, cidr := range pins {
 		ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix(cidr), Node: "n"})
 	}
-	if len(ledger.Pins.inForce) != len(pins) {
-		t.Fatalf("in force are %v", ledger.Pins.inForce)
+	if len(ledger.Pins.enforced) != len(pins) {
+		t.Fatalf("in force are %v", ledger.Pins.enforced)
 	}
-	clear(ledger.Pins.inForce) // a look at a pin notes it again
+	clear(ledger.Pins.enforced) // a look at a pin notes it again
 	pools.Set(fixtures.Edited(edited, func(s *v1alpha1.PodIPPoolSpec) { s.Priority = 3 }))
-	if want := map[netip.Prefix]bool{fixtures.Prefix(pins[0]): true}; !maps.Equal(ledger.Pins.inForce, want) {
-		t.Errorf("looked at %v, want %v", ledger.Pins.inForce, want)
+	if want := map[netip.Prefix]bool{fixtures.Prefix(pins[0]): true}; !maps.Equal(ledger.Pins.enforced, want) {
+		t.Errorf("looked at %v, want %v", ledger.Pins.enforced, want)
 	}
 }
 
@@ -201,8 +201,8 @@ func TestChangeOfOnePoolAmongMany(t *testing.T) {
 	for i := range all {
 		pools.Set(spec(i))
 	}
-	if len(l.Pins.inForce) != all*each {
-		t.Fatalf("%d pins are in force, want all %d", len(l.Pins.inForce), all*each)
+	if len(l.Pins.enforced) != all*each {
+		t.Fatalf("%d pins are in force, want all %d", len(l.Pins.enforced), all*each)
 	}
 	before := pools.all()
 	pools.Set(spec(7, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.BlockSize = 29 }))
@@ -210,16 +210,16 @@ func TestChangeOfOnePoolAmongMany(t *testing.T) {
 	if len(changed) != 1 || changed[0].Name != name(7) || len(l.Pins.inPool(changed[0])) != each {
 		t.Errorf("%d pools have changed, and %d pins are concerned", len(changed), len(l.Pins.inPool(changed[0])))
 	}
-	if len(l.Pins.inForce) != (all-1)*each {
-		t.Errorf("%d pins are in force, want none of /30 in blocks of /29", len(l.Pins.inForce))
+	if len(l.Pins.enforced) != (all-1)*each {
+		t.Errorf("%d pins are in force, want none of /30 in blocks of /29", len(l.Pins.enforced))
 	}
 	pools.Delete(name(8))
 	pools.Set(fixtures.PodIPPool("q", 2, "10.0.8.0/23")) // p9 is older
-	if l.Pins.inForce[fixtures.Prefix("10.0.8.0/30")] || !l.Pins.inForce[fixtures.Prefix("10.0.9.0/30")] {
+	if l.Pins.enforced[fixtures.Prefix("10.0.8.0/30")] || !l.Pins.enforced[fixtures.Prefix("10.0.9.0/30")] {
 		t.Error("the pins are in force as before")
 	}
 	pools.Delete(name(9))
-	if !l.Pins.inForce[fixtures.Prefix("10.0.8.0/30")] || !l.Pins.inForce[fixtures.Prefix("10.0.9.0/30")] {
+	if !l.Pins.enforced[fixtures.Prefix("10.0.8.0/30")] || !l.Pins.enforced[fixtures.Prefix("10.0.9.0/30")] {
 		t.Error("the pins are not in force in q")
 	}
 }

@@ -342,13 +342,13 @@ func MayWait(b *expand.Block) bool {
 	return false
 }
 
-// demandOf returns the blocks and requests of an agent that is assigned whole blocks, for one
+// assignmentOf returns the blocks and requests of an agent that is assigned whole blocks, for one
 // family; nil: it is not.
-func demandOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockAssignment {
+func assignmentOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockAssignment {
 	if view.BlockAssignment == nil {
 		return nil
 	}
-	w := &expand.BlockAssignment{Reported: view.BlockAssignment.Reported(), Requested: view.BlockAssignment.Requested[f], SingleBlock: view.BlockAssignment.SingleBlock, NoPreallocation: view.BlockAssignment.Other}
+	w := &expand.BlockAssignment{Reported: view.BlockAssignment.Reported(), Requested: view.BlockAssignment.Requested[f], SingleBlock: view.BlockAssignment.SingleBlock, NoPreallocation: view.BlockAssignment.PodsOnly}
 	for _, p := range view.PodCIDRs {
 		if ipalloc.FamilyOf(p.Addr()) != f {
 			continue

@@ -239,7 +239,7 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 		state.Limits = view.Limits
 		// An agent that is assigned whole blocks shows by its requests which families it runs.
 		state.FamilyDisabled = view.BlockAssignment == nil && view.FamilyDisabled(share.Family) && s.runsWithout(c.Agents, now)
-		state.BlockAssignment = demandOf(view, share.Family, mine)
+		state.BlockAssignment = assignmentOf(view, share.Family, mine)
 		c.setPreAllocation(s, share)
 	}
 	for _, b := range mine {

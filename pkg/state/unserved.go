@@ -30,8 +30,8 @@ type Unserved struct {
 	Pods []string
 	// Requested is the number of addresses the agent asks for.
 	Requested int
-	// Says describes it, for users, and names one that asks for it.
-	Says string
+	// Message describes it, for users, and names one that asks for it.
+	Message string
 
 	// ofPods is Says for each of Pods, and uids are their UIDs.
 	ofPods []string
@@ -113,7 +113,7 @@ func (c *Cluster) unservedAgent(s *Snapshot, f ipalloc.Family, now time.Time) Un
 	if u.AtRestart {
 		runs = fmt.Sprintf("its agent is to run %s from its next start (enable-%s)", f, f)
 	}
-	u.Says = fmt.Sprintf("no PodIPPool gives %s%s to node %s, and %s: it does not start without an address", f, scope, s.Name, runs)
+	u.Message = fmt.Sprintf("no PodIPPool gives %s%s to node %s, and %s: it does not start without an address", f, scope, s.Name, runs)
 	return u
 }
 
@@ -187,15 +187,15 @@ func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
 	}
 	switch {
 	case u.OfAgent && u.CiliumPool == c.Cilium.Get().Setting(s.Node.Labels, ciliumconfig.DefaultPoolSetting):
-		u.Says = reason + "Cilium's setting " + ciliumconfig.DefaultPoolSetting + " makes it the node's default: the agent does not start without an address"
+		u.Message = reason + "Cilium's setting " + ciliumconfig.DefaultPoolSetting + " makes it the node's default: the agent does not start without an address"
 	case u.AtRestart:
-		u.Says = reason + "Cilium's setting " + ciliumconfig.PreAllocationSetting + " asks for it: the agent does not start again without an address"
+		u.Message = reason + "Cilium's setting " + ciliumconfig.PreAllocationSetting + " asks for it: the agent does not start again without an address"
 	case u.OfAgent:
-		u.Says = reason + "Cilium's setting " + ciliumconfig.PreAllocationSetting + " asks for it: the agent does not start without an address"
+		u.Message = reason + "Cilium's setting " + ciliumconfig.PreAllocationSetting + " asks for it: the agent does not start without an address"
 	case len(u.Pods) > 0:
-		u.Says = u.ofPods[0]
+		u.Message = u.ofPods[0]
 	default:
-		u.Says = reason + "its agent asks for it"
+		u.Message = reason + "its agent asks for it"
 	}
 }
 
@@ -242,8 +242,8 @@ func (c *Cluster) whyUnserved(node string, u *Unserved) string {
 // UnservedPod is a pod with a request that no PodIPPool serves.
 type UnservedPod struct {
 	UID types.UID
-	// Says describes the request, for users.
-	Says string
+	// Message describes the request, for users.
+	Message string
 }
 
 // UnservedPods returns the pods, by name, with requests that no PodIPPool serves.
@@ -252,7 +252,7 @@ func (s *Snapshot) UnservedPods() map[string]UnservedPod {
 	for _, u := range s.Unserved {
 		for i, pod := range u.Pods {
 			message := u.ofPods[i]
-			if earlier := out[pod].Says; earlier != "" {
+			if earlier := out[pod].Message; earlier != "" {
 				message = earlier + "; " + message
 			}
 			out[pod] = UnservedPod{u.uids[i], message}

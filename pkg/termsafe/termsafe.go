@@ -17,10 +17,10 @@ import (
 // must end between two characters.
 func Writer(terminal io.Writer) io.Writer { return writer{terminal} }
 
-type writer struct{ to io.Writer }
+type writer struct{ out io.Writer }
 
 func (w writer) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.to, Text(string(p))); err != nil {
+	if _, err := io.WriteString(w.out, Text(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -18,7 +18,7 @@ type Set struct {
 
 // span is the last result, and since when it is valid.
 type span struct {
-	from time.Time
+	start time.Time
 	State
 }
 
@@ -45,7 +45,7 @@ func (s *Set) At(now time.Time) State {
 	if s == nil {
 		return State{Open: true}
 	}
-	if last := s.last.Load(); last != nil && !now.Before(last.from) && now.Before(last.Until) {
+	if last := s.last.Load(); last != nil && !now.Before(last.start) && now.Before(last.Until) {
 		return last.State
 	}
 	found := s.find(now)

@@ -40,7 +40,7 @@ func withFRR(e *env) {
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	e.Must(yaml.UnmarshalStrict(frrCRD, definition))
 	e.Must(e.cluster.InstallCRDs(e.Ctx, definition))
-	e.Must(e.Client.DeleteAllOf(e.Ctx, frrconfig.Carrier("", ""), client.InNamespace(frrNamespace)))
+	e.Must(e.Client.DeleteAllOf(e.Ctx, frrconfig.Empty("", ""), client.InNamespace(frrNamespace)))
 	e.Create(frrObject("template", `
 nodeSelector: {matchLabels: {cilium-pool.io/template: ""}}
 bgp:
@@ -72,7 +72,7 @@ func acceptsExamples(e *env) {
 }
 
 func frrObject(name, spec string) *unstructured.Unstructured {
-	obj, parsed := frrconfig.Carrier(frrNamespace, name), map[string]any{}
+	obj, parsed := frrconfig.Empty(frrNamespace, name), map[string]any{}
 	if err := yaml.Unmarshal([]byte(spec), &parsed); err != nil {
 		panic(err)
 	}
@@ -282,10 +282,10 @@ func TestBlocksAreAnnounced(t *testing.T) {
 	e.DeletePods("load", nil)
 	announces(e, "n1", 2)
 
-	change := frrconfig.Carrier(frrNamespace, "template")
+	change := frrconfig.Empty(frrNamespace, "template")
 	e.Must(e.Client.Patch(e.Ctx, change, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"bgp":{"bfdProfiles":[{"name":"fast","receiveInterval":50}]}}}`))))
 	e.Eventually("the template reaches the node", func() error {
-		obj := frrconfig.Carrier(frrNamespace, "cilium-pool-template-n1")
+		obj := frrconfig.Empty(frrNamespace, "cilium-pool-template-n1")
 		if err := e.Client.Get(e.Ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 			return err
 		}
@@ -301,9 +301,9 @@ func TestBlocksAreAnnounced(t *testing.T) {
 	e.bareNode("n3", hostname("n3"))
 	announces(e, "n3", 2)
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}})
-	e.Gone(frrconfig.Carrier(frrNamespace, "cilium-pool-template-n3"))
+	e.Gone(frrconfig.Empty(frrNamespace, "cilium-pool-template-n3"))
 
-	left := frrconfig.Carrier(frrNamespace, theirs.GetName())
+	left := frrconfig.Empty(frrNamespace, theirs.GetName())
 	e.Read(left, frrNamespace, theirs.GetName())
 	if left.GetResourceVersion() != theirs.GetResourceVersion() {
 		t.Error("the operator wrote an FRRConfiguration that is not its own")
@@ -363,7 +363,7 @@ func TestBlocksOfOtherModesAreAnnounced(t *testing.T) {
 			announces(e, "n1", 1)
 			e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 			e.awaitBlocks("its block has cooled down", "", 0, 0, nil)
-			e.Gone(frrconfig.Carrier(frrNamespace, "cilium-pool-template-n1"))
+			e.Gone(frrconfig.Empty(frrNamespace, "cilium-pool-template-n1"))
 		},
 	} {
 		t.Run(mode.String(), func(t *testing.T) {

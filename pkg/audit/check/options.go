@@ -24,7 +24,7 @@ type Options struct {
 	output, failOn string
 	agentSelector  string
 	agents         labels.Selector // what agentSelector says
-	where          clusterread.Where
+	lease          clusterread.Where
 	stuckAfter     time.Duration
 	patience       Patience
 	// given reports whether a flag is on the command line.
@@ -36,7 +36,7 @@ func NewOptions() *Options {
 	operator := config.DefaultSettings()
 	return &Options{
 		output: "text", failOn: string(audit.Warning), agentSelector: operator.AgentSelector.String(),
-		where:      clusterread.Where{CiliumNamespace: operator.AgentNamespace},
+		lease:      clusterread.Where{CiliumNamespace: operator.AgentNamespace},
 		stuckAfter: SettingsOf(operator).StuckAfter, patience: Patience{Again: 5 * time.Second},
 	}
 }
@@ -54,17 +54,17 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.patience.Again, "again", o.patience.Again, "time after a look until the next one")
 	fs.DurationVar(&o.patience.WatchFor, "watch-for", o.patience.WatchFor, "look for so long, every --again, before judging")
 	fs.DurationVar(&o.stuckAfter, "stuck-after", o.stuckAfter, "longest time of a state that should pass by itself")
-	fs.StringVar(&o.where.Mode, "mode", "", ModeUsage)
-	fs.StringVar(&o.where.LeaseNamespace, "leader-elect-namespace", o.where.LeaseNamespace, "namespace of the operator's Lease, which has its mode and settings; empty: kube-system, else any")
-	fs.StringVar(&o.where.LeaseName, "leader-elect-name", o.where.LeaseName, "the operator's --leader-elect-name; empty: cilium-pool-operator, else any")
-	fs.StringVar(&o.where.CiliumNamespace, "cilium-namespace", o.where.CiliumNamespace, "namespace of the Cilium agents"+unlessPublished)
+	fs.StringVar(&o.lease.Mode, "mode", "", ModeUsage)
+	fs.StringVar(&o.lease.LeaseNamespace, "leader-elect-namespace", o.lease.LeaseNamespace, "namespace of the operator's Lease, which has its mode and settings; empty: kube-system, else any")
+	fs.StringVar(&o.lease.LeaseName, "leader-elect-name", o.lease.LeaseName, "the operator's --leader-elect-name; empty: cilium-pool-operator, else any")
+	fs.StringVar(&o.lease.CiliumNamespace, "cilium-namespace", o.lease.CiliumNamespace, "namespace of the Cilium agents"+unlessPublished)
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods"+unlessPublished)
 }
 
 // LeaseIn looks for the operator's Lease in another namespace; "": in no other.
 func (o *Options) LeaseIn(namespace string) {
 	if namespace != "" {
-		o.where.LeaseNamespace = namespace
+		o.lease.LeaseNamespace = namespace
 	}
 }
 
@@ -80,8 +80,8 @@ func (o *Options) Validate() error {
 	p.Between("again", o.patience.Again, time.Second, time.Hour)
 	p.Between("watch-for", o.patience.WatchFor, 0, 24*time.Hour)
 	p.Between("stuck-after", o.stuckAfter, 0, 24*time.Hour)
-	if err := clusterread.CheckMode(o.where.Mode); err != nil {
-		p.Bad("mode", o.where.Mode, err.Error())
+	if err := clusterread.CheckMode(o.lease.Mode); err != nil {
+		p.Bad("mode", o.lease.Mode, err.Error())
 	}
 	var err error
 	if o.agents, err = labels.Parse(o.agentSelector); err != nil {

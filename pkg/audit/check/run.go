@@ -61,7 +61,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	if err != nil {
 		return audit.Report{}, clusterread.CannotRead(config.Host, err)
 	}
-	lease := o.where
+	lease := o.lease
 	if !o.given("cilium-namespace") {
 		lease.CiliumNamespace = ""
 	}
@@ -78,7 +78,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	settings := SettingsOf(operator.Settings)
 	settings.StuckAfter = o.stuckAfter
 	if o.given("cilium-namespace") {
-		settings.AgentNamespace = o.where.CiliumNamespace
+		settings.AgentNamespace = o.lease.CiliumNamespace
 	}
 	if o.given("agent-selector") {
 		settings.AgentSelector = o.agents
@@ -97,9 +97,9 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 
 // Progress prints to a terminal the number of objects read, if reading takes long.
 type Progress struct {
-	to      io.Writer // nil: not a terminal
-	begun   time.Time
-	printed bool
+	terminal io.Writer // nil: not a terminal
+	begun    time.Time
+	printed  bool
 }
 
 // NewProgress returns a silent Progress if output is not a terminal.
@@ -107,7 +107,7 @@ func NewProgress(output io.Writer) *Progress {
 	p := &Progress{begun: time.Now()}
 	if f, ok := output.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			p.to = output
+			p.terminal = output
 		}
 	}
 	return p
@@ -115,15 +115,15 @@ func NewProgress(output io.Writer) *Progress {
 
 // Read prints the number of objects of a kind that have been read.
 func (p *Progress) Read(kind string, n int) {
-	if p.to != nil && time.Since(p.begun) > 2*time.Second {
+	if p.terminal != nil && time.Since(p.begun) > 2*time.Second {
 		p.printed = true
-		fmt.Fprintf(p.to, "\r\033[Kreading %s: %d", kind, n)
+		fmt.Fprintf(p.terminal, "\r\033[Kreading %s: %d", kind, n)
 	}
 }
 
 // Clear erases the progress line.
 func (p *Progress) Clear() {
 	if p.printed {
-		fmt.Fprint(p.to, "\r\033[K")
+		fmt.Fprint(p.terminal, "\r\033[K")
 	}
 }

@@ -59,7 +59,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	serving := r.Pools.Serving(req.Name)
 	pinned := r.pinned(req.Name)
 	want := ciliumpool.Wanted(serving, slices.Concat(r.Ledger.ListedFor(req.Name), pinned), current)
-	err := r.keep(ctx, req.Name, current, want, r.marks(pinned), len(serving)+len(pinned) > 0)
+	err := r.syncPool(ctx, req.Name, current, want, r.marks(pinned), len(serving)+len(pinned) > 0)
 	r.reportWrites(req.Name, serving, err)
 	if current != nil && len(serving)+len(pinned) == 0 && err == nil {
 		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
@@ -107,8 +107,8 @@ func (r *Reconciler) reportWrites(name string, serving []*crd.Pool, err error) {
 	})
 }
 
-// keep writes the difference from the desired object.
-func (r *Reconciler) keep(ctx context.Context, name string, current *ciliumpool.View, want [2]int, marks *ciliumpool.Marks, served bool) error {
+// syncPool writes the difference from the desired object.
+func (r *Reconciler) syncPool(ctx context.Context, name string, current *ciliumpool.View, want [2]int, marks *ciliumpool.Marks, served bool) error {
 	nothing := want == [2]int{}
 	if current == nil && !nothing && served {
 		log.FromContext(ctx).Info("making the CiliumPodIPPool that agents look for")
@@ -125,7 +125,7 @@ func (r *Reconciler) keep(ctx context.Context, name string, current *ciliumpool.
 		return err
 	}
 	raw := client.RawPatch(types.MergePatchType, patch)
-	return r.Shared.Wrote("CiliumPodIPPool", name, "patch", r.Client.Patch(ctx, ciliumpool.Carrier(name), raw))
+	return r.Shared.Wrote("CiliumPodIPPool", name, "patch", r.Client.Patch(ctx, ciliumpool.Empty(name), raw))
 }
 
 // drop deletes a CiliumPodIPPool unless a PodIPPool or a pin, read live, is for it: deletion
@@ -136,7 +136,7 @@ func (r *Reconciler) drop(ctx context.Context, name string, current *ciliumpool.
 		return err
 	}
 	log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as no PodIPPool serves it and no node lists a CIDR of it")
-	return r.Shared.Wrote("CiliumPodIPPool", name, "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
+	return r.Shared.Wrote("CiliumPodIPPool", name, "delete", r.Client.Delete(ctx, ciliumpool.Empty(name),
 		client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion}))
 }
 

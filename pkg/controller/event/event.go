@@ -197,15 +197,15 @@ type refusals struct {
 }
 
 type reported struct {
-	about runtime.Object
-	note  string
-	at    time.Time
+	subject runtime.Object
+	note    string
+	time    time.Time
 }
 
 // streak counts the errors of a reconcile in a row.
 type streak struct {
 	tries int
-	since time.Time
+	begin time.Time
 }
 
 // A reconcile makes no progress after so many errors in a row, over at least this time. Lost races,
@@ -221,7 +221,7 @@ const (
 func (e *Recorder) Writes(key string, err error, subject func(*common.Refusal) runtime.Object) {
 	if err == nil {
 		if previous, reported := e.refusals.end(key); reported {
-			e.Send(previous.about, config.ReasonWriteAccepted, Reconcile, "the operator's writes about this object succeed again")
+			e.Send(previous.subject, config.ReasonWriteAccepted, Reconcile, "the operator's writes about this object succeed again")
 		}
 		return
 	}
@@ -263,11 +263,11 @@ func (r *refusals) lasts(key string) bool {
 	defer r.mu.Unlock()
 	failure := r.failing[key]
 	if failure.tries == 0 {
-		failure.since = r.clock.Now()
+		failure.begin = r.clock.Now()
 	}
 	failure.tries++
 	r.failing[key] = failure
-	return failure.tries >= lastingTries && r.clock.Since(failure.since) >= lastingFor
+	return failure.tries >= lastingTries && r.clock.Since(failure.begin) >= lastingFor
 }
 
 // due reports whether a refusal should be reported now: it is new, and the limit allows another
@@ -280,7 +280,7 @@ func (r *refusals) due(key, note string) bool {
 	if previous.note != note {
 		wait = refusalChanged
 	}
-	return (!known || r.clock.Since(previous.at) >= wait) && r.limit.TryAccept()
+	return (!known || r.clock.Since(previous.time) >= wait) && r.limit.TryAccept()
 }
 
 func (r *refusals) set(key string, current reported) {

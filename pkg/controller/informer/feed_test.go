@@ -181,7 +181,7 @@ func TestFeedQueuesRoutesOfAHostname(t *testing.T) {
 		feed.node(node)
 	}
 	feed.queues[RouteQueue] = delays{after: &after}
-	obj := frrconfig.Carrier("frr", "cilium-pool-t-n")
+	obj := frrconfig.Empty("frr", "cilium-pool-t-n")
 	obj.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "cilium-pool-operator"})
 	obj.SetAnnotations(map[string]string{frrconfig.NodeAnnotation: "n"})
 	store := feed.frrConfigurationStore()

@@ -148,7 +148,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	watches = append(watches, f.addressWatches()...)
 	if f.Routes != nil && f.From.FRRConfigurations != nil {
 		watches = append(watches, Watch{
-			Object: frrconfig.Carrier("", ""), From: f.From.FRRConfigurations, Store: f.frrConfigurationStore(),
+			Object: frrconfig.Empty("", ""), From: f.From.FRRConfigurations, Store: f.frrConfigurationStore(),
 			Known: f.From.HasFRRConfigurations, Optional: true, Found: func() {
 				f.Routes.SetKnown()
 				f.queue(routesServed, event{})

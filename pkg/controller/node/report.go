@@ -278,7 +278,7 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 		} else if u.OfAgent && !u.AtRestart {
 			lack.someOnly = false
 		}
-		messages = append(messages, u.Says)
+		messages = append(messages, u.Message)
 	}
 	lack.message = suggest.Sentences(messages)
 	return lack
@@ -302,7 +302,7 @@ func (r *Reporter) sendUnservedPods(o *observation) {
 			namespace, pod, _ := strings.Cut(name, "/")
 			obj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod, UID: pods[name].UID}}
 			if !isNew(name) || slices.Contains(notified, string(obj.UID)) ||
-				r.Events.SendOften(obj, o.Node, event.ReasonCiliumPoolNotServed, pods[name].Says) {
+				r.Events.SendOften(obj, o.Node, event.ReasonCiliumPoolNotServed, pods[name].Message) {
 				notified = append(notified, string(obj.UID))
 			}
 		}

@@ -48,11 +48,11 @@ type Keeper struct {
 	// Off stops all writes.
 	Off bool
 
-	pools []*crd.Pool           // with podAddresses, best first
-	made  map[podFamily]madePin // until the watch shows them
-	seen  map[string]time.Time  // when there was a pod of a name last
-	told  map[types.UID]string  // the last event of each pod without an address
-	kept  map[namespaceIn]int   // the addresses of each namespace in each pool
+	pools        []*crd.Pool           // with podAddresses, best first
+	made         map[podFamily]madePin // until the watch shows them
+	seen         map[string]time.Time  // when there was a pod of a name last
+	notified     map[types.UID]string  // the last event of each pod without an address
+	perNamespace map[namespaceIn]int   // the addresses of each namespace in each pool
 	// spaces are the namespaces of this look; nil: not listed.
 	spaces *corev1.NamespaceList
 }
@@ -65,7 +65,7 @@ type podFamily struct {
 type madePin struct {
 	cidr     netip.Prefix
 	reserved bool
-	at       time.Time
+	time     time.Time
 }
 
 // nodeAgain is when to ask again for a pod on a node that no pool with an address for it serves, as far
@@ -100,7 +100,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	for i := range pods {
 		pod := &pods[i]
 		reason, requeue, err := k.ensurePins(ctx, pod)
-		if reason != "" && (k.told[pod.UID()] == reason || k.tell(pod, reason)) {
+		if reason != "" && (k.notified[pod.UID()] == reason || k.notify(pod, reason)) {
 			notified[pod.UID()] = reason
 		}
 		if err != nil && !isAnswer(err) {
@@ -110,7 +110,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		wait = common.Sooner(wait, requeue)
 		errs = append(errs, err)
 	}
-	if k.told = notified; len(k.made) > 0 {
+	if k.notified = notified; len(k.made) > 0 {
 		wait = common.Sooner(wait, common.LongestWait)
 	}
 	for _, pins := range byPod(list.Items) {
@@ -143,7 +143,7 @@ func (k *Keeper) forget() {
 		k.seen = map[string]time.Time{}
 	}
 	maps.DeleteFunc(k.made, func(_ podFamily, made madePin) bool {
-		obsolete := len(k.Ledger.Pins.In(made.cidr)) > 0 || k.Clock.Since(made.at) >= common.LongestWait
+		obsolete := len(k.Ledger.Pins.In(made.cidr)) > 0 || k.Clock.Since(made.time) >= common.LongestWait
 		if obsolete && made.reserved {
 			k.Ledger.Pins.Unreserve(made.cidr)
 		}
@@ -200,7 +200,7 @@ func (k *Keeper) ensurePins(ctx context.Context, pod *state.NamedPod) (reason st
 		case err != nil:
 			return reason, requeue, err
 		case cidr.IsValid() && !pod.Strict:
-			k.tell(pod, fmt.Sprintf("from now on %s is kept for its name; this pod may have another address, as neither it nor its namespace has the annotation %s: \"true\"", cidr.Addr(), state.RequireAnnotation))
+			k.notify(pod, fmt.Sprintf("from now on %s is kept for its name; this pod may have another address, as neither it nor its namespace has the annotation %s: \"true\"", cidr.Addr(), state.RequireAnnotation))
 		}
 	}
 	return reason, requeue, nil
@@ -248,7 +248,7 @@ func (k *Keeper) reserve(ctx context.Context, key podFamily, pools []*crd.Pool) 
 		if failed != nil {
 			return cidr, failed
 		}
-		if k.kept[namespaceIn{namespace, pool.Name, key.family}] >= share {
+		if k.perNamespace[namespaceIn{namespace, pool.Name, key.family}] >= share {
 			err = errShare
 			continue
 		}
@@ -276,7 +276,7 @@ func (key podFamily) contains(cidr netip.Prefix) bool {
 	return ipalloc.FamilyOf(cidr.Addr()) == key.family
 }
 
-func (k *Keeper) tell(pod *state.NamedPod, reason string) bool {
+func (k *Keeper) notify(pod *state.NamedPod, reason string) bool {
 	namespace, name, _ := strings.Cut(pod.Name, "/")
 	subject := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: pod.UID()}}
 	return k.Events.SendOften(subject, nil, event.ReasonAddressNotKept, reason)

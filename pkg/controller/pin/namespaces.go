@@ -49,7 +49,7 @@ func (k *Keeper) shareOf(ctx context.Context, pool *crd.Pool, f ipalloc.Family) 
 
 // countKept counts the addresses that namespaces keep.
 func (k *Keeper) countKept(pins []v1alpha1.PodIPPin) {
-	k.kept = map[namespaceIn]int{}
+	k.perNamespace = map[namespaceIn]int{}
 	for key, made := range k.made {
 		k.count(key, made.cidr)
 	}
@@ -69,7 +69,7 @@ func (k *Keeper) count(key podFamily, cidr netip.Prefix) {
 	namespace, _, _ := strings.Cut(key.pod, "/")
 	for _, pool := range k.pools {
 		if pool.Holds(cidr) {
-			k.kept[namespaceIn{namespace, pool.Name, key.family}]++
+			k.perNamespace[namespaceIn{namespace, pool.Name, key.family}]++
 		}
 	}
 }

@@ -59,8 +59,8 @@ type Reconciler struct {
 	writing sync.Map
 
 	mu sync.Mutex
-	// again is when addresses wait for the next write of a route. Zero: the last one succeeded.
-	again time.Time
+	// retryAt is when addresses wait for the next write of a route. Zero: the last one succeeded.
+	retryAt time.Time
 }
 
 // Reconcile writes the FRRConfigurations of one node, and reports the blocks that are not announced.
@@ -71,7 +71,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Off {
 		return reconcile.Result{}, nil
 	}
-	node, problem, err := r.keep(ctx, req.Name)
+	node, problem, err := r.syncRoutes(ctx, req.Name)
 	if node == nil && err == nil {
 		r.Events.ForgetWrites(writesOf + req.Name)
 		r.Events.Last.Changed(req.Name, topic, "")
@@ -112,8 +112,8 @@ func (r *Reconciler) Announce(ctx context.Context, node string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, announceWithin)
 	defer cancel()
-	_, _, err := r.keep(ctx, node)
-	r.tried(err)
+	_, _, err := r.syncRoutes(ctx, node)
+	r.noteResult(err)
 	if err != nil {
 		log.FromContext(ctx).Info("publishing addresses before their route", "reason", err.Error())
 	}
@@ -124,22 +124,22 @@ func (r *Reconciler) Announce(ctx context.Context, node string) {
 func (r *Reconciler) mayTry() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.again.IsZero() {
+	if r.retryAt.IsZero() {
 		return true
 	}
-	if r.Clock.Now().Before(r.again) {
+	if r.Clock.Now().Before(r.retryAt) {
 		return false
 	}
-	r.again = r.Clock.Now().Add(announceAgain)
+	r.retryAt = r.Clock.Now().Add(announceAgain)
 	return true
 }
 
-func (r *Reconciler) tried(err error) {
+func (r *Reconciler) noteResult(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.again = time.Time{}
+	r.retryAt = time.Time{}
 	if err != nil && common.RefusalIn(err) == nil { // a refusal came at once, and may concern this node alone
-		r.again = r.Clock.Now().Add(announceAgain)
+		r.retryAt = r.Clock.Now().Add(announceAgain)
 	}
 }
 
@@ -148,10 +148,10 @@ func (r *Reconciler) Announces(node string, cidr netip.Prefix) bool {
 	return !r.Off && r.Routes.Announces(node, cidr)
 }
 
-// keep writes the differences from the FRRConfigurations that a node should have. It returns the Node,
+// syncRoutes writes the differences from the FRRConfigurations that a node should have. It returns the Node,
 // or nil if it is gone, and the reason that a block is not announced.
-func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, string, error) {
-	done, err := r.alone(ctx, name)
+func (r *Reconciler) syncRoutes(ctx context.Context, name string) (*corev1.Node, string, error) {
+	done, err := r.lockNode(ctx, name)
 	if err != nil {
 		return nil, "", err
 	}
@@ -188,15 +188,15 @@ func (r *Reconciler) keep(ctx context.Context, name string) (*corev1.Node, strin
 		if slices.ContainsFunc(wanted, func(w frrconfig.Want) bool { return w.Name == current.Name }) {
 			continue
 		}
-		err := r.Client.Delete(ctx, frrconfig.Carrier(r.Namespace, current.Name), client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion})
+		err := r.Client.Delete(ctx, frrconfig.Empty(r.Namespace, current.Name), client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion})
 		failed = errors.Join(failed, client.IgnoreNotFound(r.Shared.Wrote("FRRConfiguration", current.Name, "delete", err)))
 	}
 	return node, problem, failed
 }
 
-// alone waits until nobody else writes the routes of a node. Without it the queue and Announce would
+// lockNode waits until nobody else writes the routes of a node. Without it the queue and Announce would
 // patch the same version, and the API server would refuse one of the patches.
-func (r *Reconciler) alone(ctx context.Context, node string) (done func(), err error) {
+func (r *Reconciler) lockNode(ctx context.Context, node string) (done func(), err error) {
 	released := make(chan struct{})
 	for {
 		writer, busy := r.writing.LoadOrStore(node, released)
@@ -240,7 +240,7 @@ func (r *Reconciler) write(ctx context.Context, want frrconfig.Want, node string
 		default:
 			var patch []byte
 			if patch, err = want.Patch(current); err == nil {
-				obj := frrconfig.Carrier(r.Namespace, want.Name)
+				obj := frrconfig.Empty(r.Namespace, want.Name)
 				err = r.Shared.Wrote("FRRConfiguration", want.Name, "patch", r.Client.Patch(ctx, obj, client.RawPatch(types.JSONPatchType, patch)))
 				if err == nil { // or the next look would write it again
 					r.Routes.Patched(frrconfig.Read(obj))
@@ -250,7 +250,7 @@ func (r *Reconciler) write(ctx context.Context, want frrconfig.Want, node string
 		if !lost(err) && (current == nil || !apierrors.IsNotFound(err)) {
 			return false, err
 		}
-		live := frrconfig.Carrier(r.Namespace, want.Name)
+		live := frrconfig.Empty(r.Namespace, want.Name)
 		getErr := r.Live.Get(ctx, client.ObjectKeyFromObject(live), live)
 		if client.IgnoreNotFound(getErr) != nil {
 			return false, fmt.Errorf("reading FRRConfiguration %s: %w", want.Name, getErr)

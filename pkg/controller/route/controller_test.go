@@ -31,7 +31,7 @@ const (
 )
 
 func template() *unstructured.Unstructured {
-	obj := frrconfig.Carrier("frr", "t")
+	obj := frrconfig.Empty("frr", "t")
 	obj.Object["spec"] = map[string]any{
 		"nodeSelector": map[string]any{"matchLabels": map[string]any{frrconfig.TemplateLabel: ""}},
 		"bgp": map[string]any{"routers": []any{map[string]any{"neighbors": []any{map[string]any{

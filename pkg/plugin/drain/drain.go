@@ -27,13 +27,13 @@ type flags struct {
 	evict, emptyDirs             bool
 	maxConcurrent                int
 
-	to                           string
+	newRange                     string
 	status, abort, restartAgents bool
 	maxRestarts                  int
 }
 
 func (f *flags) validate() error {
-	if f.to == "" && (f.status || f.abort || f.restartAgents) {
+	if f.newRange == "" && (f.status || f.abort || f.restartAgents) {
 		return cli.Usagef("--status, --abort and --restart-agents need --to")
 	}
 	if f.evict && !f.wait && !f.dryRun {
@@ -120,7 +120,7 @@ func New(e *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if f.to != "" {
+			if f.newRange != "" {
 				return renumber(cmd.Context(), e, c, args[0], f)
 			}
 			t, err := parseTarget(c, args[0])
@@ -146,7 +146,7 @@ func (f *flags) add(cmd *cobra.Command, e *cli.Env) {
 	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", f.emptyDirs, "with --evict: also evict pods with emptyDir volumes, losing their data")
 	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block cools down, and show the obstacles")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "time to wait; 0: without end")
-	fs.StringVar(&f.to, "to", "", "renumber: the CIDR that the pool gets instead, or another pool")
+	fs.StringVar(&f.newRange, "to", "", "renumber: the CIDR that the pool gets instead, or another pool")
 	fs.BoolVar(&f.status, "status", false, "with --to: print the step reached, and write nothing")
 	fs.BoolVar(&f.abort, "abort", false, "with --to: let the old range serve again")
 	fs.BoolVar(&f.restartAgents, "restart-agents", false, "with --to: restart the agents that have addresses of their own in the old range")
@@ -169,7 +169,7 @@ func run(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, f fl
 		warnPinned(e, c, t)
 	}
 	if f.dryRun {
-		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, suggest.Count(len(rows), "block"))
+		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.name, suggest.Count(len(rows), "block"))
 		for _, r := range rows {
 			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 		}
@@ -183,13 +183,13 @@ func run(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, f fl
 		if err := request(ctx, c, t, false); err != nil {
 			return err
 		}
-		fmt.Fprintf(e.Out, "%s drains no more\n", t.what)
+		fmt.Fprintf(e.Out, "%s drains no more\n", t.name)
 		return nil
 	}
 	if err := start(ctx, e, c, t, rows, f); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.Out, "%s drains: %s\n", t.what, suggest.Count(len(rows), "block"))
+	fmt.Fprintf(e.Out, "%s drains: %s\n", t.name, suggest.Count(len(rows), "block"))
 	if !f.wait {
 		return nil
 	}
@@ -203,24 +203,24 @@ func cannotUndo(t target) error {
 		return nil
 	}
 	if b.Deleting {
-		return fmt.Errorf("%s is being deleted: that cannot be undone", t.what)
+		return fmt.Errorf("%s is being deleted: that cannot be undone", t.name)
 	}
 	if b.Phase == ipalloc.Draining && !b.Drain && b.Reason != expand.DrainRequested {
-		return fmt.Errorf("%s does not drain by spec.drain, but by itself (%s): end that of its CIDR or pool, or see kubectl cilium-pool explain %s", t.what, b.Reason, b.Node)
+		return fmt.Errorf("%s does not drain by spec.drain, but by itself (%s): end that of its CIDR or pool, or see kubectl cilium-pool explain %s", t.name, b.Reason, b.Node)
 	}
 	return nil
 }
 
 func warnPinned(e *cli.Env, c *clusterview.Cluster, t target) {
 	if t.block != nil && c.Ledger.Pins.IsPinned(*t.block) {
-		fmt.Fprintf(e.ErrOut, "warning: %s is pinned to %s, which claims it again: to give it up, first kubectl delete podippin %s\n", t.what, t.block.Node, t.block.Name)
+		fmt.Fprintf(e.ErrOut, "warning: %s is pinned to %s, which claims it again: to give it up, first kubectl delete podippin %s\n", t.name, t.block.Node, t.block.Name)
 	}
 }
 
 // start requests the drain; with --now it also deletes each block.
 func start(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, rows []list.BlockRow, f flags) error {
 	if f.now && !f.yes && len(rows) > 0 {
-		err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", suggest.Count(len(rows), "PodIPBlock"), t.what))
+		err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", suggest.Count(len(rows), "PodIPBlock"), t.name))
 		if err != nil {
 			return err
 		}
@@ -265,12 +265,12 @@ func setPolicy(ctx context.Context, c *clusterview.Cluster, t target, drain bool
 
 // target is the subject of a drain: one block, or ranges of a pool.
 type target struct {
-	what   string
+	name   string
 	block  *crd.Block // nil: ranges
 	pool   string
 	ranges []netip.Prefix
-	// all: the blocks outside ranges, too, which may have been taken out of the pool.
-	all bool
+	// outside: the blocks outside ranges, too, which may have been taken out of the pool.
+	outside bool
 }
 
 // parseTarget parses the argument: a block, a pool's CIDR, or a pool.
@@ -282,14 +282,14 @@ func parseTarget(c *clusterview.Cluster, name string) (target, error) {
 	}
 	if err == nil {
 		if pool, ok := poolOfRange(c, cidr); ok {
-			return target{what: fmt.Sprintf("CIDR %s of pool %s", cidr, pool), pool: pool, ranges: []netip.Prefix{cidr}}, nil
+			return target{name: fmt.Sprintf("CIDR %s of pool %s", cidr, pool), pool: pool, ranges: []netip.Prefix{cidr}}, nil
 		}
 		if b, ok := c.Ledger.Block(cidr); ok {
-			return target{what: "block " + b.Name, block: &b, pool: b.Pool, ranges: []netip.Prefix{cidr}}, nil
+			return target{name: "block " + b.Name, block: &b, pool: b.Pool, ranges: []netip.Prefix{cidr}}, nil
 		}
 	}
 	if pool := c.PodIPPools[name]; pool != nil {
-		return target{what: "pool " + name, pool: name, ranges: crd.CIDRsIn(&pool.Spec), all: true}, nil
+		return target{name: "pool " + name, pool: name, ranges: crd.CIDRsIn(&pool.Spec), outside: true}, nil
 	}
 	return target{}, fmt.Errorf("%s is neither a block, nor a CIDR in the spec of a pool, nor a pool", name)
 }
@@ -328,7 +328,7 @@ func isOneOf(ranges []netip.Prefix) func(v1alpha1.PoolCIDR) bool {
 func leavingRows(c *clusterview.Cluster, t target) []list.BlockRow {
 	var rows []list.BlockRow
 	for _, r := range list.BlockRows(c, list.BlockFilter{Pool: t.pool}) {
-		if r.Phase != ipalloc.CoolingDown.String() && (t.all || ipalloc.Covered(r.CIDR, t.ranges)) {
+		if r.Phase != ipalloc.CoolingDown.String() && (t.outside || ipalloc.Covered(r.CIDR, t.ranges)) {
 			rows = append(rows, r)
 		}
 	}

@@ -66,8 +66,8 @@ type placed struct {
 	address netip.Addr
 	block   string
 	uid     types.UID
-	// leaves is its grace period, if it was terminating when the cluster was read.
-	leaves *time.Duration
+	// gracePeriod is its grace period, if it was terminating when the cluster was read.
+	gracePeriod *time.Duration
 }
 
 // podsIn returns the pods with an address in the blocks, sorted by node and name.
@@ -124,7 +124,7 @@ func draining(rows []list.BlockRow) []list.BlockRow {
 func (v *evicter) step(ctx context.Context, pods []placed) error {
 	leaving := 0
 	for _, p := range pods {
-		if p.leaves == nil {
+		if p.gracePeriod == nil {
 			continue
 		}
 		begin, known := v.leaving[p.uid]
@@ -132,7 +132,7 @@ func (v *evicter) step(ctx context.Context, pods []placed) error {
 			begin = v.now()
 			v.leaving[p.uid] = begin
 		}
-		if v.now().Sub(begin) <= *p.leaves+hangsAfter {
+		if v.now().Sub(begin) <= *p.gracePeriod+hangsAfter {
 			leaving++
 			continue
 		}
@@ -142,7 +142,7 @@ func (v *evicter) step(ctx context.Context, pods []placed) error {
 		if leaving >= v.limit {
 			return nil
 		}
-		if p.leaves != nil || v.skips(p.key) {
+		if p.gracePeriod != nil || v.skips(p.key) {
 			continue
 		}
 		pod, err := v.read(ctx, p)

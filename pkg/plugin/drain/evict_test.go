@@ -128,7 +128,7 @@ func TestEvictsNoMoreAtATime(t *testing.T) {
 func TestEvictsNoMoreOnceABudgetLets(t *testing.T) {
 	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"))
 	leaving := at("b", "10.0.0.2")
-	leaving.leaves = new(10 * time.Second)
+	leaving.gracePeriod = new(10 * time.Second)
 	e := w.evicter(1)
 	if got := w.step(t, e, at("a", "10.0.0.1"), leaving); len(got) > 0 {
 		t.Errorf("%v while b is on its way out", got)
@@ -142,7 +142,7 @@ func TestEvictsNoMoreOnceABudgetLets(t *testing.T) {
 func TestEvictsBesideAPodThatHangs(t *testing.T) {
 	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"))
 	hangs := at("b", "10.0.0.2")
-	hangs.leaves = new(10 * time.Second)
+	hangs.gracePeriod = new(10 * time.Second)
 	e := w.evicter(1)
 	for _, after := range []time.Duration{0, 10*time.Second + hangsAfter} {
 		w.now = w.now.Add(after)

@@ -75,7 +75,7 @@ func followDrain(ctx context.Context, e *cli.Env, t target, f flags) error {
 	return w.follow(ctx, func(ctx context.Context, c *clusterview.Cluster) (done bool, err error) {
 		rows := leavingRows(c, t)
 		if done, err = w.leave(ctx, c, t, rows); len(rows) == 0 {
-			fmt.Fprintf(e.Out, "%s is drained\n", t.what)
+			fmt.Fprintf(e.Out, "%s is drained\n", t.name)
 			return true, nil
 		}
 		return done, err
@@ -84,7 +84,7 @@ func followDrain(ctx context.Context, e *cli.Env, t target, f flags) error {
 		if f.evict {
 			goesOn += ", and no more pods are evicted: call it again for that"
 		}
-		return fmt.Errorf("%s still drains: %s left. %s", t.what, rest, goesOn)
+		return fmt.Errorf("%s still drains: %s left. %s", t.name, rest, goesOn)
 	})
 }
 
@@ -148,7 +148,7 @@ func printAdvice(e *cli.Env, t target, rows []list.BlockRow) (done bool, err err
 			nodes[r.NeedsAction] = append(nodes[r.NeedsAction], r.Node)
 		}
 	}
-	fmt.Fprintf(e.ErrOut, "%s still drains: %s left, and waiting longer does not help.\n", t.what, suggest.Count(len(rows), "block"))
+	fmt.Fprintf(e.ErrOut, "%s still drains: %s left, and waiting longer does not help.\n", t.name, suggest.Count(len(rows), "block"))
 	for _, action := range slices.Sorted(maps.Keys(nodes)) {
 		fmt.Fprintf(e.ErrOut, "  %s: %s\n", suggest.Few(slices.Sorted(slices.Values(nodes[action]))), action)
 	}

@@ -79,7 +79,7 @@ func moveOfCIDR(c *clusterview.Cluster, oldCIDR, newCIDR netip.Prefix) (move, er
 	}
 	return move{
 		oldRange: oldCIDR.String(), newRange: newCIDR.String(), added: newCIDR, newPool: oldPool,
-		old: target{what: fmt.Sprintf("CIDR %s of pool %s", oldCIDR, oldPool), pool: oldPool, ranges: []netip.Prefix{oldCIDR}},
+		old: target{name: fmt.Sprintf("CIDR %s of pool %s", oldCIDR, oldPool), pool: oldPool, ranges: []netip.Prefix{oldCIDR}},
 	}, nil
 }
 
@@ -113,7 +113,7 @@ func moveOfPool(c *clusterview.Cluster, oldPool, newPool string) (move, error) {
 	if c.PodIPPools[newPool] == nil {
 		return move{}, fmt.Errorf("there is no PodIPPool %s%s", newPool, suggest.DidYouMean(newPool, c.Pools.Names()))
 	}
-	m := move{oldRange: "pool " + oldPool, newRange: "pool " + newPool, newPool: newPool, old: target{what: "pool " + oldPool, pool: oldPool}}
+	m := move{oldRange: "pool " + oldPool, newRange: "pool " + newPool, newPool: newPool, old: target{name: "pool " + oldPool, pool: oldPool}}
 	if pool := c.PodIPPools[oldPool]; pool != nil {
 		m.old.ranges = crd.CIDRsIn(&pool.Spec)
 	}

@@ -27,7 +27,7 @@ func renumber(ctx context.Context, e *cli.Env, c *clusterview.Cluster, oldRange 
 	if c.Objects.Mode.WholeBlocks() {
 		return cli.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", c.Objects.Mode)
 	}
-	m, err := parseMove(c, oldRange, f.to)
+	m, err := parseMove(c, oldRange, f.newRange)
 	if err != nil {
 		return err
 	}

@@ -54,12 +54,12 @@ func TestParseMove(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	good := flags{wait: true, maxConcurrent: 1, to: "b", maxRestarts: 1}
+	good := flags{wait: true, maxConcurrent: 1, newRange: "b", maxRestarts: 1}
 	if err := good.validate(); err != nil {
 		t.Error(err)
 	}
 	for name, edit := range map[string]func(*flags){
-		"no --to":            func(f *flags) { f.to, f.status = "", true },
+		"no --to":            func(f *flags) { f.newRange, f.status = "", true },
 		"--max-concurrent 0": func(f *flags) { f.maxConcurrent = 0 },
 		"--max-restarts 0":   func(f *flags) { f.maxRestarts = 0 },
 	} {
@@ -106,7 +106,7 @@ func TestRenumberWritesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := readOf(t, append(test.objects, ranged(oldCIDR))...)
-			f := flags{wait: true, maxConcurrent: 1, timeout: time.Second, to: newCIDR, maxRestarts: 1}
+			f := flags{wait: true, maxConcurrent: 1, timeout: time.Second, newRange: newCIDR, maxRestarts: 1}
 			test.edit(&f)
 			e := r.at()
 			c, err := e.Read(t.Context())

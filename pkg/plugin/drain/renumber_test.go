@@ -135,7 +135,7 @@ const oldCIDR, newCIDR = "10.0.0.0/24", "10.1.0.0/24"
 
 // poolMove returns the move of all nodes of pool p to pool q.
 func poolMove(ranges ...netip.Prefix) move {
-	return move{oldRange: "pool p", newRange: "pool q", newPool: "q", old: target{what: "pool p", pool: "p", ranges: ranges}}
+	return move{oldRange: "pool p", newRange: "pool q", newPool: "q", old: target{name: "pool p", pool: "p", ranges: ranges}}
 }
 
 // The next step follows from the cluster alone.

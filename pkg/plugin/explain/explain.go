@@ -100,7 +100,7 @@ func explainUnserved(s *cli.Text, u *state.Unserved, apart bool) {
 	if apart {
 		s.Line("")
 	}
-	s.Line("%s.", strings.ToUpper(u.Says[:1])+u.Says[1:])
+	s.Line("%s.", strings.ToUpper(u.Message[:1])+u.Message[1:])
 	if u.Requested > 0 {
 		s.Line("Its agent asks for %s of it.", suggest.Plural(u.Requested, "address", "addresses"))
 	}

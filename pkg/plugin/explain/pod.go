@@ -40,7 +40,7 @@ func Pod(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod, waiting []corev1.
 	switch {
 	case pod.Spec.NodeName != "":
 		s.Line("It is bound to node %s: see kubectl cilium-pool explain %s.", pod.Spec.NodeName, pod.Spec.NodeName)
-		if message := c.Snapshot(pod.Spec.NodeName, c.Nodes[pod.Spec.NodeName], c.Now).UnservedPods()[pod.Namespace+"/"+pod.Name].Says; message != "" {
+		if message := c.Snapshot(pod.Spec.NodeName, c.Nodes[pod.Spec.NodeName], c.Now).UnservedPods()[pod.Namespace+"/"+pod.Name].Message; message != "" {
 			s.Line("It gets no address: %s.", message)
 		}
 	case pod.Spec.HostNetwork:

@@ -102,7 +102,7 @@ func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
 	}
 	target := &sink{out: e.Out, errOut: e.ErrOut, file: f.file, command: strings.Fields(f.exec)}
 	write := shapes()[f.format]
-	dead := &silence{after: f.withdraw}
+	dead := &silence{timeout: f.withdraw}
 	if _, err := dead.read(ctx, c); err != nil {
 		return e.CannotRead(err)
 	}

@@ -23,22 +23,22 @@ const lookEvery = time.Second
 // than the nodes. Then no further node becomes silent, and each has the whole time again afterwards: the
 // route of a dead node costs little, that of a live one all its traffic.
 type silence struct {
-	after time.Duration // 0: no node is ever silent
-	nodes map[string]*heard
-	deaf  bool
+	timeout time.Duration // 0: no node is ever silent
+	nodes   map[string]*heard
+	deaf    bool
 }
 
 // heard are the known facts of one node.
 type heard struct {
 	renewed time.Time // as its Lease says
-	at      time.Time // when that was seen
-	since   time.Time // the silence counts from here: at, or later
+	seen    time.Time // when that was seen
+	begin   time.Time // the silence counts from here: at, or later
 	silent  bool
 }
 
 // ticks returns a channel with the times to look; nil: never.
 func (s *silence) ticks() <-chan time.Time {
-	if s == nil || s.after == 0 {
+	if s == nil || s.timeout == 0 {
 		return nil
 	}
 	return time.Tick(lookEvery)
@@ -50,7 +50,7 @@ func (s *silence) is(node string) bool { return s.nodes[node] != nil && s.nodes[
 // read looks at the Nodes and their Leases, and returns the names of nodes that became silent, or
 // are heard again.
 func (s *silence) read(ctx context.Context, reader client.Reader) ([]string, error) {
-	if s.after == 0 {
+	if s.timeout == 0 {
 		return nil, nil
 	}
 	var (
@@ -83,20 +83,20 @@ func (s *silence) look(now time.Time, nodes []corev1.Node, leases []coordination
 		}
 		h := known[name]
 		if h == nil {
-			h = &heard{renewed: spec.RenewTime.Time, at: now, since: now}
+			h = &heard{renewed: spec.RenewTime.Time, seen: now, begin: now}
 			// At the start the node controller knows more: Unknown means that it has heard nothing.
 			if clusterview.IsLost(&nodes[i]) && h.renewed.Before(now) {
-				h.at = h.renewed
-				h.since = h.renewed
+				h.seen = h.renewed
+				h.begin = h.renewed
 			}
 		} else if !h.renewed.Equal(spec.RenewTime.Time) {
 			if h.silent {
 				changed = append(changed, name)
 			}
-			h = &heard{renewed: spec.RenewTime.Time, at: now, since: now}
+			h = &heard{renewed: spec.RenewTime.Time, seen: now, begin: now}
 		}
 		s.nodes[name] = h
-		if now.Sub(h.at) <= s.limit(spec)/2 {
+		if now.Sub(h.seen) <= s.limit(spec)/2 {
 			fresh++
 		}
 	}
@@ -106,8 +106,8 @@ func (s *silence) look(now time.Time, nodes []corev1.Node, leases []coordination
 			continue
 		}
 		if s.deaf {
-			h.since = now
-		} else if now.Sub(h.since) >= s.limit(specs[name]) {
+			h.begin = now
+		} else if now.Sub(h.begin) >= s.limit(specs[name]) {
 			h.silent = true
 			changed = append(changed, name)
 		}
@@ -120,7 +120,7 @@ func (s *silence) look(now time.Time, nodes []corev1.Node, leases []coordination
 // each quarter of leaseDurationSeconds (pkg/kubelet/kubelet.go, nodeLeaseRenewIntervalFraction).
 func (s *silence) limit(spec *coordinationv1.LeaseSpec) time.Duration {
 	if spec.LeaseDurationSeconds == nil {
-		return s.after
+		return s.timeout
 	}
-	return max(s.after, time.Duration(*spec.LeaseDurationSeconds)*time.Second/2)
+	return max(s.timeout, time.Duration(*spec.LeaseDurationSeconds)*time.Second/2)
 }

@@ -50,7 +50,7 @@ func TestSilence(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, l := &silence{after: test.after}, &leases{}
+			s, l := &silence{timeout: test.after}, &leases{}
 			var got []string
 			for second := range 300 {
 				for node := range l.renewed {
@@ -78,7 +78,7 @@ func TestSilenceOfTheAPIServer(t *testing.T) {
 	for _, after := range []time.Duration{time.Second, 35 * time.Second} {
 		for from := 60; from < 70; from += 3 {
 			for away := 0; away < 90; away += 2 {
-				s, l := &silence{after: after}, &leases{}
+				s, l := &silence{timeout: after}, &leases{}
 				for second := range 250 {
 					if second < from || second >= from+away {
 						for node := range l.renewed {
@@ -106,12 +106,12 @@ func TestSilenceAtTheStart(t *testing.T) {
 			{ObjectMeta: nodes[0].ObjectMeta, Spec: coordinationv1.LeaseSpec{RenewTime: &old}},
 			{ObjectMeta: nodes[1].ObjectMeta, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}},
 		}
-		s := &silence{after: 30 * time.Second}
+		s := &silence{timeout: 30 * time.Second}
 		if s.look(start, nodes, list); s.is("dead") != want || s.is("live") {
 			t.Errorf("Ready %s: dead is silent: %t, want %t; live: %t", status, s.is("dead"), want, s.is("live"))
 		}
 	}
-	s, l := &silence{after: 30 * time.Second}, &leases{}
+	s, l := &silence{timeout: 30 * time.Second}, &leases{}
 	if changed := l.look(s, 100000, corev1.ConditionUnknown); changed != nil || !s.deaf {
 		t.Errorf("all are Unknown: %v changed", changed)
 	}

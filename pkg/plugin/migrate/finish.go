@@ -152,7 +152,7 @@ type finishing struct {
 }
 
 func (m *move) finishing(name string, settle time.Duration) *finishing {
-	f := &finishing{move: m, name: name, settled: m.standing(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.Nodes[name].Labels))}
+	f := &finishing{move: m, name: name, settled: m.progressOf(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.Nodes[name].Labels))}
 	for _, b := range m.Ledger.NodeBlocks(name) {
 		if b.AdoptedFrom != "" {
 			f.adopted = append(f.adopted, b)

@@ -227,9 +227,9 @@ func (m *move) agentImage(node string) string {
 	return "unknown"
 }
 
-// standing returns the state that determines a node's progress. Pods and agents count once they
+// progressOf returns the state that determines a node's progress. Pods and agents count once they
 // have run for settle.
-func (m *move) standing(name string, settle time.Duration) adopt.Standing {
+func (m *move) progressOf(name string, settle time.Duration) adopt.Standing {
 	s := adopt.Standing{
 		Node: m.adoptNode(name), Blocks: m.Ledger.NodeBlocks(name),
 		Back: m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.target == ciliumnode.MultiPool,
@@ -259,8 +259,8 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	return s
 }
 
-// differs returns the operator's next step on a node without its memory; "-": none.
-func (m *move) differs(name string, s *adopt.Standing) string {
+// nextSteps returns the operator's next step on a node without its memory; "-": none.
+func (m *move) nextSteps(name string, s *adopt.Standing) string {
 	var words []string
 	say := func(n int, verb string) {
 		if n > 0 {

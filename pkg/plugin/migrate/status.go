@@ -114,11 +114,11 @@ func reached(rows []migrateRow, step adopt.Step) bool {
 func (m *move) rows(settle time.Duration) []migrateRow {
 	rows := []migrateRow{}
 	for _, name := range m.names() {
-		s := m.standing(name, settle)
+		s := m.progressOf(name, settle)
 		r := migrateRow{
 			Node: name, From: s.From, Step: s.Step(), Blocks: len(s.Blocks), Given: len(s.AssignedCIDRs),
 			Addresses: len(s.Published), InUse: len(s.Used), Unreported: s.Unreported,
-			Mode: m.config.Mode(m.Nodes[name].Labels), Difference: m.differs(name, &s),
+			Mode: m.config.Mode(m.Nodes[name].Labels), Difference: m.nextSteps(name, &s),
 		}
 		r.Next = m.next(&s, r.Mode)
 		rows = append(rows, r)

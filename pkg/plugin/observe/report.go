@@ -155,7 +155,7 @@ func (r *report) addNode(c, replaced *clusterview.Cluster, name string) {
 			ciliumPool = b.CiliumPool
 		}
 		sum := shares[ciliumPool]
-		sum[f].held += usable
+		sum[f].total += usable
 		sum[f].used += inUse
 		shares[ciliumPool] = sum
 		if ipalloc.TooLarge(b.CIDR, false) {
@@ -177,15 +177,15 @@ func (r *report) addNode(c, replaced *clusterview.Cluster, name string) {
 			r.NearlyFull = append(r.NearlyFull, nearlyFull{name, f.String(), used[f], total[f]})
 		}
 		for _, ciliumPool := range slices.Sorted(maps.Keys(shares)) {
-			if s := shares[ciliumPool][f]; s.held > 0 && r.WhatIf.add(replaced, name, f, ciliumPool, s.used) {
-				r.WhatIf.Replaced.add(f, s.held)
+			if s := shares[ciliumPool][f]; s.total > 0 && r.WhatIf.add(replaced, name, f, ciliumPool, s.used) {
+				r.WhatIf.Replaced.add(f, s.total)
 			}
 		}
 	}
 }
 
 // share counts the addresses of a node that it holds, and uses, of one Cilium pool.
-type share struct{ held, used int }
+type share struct{ total, used int }
 
 // add counts the blocks of a node for its used addresses of a Cilium pool. It reports whether a pool serves the
 // node.

@@ -76,7 +76,7 @@ func addTemplate(ctx context.Context, st *Stage) error {
 	if err := st.cluster.InstallCRDs(ctx, definition); err != nil {
 		return err
 	}
-	obj := frrconfig.Carrier(FRRNamespace, "template")
+	obj := frrconfig.Empty(FRRNamespace, "template")
 	const spec = `{nodeSelector: {matchLabels: {cilium-pool.io/template: ""}},
 bgp: {routers: [{asn: 65001, neighbors: [{address: 192.0.2.1, asn: 65000, toAdvertise: {allowed: {mode: all}}}]}]}}`
 	fields := map[string]any{}

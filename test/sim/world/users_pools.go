@@ -124,7 +124,7 @@ func ciliumPoolEdits() []string {
 func (u *poolUsers) editCiliumPool(how, name string) {
 	switch how {
 	case "make":
-		obj := ciliumpool.Carrier(name)
+		obj := ciliumpool.Empty(name)
 		obj.Spec.IPv4 = &ciliumv2alpha1.IPv4PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{"10.200.0.0/16"}, MaskSize: 24}
 		u.must(u.api.Create(obj))
 		return
