@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -25,56 +24,60 @@ type decision struct {
 	memory expand.Memory
 }
 
-// decide reserves what the node may begin, decides on each of its shares that may change, and records
-// the decisions.
+// decide decides on each share of the node that may change, with what pacing lets it begin now, and records the
+// decisions.
 func (r *Reconciler) decide(ctx context.Context, o *observation) []decision {
 	if o.CiliumNode == nil && o.Standing.Kind != state.Gone {
 		return nil
 	}
 	now := r.Clock.Now()
 	r.forgetShares(o)
-	decisions := decide(now, o, r.reserve(o, now))
-	r.record(ctx, o, decisions, now)
+	budgets := r.budgets(o, now)
+	var decisions []decision
+	for i := range o.Shares {
+		share := &o.Shares[i]
+		if !share.Standing.MayChange() {
+			continue
+		}
+		memory := *o.memory.of(o, share)
+		if o.CiliumNode != nil {
+			most := expand.MostReclaims(now, share.Policy, &share.State, memory)
+			budgets[i].Reclaims, budgets[i].ReclaimDelay = r.Pacing.Reserve(share, most, now)
+		}
+		d := decide(now, o, share, budgets[i], memory, decisions)
+		if d.budget.Reclaims > 0 {
+			r.Pacing.Spend(o.Name, d.budget.Reclaims, reclaims(d.plan), d.Pools[0], now)
+		}
+		decisions = append(decisions, d)
+	}
+	r.record(ctx, o, decisions)
 	return decisions
 }
 
-// reserve takes what each share of the node may begin now, others of the cluster considered.
-func (r *Reconciler) reserve(o *observation, now time.Time) []expand.Budget {
+// budgets returns the requested drains that each share of the node may begin now.
+func (r *Reconciler) budgets(o *observation, now time.Time) []expand.Budget {
 	if o.CiliumNode == nil { // no drain begins
 		r.Pacing.Release(o.Name, now)
 		return make([]expand.Budget, len(o.Shares))
 	}
-	node := pacing.Node{Name: o.Name, Shares: o.Shares, MostReclaims: make([]int, len(o.Shares))}
-	for i := range o.Shares {
-		if share := &o.Shares[i]; share.Standing.MayChange() {
-			node.MostReclaims[i] = expand.MostReclaims(now, share.Policy, &share.State, *o.memory.of(o, share))
-		}
-	}
-	return r.Pacing.Budgets(node, r.Ledger, r.PoolOf, now)
+	return r.Pacing.Budgets(o.Name, o.Shares, r.Ledger, r.PoolOf, now)
 }
 
-// decide decides on each share of a node that may change. One block of a node is compacted, and one is
-// parked, at a time.
-func decide(now time.Time, o *observation, budgets []expand.Budget) []decision {
-	var decisions []decision
-	drains := slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.Phase == ipalloc.Draining })
-	for i := range o.Shares {
-		d := decision{Share: &o.Shares[i], budget: budgets[i]}
-		if !d.Standing.MayChange() {
-			continue
-		}
-		d.budget.OtherDrains = drains
-		d.budget.OtherParks = slices.ContainsFunc(decisions, func(earlier decision) bool { return earlier.plan.Park.IsValid() })
-		d.plan, d.memory = expand.Decide(now, d.Policy, d.State, d.budget, *o.memory.of(o, d.Share))
-		drains = drains || len(d.plan.Drain) > 0
-		decisions = append(decisions, d)
+// decide decides on a share of a node, after others. One block of a node is compacted, and one is parked, at a
+// time.
+func decide(now time.Time, o *observation, share *state.Share, budget expand.Budget, memory expand.Memory, earlier []decision) decision {
+	budget.OtherDrains = slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.Phase == ipalloc.Draining })
+	for i := range earlier {
+		budget.OtherDrains = budget.OtherDrains || len(earlier[i].plan.Drain) > 0
+		budget.OtherParks = budget.OtherParks || earlier[i].plan.Park.IsValid()
 	}
-	return decisions
+	d := decision{Share: share, budget: budget}
+	d.plan, d.memory = expand.Decide(now, share.Policy, share.State, budget, memory)
+	return d
 }
 
-// record keeps the memory for the next decisions, hands reserved tickets to the reclaims that begin, and
-// reports the decisions by metrics and in the log.
-func (r *Reconciler) record(ctx context.Context, o *observation, decisions []decision, now time.Time) {
+// record keeps the memory for the next decisions, and reports the decisions by metrics and in the log.
+func (r *Reconciler) record(ctx context.Context, o *observation, decisions []decision) {
 	for i := range o.Shares {
 		if share := &o.Shares[i]; !share.Standing.MayChange() {
 			*o.memory.of(o, share) = expand.Memory{} // changes meanwhile go unobserved
@@ -86,9 +89,6 @@ func (r *Reconciler) record(ctx context.Context, o *observation, decisions []dec
 		*o.memory.of(o, d.Share) = d.memory
 		if len(d.memory.IdleSince) > 0 {
 			idle[d.Family] = o.PoolsInService(d.Family)
-		}
-		if d.budget.Reclaims > 0 {
-			r.Pacing.Spend(o.Name, d.budget.Reclaims, reclaims(d.plan), d.Pools[0], now)
 		}
 		r.Metrics.decided(d.Family, d.plan)
 		r.Reporter.logPlan(ctx, d.Share, d.plan)

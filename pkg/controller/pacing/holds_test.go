@@ -53,7 +53,7 @@ func holding(pools, nodes int) map[string]holds.Call {
 	name := func(i int) string { return fmt.Sprintf("n%05d", i) }
 	shares := []state.Share{{Pools: all[:1], State: expand.State{Blocks: []expand.Block{{CIDR: block, Request: expand.NodeUnselected}}}}}
 	ask := func(i int) {
-		p.Budgets(Node{name(i), shares, []int{0}}, begunMoves{}, func(netip.Prefix) *crd.Pool { return pool(i) }, now)
+		p.Budgets(name(i), shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return pool(i) }, now)
 	}
 	reclaim := func(i int) { p.Spend(name(i), 1, []netip.Prefix{block}, pool(i), now) }
 	for i := range nodes {
@@ -64,6 +64,7 @@ func holding(pools, nodes int) map[string]holds.Call {
 	return map[string]holds.Call{
 		"Budgets": each(ask, nil),
 		"Budget":  each(func(i int) { p.Budget(pool(i), now) }, nil),
+		"Reserve": each(func(i int) { p.Reserve(&shares[0], 1, now) }, nil),
 		"Spend":   each(reclaim, nil),
 		"Begun":   each(func(i int) { p.Begun(name(i), block) }, reclaim),
 		"Release": each(func(i int) { p.Release(name(i), now) }, func(i int) { reclaim(i); ask(i) }),

@@ -28,7 +28,7 @@ func (p *Pacing) asks(node string, begun begunMoves, pools ...*crd.Pool) bool {
 	for i := range blocks {
 		blocks[i] = expand.Block{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), Request: expand.NodeUnselected}
 	}
-	budgets := p.Budgets(Node{node, shares, []int{0}}, begun, func(cidr netip.Prefix) *crd.Pool { return pools[cidr.Addr().As4()[3]] }, fixtures.Noon())
+	budgets := p.Budgets(node, shares, begun, func(cidr netip.Prefix) *crd.Pool { return pools[cidr.Addr().As4()[3]] }, fixtures.Noon())
 	return !slices.ContainsFunc(blocks, func(b expand.Block) bool { return budgets[0].Delays[b.CIDR].For == expand.WaitNodes })
 }
 

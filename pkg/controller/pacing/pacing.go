@@ -77,24 +77,16 @@ func perMinute(n int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(n)/60), max(1, n/10))
 }
 
-// Node is a node that asks what it may begin.
-type Node struct {
-	Name   string
-	Shares []state.Share
-	// MostReclaims bounds the reclaims of each share.
-	MostReclaims []int
-}
-
-// Budgets returns what each share of a node may begin now: it takes tickets for drains, and for as many
-// reclaims as the share may start. Spend returns those that it does not use. Tickets of drains that did
-// not begin, and are no longer requested, go back first. poolOf returns the pool of a block, or nil.
-func (p *Pacing) Budgets(node Node, begun Moves, poolOf func(netip.Prefix) *crd.Pool, now time.Time) []expand.Budget {
+// Budgets returns which requested drains each share of a node may begin now, and takes tickets for them: see
+// Reserve for its reclaims. Tickets of drains that did not begin, and are no longer requested, go back first.
+// poolOf returns the pool of a block, or nil.
+func (p *Pacing) Budgets(node string, shares []state.Share, begun Moves, poolOf func(netip.Prefix) *crd.Pool, now time.Time) []expand.Budget {
 	p.mu.Lock()
-	p.settle(node.Name, node.Shares, now)
-	budgets := make([]expand.Budget, len(node.Shares))
+	p.settle(node, shares, now)
+	budgets := make([]expand.Budget, len(shares))
 	moves := map[string]bool{} // by pool, whether the node may move off it
-	for i := range node.Shares {
-		share := &node.Shares[i]
+	for i := range shares {
+		share := &shares[i]
 		budget := &budgets[i]
 		for j := range share.State.Blocks {
 			b := &share.State.Blocks[j]
@@ -102,18 +94,11 @@ func (p *Pacing) Budgets(node Node, begun Moves, poolOf func(netip.Prefix) *crd.
 				continue
 			}
 			if pool := poolOf(b.CIDR); pool != nil {
-				p.pace(node.Name, b, pool, budget, moves, begun, now)
-			}
-		}
-		if len(share.State.Blocks) > 0 && len(share.Pools) > 0 && share.State.ReclaimDelay.For == "" {
-			reclaims, wait := p.reserve(share.Pools[0], node.MostReclaims[i], now)
-			budget.Reclaims = reclaims
-			if wait > 0 {
-				budget.ReclaimDelay = expand.Delay{For: expand.WaitTurn, Until: now.Add(wait)}
+				p.pace(node, b, pool, budget, moves, begun, now)
 			}
 		}
 	}
-	next := p.endMoves(node.Name, moves)
+	next := p.endMoves(node, moves)
 	p.mu.Unlock()
 	p.wake(next)
 	return budgets
@@ -220,16 +205,25 @@ func (p *Pacing) budget(pool *crd.Pool, now time.Time) (n int, wait time.Duratio
 	return n, wait
 }
 
-// reserve is Budget, and takes as many tickets, but no more than most.
-func (p *Pacing) reserve(pool *crd.Pool, most int, now time.Time) (n int, wait time.Duration) {
-	n, wait = p.budget(pool, now)
+// Reserve takes tickets for the reclaims that a share of a node may start, and no more than most. If its ruling
+// pool has used up its hour, it also returns the delay. The share decides at once, and Spend returns the
+// tickets that it does not use: until then no other one has them.
+func (p *Pacing) Reserve(share *state.Share, most int, now time.Time) (int, expand.Delay) {
+	if len(share.State.Blocks) == 0 || len(share.Pools) == 0 || share.State.ReclaimDelay.For != "" {
+		return 0, expand.Delay{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, wait := p.budget(share.Pools[0], now)
 	n = min(n, most)
-	allow(p.reclaimLimiters(pool, now), n, now)
-	return n, wait
+	allow(p.reclaimLimiters(share.Pools[0], now), n, now)
+	if wait > 0 {
+		return n, expand.Delay{For: expand.WaitTurn, Until: now.Add(wait)}
+	}
+	return n, expand.Delay{}
 }
 
-// Spend hands the tickets that a node's Budget reserved to the reclaims of blocks under its ruling pool, and
-// returns the others.
+// Spend hands reserved tickets to the reclaims of blocks under a node's ruling pool, and returns the others.
 func (p *Pacing) Spend(node string, reserved int, blocks []netip.Prefix, pool *crd.Pool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

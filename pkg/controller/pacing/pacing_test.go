@@ -40,7 +40,8 @@ func TestPacing(t *testing.T) {
 				if budget, _ := pacing.Budget(pool, now); (budget >= take.n) != take.want {
 					t.Errorf("step %d: budget is %d for %d", i, budget, take.n)
 				}
-				reserved, _ := pacing.reserve(pool, take.n, now)
+				share := state.Share{Pools: []*crd.Pool{pool}, State: expand.State{Blocks: make([]expand.Block, 1)}}
+				reserved, _ := pacing.Reserve(&share, take.n, now)
 				if (reserved == take.n) != take.want {
 					t.Errorf("step %d: reserved %d of %d", i, reserved, take.n)
 				}
@@ -67,7 +68,9 @@ var block = fixtures.Prefix("10.0.0.0/30")
 func (p *paced) budget(node string, b expand.Block, most int) expand.Budget {
 	b.CIDR = block
 	shares := []state.Share{{Pools: []*crd.Pool{p.pool}, State: expand.State{Blocks: []expand.Block{b}}}}
-	return p.Budgets(Node{node, shares, []int{most}}, begunMoves{}, func(netip.Prefix) *crd.Pool { return p.pool }, p.now)[0]
+	budget := p.Budgets(node, shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return p.pool }, p.now)[0]
+	budget.Reclaims, budget.ReclaimDelay = p.Reserve(&shares[0], most, p.now)
+	return budget
 }
 
 // asks returns the wait of a node's requested drain.
