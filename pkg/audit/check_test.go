@@ -70,6 +70,10 @@ func TestStaleCiliumNodeFirst(t *testing.T) {
 		want   string
 	}{
 		"its pool has an address of a living node": {func(w world) { w.publish("b", "10.0.0.3") }, AddressOnTwoNodes, first},
+		"its pool has one of its block":            {func(w world) { w.unpublish("a", "10.0.0.5"); w.publish("b", "10.0.0.5") }, PoolEntryOfOtherNode, first},
+		"it lists the block of that node": {func(w world) {
+			w.cn("b").PodCIDRs = append(w.cn("b").PodCIDRs, netip.MustParsePrefix("10.0.0.0/29"))
+		}, PodCIDROfOtherNode, first},
 		"its report, too": {func(w world) {
 			w.cn("a").Used[netip.MustParseAddr("10.0.0.3")] = "default/x"
 			w.cn("b").Used[netip.MustParseAddr("10.0.0.3")] = "default/y"

@@ -59,7 +59,7 @@ func (n *nodeCheck) entry(a netip.Addr) {
 	if b := n.holder(n.node, a); b != nil {
 		if b.Node != n.name { // assignedBlocks checks the node's own
 			f.Others = []Object{blockObject(b.Name)}
-			n.add(PoolEntryOfOtherNode, f, "in the pool, and in block %s of node %s", b.CIDR, b.Node)
+			n.add(PoolEntryOfOtherNode, f, "in the pool, and in block %s of node %s%s", b.CIDR, b.Node, n.staleFirst(n.name))
 		}
 		return
 	}
@@ -96,7 +96,7 @@ func (n *nodeCheck) cidrs() {
 		case block != nil:
 			n.reported[cidr] = true
 			f.Others = []Object{blockObject(block.Name)}
-			n.add(PodCIDROfOtherNode, f, "in %s, and shares addresses with block %s of node %s", n.list, block.CIDR, block.Node)
+			n.add(PodCIDROfOtherNode, f, "in %s, and shares addresses with block %s of node %s%s", n.list, block.CIDR, block.Node, n.staleFirst(n.name))
 		case n.view.Lists(cidr) && slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) }):
 			n.add(PodCIDRWithoutBlock, f, "in %s, and there is no such PodIPBlock", n.list)
 		default:
