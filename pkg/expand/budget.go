@@ -39,8 +39,11 @@ func (b *Budget) limit(block *Block) *Block {
 
 // MostReclaims bounds the number of reclaims that Decide starts with any Budget.
 func MostReclaims(now time.Time, p Policy, s *State, m Memory) int {
+	if p.ReclaimDisabled {
+		return 0
+	}
 	idleFor := p.IdleUnder(s.PoolTaken, s.Cordoned)
-	if p.ReclaimDisabled || idleFor <= 0 {
+	if idleFor <= 0 {
 		return len(s.Blocks)
 	}
 	due := len(s.Recall)

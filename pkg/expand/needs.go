@@ -266,8 +266,7 @@ func (i *input) requestedBeyond() int {
 		return 0
 	}
 	n := 0
-	for p := range i.Pods {
-		pod := &i.Pods[p]
+	for _, pod := range i.Pods {
 		if requests := int(pod.Requests[i.Family]); requests > 1 && slices.ContainsFunc(pod.IPs, i.ours) {
 			n += requests - 1
 		}

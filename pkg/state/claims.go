@@ -85,9 +85,9 @@ func (l *Ledger) ClaimPinned(f ipalloc.Family, node, agent string, pools []*crd.
 }
 
 func (c *claims) claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
-	cidr, pool, exhausted := c.claimPinned(f, node, agent, pools)
+	cidr, pool, failure := c.claimPinned(f, node, agent, pools)
 	if pool != nil {
-		return cidr, pool, exhausted
+		return cidr, pool, failure
 	}
 	near := make([]netip.Prefix, 0, len(c.blocks.byNode[node]))
 	for _, block := range c.blocks.byNode[node] {
@@ -97,8 +97,8 @@ func (c *claims) claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 	cidr, pool, err := c.claimFrom(pools, f, node, func(_ *crd.Pool, cut ipalloc.Cut, o ipalloc.Owner) (netip.Prefix, error) {
 		return c.claimOpen(cut, o, agent, near)
 	})
-	if errors.Is(exhausted, ErrRefused) && errors.Is(err, ipalloc.ErrExhausted) {
-		err = exhausted
+	if errors.Is(failure, ErrRefused) && errors.Is(err, ipalloc.ErrExhausted) {
+		err = failure
 	}
 	return c.tryAgain(cidr, pool, err)
 }
@@ -119,7 +119,7 @@ func (c *claims) tryAgain(cidr netip.Prefix, pool *crd.Pool, err error) (netip.P
 
 // claimFrom picks a block from the first of pools that has one.
 func (c *claims) claimFrom(pools []*crd.Pool, f ipalloc.Family, node string, pick func(*crd.Pool, ipalloc.Cut, ipalloc.Owner) (netip.Prefix, error)) (netip.Prefix, *crd.Pool, error) {
-	exhausted := ipalloc.ErrExhausted
+	failure := ipalloc.ErrExhausted
 	for _, pool := range pools {
 		cut, ok := pool.Cut(f)
 		if !ok || pool.Paused {
@@ -127,7 +127,7 @@ func (c *claims) claimFrom(pools []*crd.Pool, f ipalloc.Family, node string, pic
 		}
 		cidr, err := pick(pool, cut, ipalloc.Owner{Pool: pool.Name, Node: node})
 		if errors.Is(err, ErrRefused) {
-			exhausted = err
+			failure = err
 			continue
 		}
 		if errors.Is(err, ipalloc.ErrExhausted) {
@@ -139,7 +139,7 @@ func (c *claims) claimFrom(pools []*crd.Pool, f ipalloc.Family, node string, pic
 		}
 		return cidr, pool, err
 	}
-	return netip.Prefix{}, nil, exhausted
+	return netip.Prefix{}, nil, failure
 }
 
 // claimOpen picks a free block that neither an agent has closed nor the API server refused. If that is

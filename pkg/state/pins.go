@@ -229,7 +229,7 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 	if !c.space.Ready() {
 		return netip.Prefix{}, ipalloc.ErrNotReady
 	}
-	exhausted := ipalloc.ErrExhausted
+	failure := ipalloc.ErrExhausted
 	for _, cidr := range c.pins.missing(cmp.Or(pool.Pod, o.Node), o.Node) {
 		// When an agent returns the last CIDR of a Cilium pool, it forgets the closed ones. A pod's pool
 		// has one CIDR of a family (pkg/ipam/multipool_manager.go, updateLocalNode, v1.20.2).
@@ -240,9 +240,9 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 		if !c.refused[cidr] {
 			return cidr, c.space.Restore(ipalloc.Held{CIDR: cidr, Owner: o})
 		}
-		exhausted = ErrRefused
+		failure = ErrRefused
 	}
-	return netip.Prefix{}, exhausted
+	return netip.Prefix{}, failure
 }
 
 // NamedPod is a bound pod with a name that no generator chose, so that another pod may have it later.

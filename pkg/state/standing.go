@@ -129,6 +129,10 @@ const labelsWait = 5 * time.Minute
 // pool. It does not wait if the node holds a block of its own, or if its CiliumNode, or the last
 // state of a deleted one, already names addresses: its pods must keep running.
 func (c *Cluster) taintOfLabels(s *Snapshot) string {
+	taint := crd.StartupTaint(s.Node, c.StartupTaints)
+	if taint == "" {
+		return ""
+	}
 	isOwn := func(b crd.Block) bool { return !s.isOfEarlierNode(b) }
 	if slices.ContainsFunc(s.Blocks, isOwn) || c.OptedOut(s.Node) || c.EndsWait(s.Node, c.Waiting[s.Name]) {
 		return ""
@@ -140,7 +144,7 @@ func (c *Cluster) taintOfLabels(s *Snapshot) string {
 	if view != nil && len(view.Named())+len(view.NonCanonical) > 0 || c.Pools.RulingIsFinal(s.Node.Labels) {
 		return ""
 	}
-	return crd.StartupTaint(s.Node, c.StartupTaints)
+	return taint
 }
 
 // EndsWait reports whether a pod that tolerates the startup taints of its node waits for an
