@@ -32,7 +32,7 @@ const (
 )
 
 // leaseHistory recognizes a restore of etcd by the Lease, the one object that each process reads or writes every few
-// seconds, and is told of one by lists where Leases have an etcd of their own. Later processes read its annotation
+// seconds, and lists tell it of one where Leases have an etcd of their own. Later processes read its annotation
 // RestoredAnnotation. It is not safe for concurrent use, except listsWentBack; an elector makes one call at a time.
 type leaseHistory struct {
 	recovery *state.Recovery // nil: in shadow and observe mode, where the Lease is not annotated

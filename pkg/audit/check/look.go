@@ -23,7 +23,8 @@ func auditCluster(ctx context.Context, r *clusterread.Reader, set audit.Settings
 	if err != nil {
 		return audit.Report{}, err
 	}
-	looks, undated := 1, 0
+	looks := 1
+	undated := 0
 	if p.WatchFor < set.StuckAfter {
 		undated = last.Undated()
 	}
@@ -38,7 +39,8 @@ func auditCluster(ctx context.Context, r *clusterread.Reader, set audit.Settings
 			return err
 		}
 		next.StandSince(last)
-		last, looks = next, looks+1
+		last = next
+		looks++
 		return nil
 	}
 	for began := last.Time; last.Time.Sub(began) < p.WatchFor; {
