@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 )
@@ -87,5 +90,7 @@ func runCheck(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	config.QPS = -1
 	config.Timeout = check.RequestTimeout
 	config.UserAgent = "cilium-pool-operator-check/" + version
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
 	return o.Run(ctx, name, bounded(ctx, config), stdout, stderr)
 }

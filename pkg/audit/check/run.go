@@ -9,10 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
@@ -26,7 +23,8 @@ const RequestTimeout = time.Minute
 
 // Run audits the cluster, prints the findings, and returns the exit code: 0 no
 // finding, 1 findings, 2 the cluster could not be read. The options must be valid.
-// name begins each message on stderr.
+// name begins each message on stderr. Libraries log to the process's logger, which the caller
+// discards.
 func (o *Options) Run(ctx context.Context, name string, config *rest.Config, stdout, stderr io.Writer) int {
 	progress := NewProgress(stderr) // it moves a terminal's cursor
 	stdout = termsafe.Writer(stdout)
@@ -51,8 +49,6 @@ func (o *Options) Run(ctx context.Context, name string, config *rest.Config, std
 }
 
 func (o *Options) look(ctx context.Context, name string, config *rest.Config, p *Progress, stderr io.Writer) (audit.Report, error) {
-	ctrl.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard())
 	scheme, err := apiclient.Scheme()
 	if err != nil {
 		return audit.Report{}, err
