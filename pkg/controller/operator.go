@@ -121,7 +121,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
 		},
 		Unscheduled: &unscheduled.Reconciler{
-			Cluster: scheduling.Cluster{Cluster: cluster, Unscheduled: feed.Unscheduled},
+			Cluster: scheduling.Cluster{State: cluster, Unscheduled: feed.Unscheduled},
 			Cache:   c.Cache, QueueNodes: feed.QueueNodes, Metrics: metrics.unscheduled, Clock: c.Clock,
 		},
 		Feed: feed, metrics: metrics.own,

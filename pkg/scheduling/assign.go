@@ -14,8 +14,8 @@ import (
 
 // Cluster is a cluster with Nodes that offer addresses to the scheduler.
 type Cluster struct {
-	state.Cluster
-	// Unscheduled is that of state.Cluster.
+	State state.Cluster
+	// Unscheduled are the pods to assign. State.Unscheduled is the same value.
 	Unscheduled *Unscheduled
 }
 
@@ -48,7 +48,7 @@ func (a *Assignment) sooner(t time.Time) {
 // none. It records the free addresses of nodes: an address that stays unused although pods wait is
 // of no use to them.
 func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
-	turnover := c.Ledger.Turnover() // first: blocks that move from here on may be seen twice or not at all
+	turnover := c.State.Ledger.Turnover() // first: blocks that move from here on may be seen twice or not at all
 	kinds, next := c.Unscheduled.waiting(now)
 	out := Assignment{RequeueAt: next, Needs: map[PoolOn]NodeNeeds{}}
 	sorted := make([]*corev1.Node, len(nodes))
@@ -134,7 +134,7 @@ func (c *Cluster) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.N
 // candidate returns the room of a Node for unscheduled pods that request addresses of Cilium pools,
 // by family, the requests of its bound pods, and whether it offers any. It adds to free the pools that the Node claims from.
 func (c *Cluster) candidate(node *corev1.Node, ciliumPools [2]string, free FreeBlocks, now time.Time) (candidate Candidate, requested [2]int, offers bool) {
-	s := c.Snapshot(node.Name, node, now)
+	s := c.State.Snapshot(node.Name, node, now)
 	if s.CiliumNode == nil || s.Standing.IsMoving() {
 		return candidate, requested, false
 	}
@@ -183,7 +183,7 @@ func (c *Cluster) addRoom(candidate *Candidate, share *state.Share, free FreeBlo
 		}
 		candidate.Pools[f] = append(candidate.Pools[f], pool.Name)
 		if _, known := free[f][pool.Name]; !known {
-			free[f][pool.Name] = c.Ledger.Free(cut)
+			free[f][pool.Name] = c.State.Ledger.Free(cut)
 		}
 		if candidate.PerBlock[f] == 0 {
 			candidate.PerBlock[f] = pool.AddressesPerBlock(f)

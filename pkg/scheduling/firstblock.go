@@ -48,7 +48,7 @@ func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time
 		if !c.Unscheduled.isWithoutBlock(node.Name) || node.DeletionTimestamp != nil {
 			continue
 		}
-		s := c.Snapshot(node.Name, node, now)
+		s := c.State.Snapshot(node.Name, node, now)
 		first := FirstBlock{Node: node.Name}
 		for i := range s.Shares {
 			share := &s.Shares[i]
@@ -94,7 +94,7 @@ func (c *Cluster) fullPools(share *state.Share, free map[string]uint64) []string
 			continue
 		}
 		if _, known := free[pool.Name]; !known {
-			free[pool.Name] = c.Ledger.Free(cut)
+			free[pool.Name] = c.State.Ledger.Free(cut)
 		}
 		if free[pool.Name] > 0 {
 			free[pool.Name]--

@@ -73,7 +73,7 @@ const muchLater = 15 * time.Minute
 // read after the blocks and claims.
 func (c *Cluster) moved(pools []string, earlier map[string]uint64) int {
 	n := uint64(0)
-	now := c.Ledger.Turnover()
+	now := c.State.Ledger.Turnover()
 	for _, pool := range pools {
 		n += max(now[pool], earlier[pool]) - earlier[pool]
 	}
@@ -116,18 +116,18 @@ func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 // Returning returns the blocks of a pool that are on their way back to nodes: cooling ones, and draining
 // ones without an address reported as used, of agents that run steadily.
 func (c *Cluster) Returning(name string, f ipalloc.Family, now time.Time) (blocks []crd.Block) {
-	pool := c.Pools.Get(name)
-	for b := range c.Ledger.PoolBlocks(name) {
-		if ipalloc.FamilyOf(b.CIDR.Addr()) == f && b.Phase != ipalloc.InService && c.Ledger.ComesBack(pool, b.CIDR) {
+	pool := c.State.Pools.Get(name)
+	for b := range c.State.Ledger.PoolBlocks(name) {
+		if ipalloc.FamilyOf(b.CIDR.Addr()) == f && b.Phase != ipalloc.InService && c.State.Ledger.ComesBack(pool, b.CIDR) {
 			blocks = append(blocks, b)
 		}
 	}
 	return slices.DeleteFunc(blocks, func(b crd.Block) bool {
 		if b.Phase == ipalloc.CoolingDown {
-			return b.Since.Add(c.Cooldown(b)).After(now.Add(pool.Cooldown + muchLater))
+			return b.Since.Add(c.State.Cooldown(b)).After(now.Add(pool.Cooldown + muchLater))
 		}
-		settled, _ := c.Agents.Settled(b.Node, now)
-		view := c.Ledger.CiliumNode(b.Node)
+		settled, _ := c.State.Agents.Settled(b.Node, now)
+		view := c.State.Ledger.CiliumNode(b.Node)
 		return view != nil && (!settled || view.UsesAny(b.CIDR))
 	})
 }
@@ -136,7 +136,7 @@ func (c *Cluster) Returning(name string, f ipalloc.Family, now time.Time) (block
 func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes []corev1.Node, releasable map[string][]netip.Prefix, now time.Time) []donor {
 	serving := map[string]int{}
 	for _, pool := range pools {
-		for b := range c.Ledger.PoolBlocks(pool) {
+		for b := range c.State.Ledger.PoolBlocks(pool) {
 			if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == f {
 				serving[b.Node]++
 			}
@@ -175,15 +175,15 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 
 // helps reports whether a block that a node returns is one that nodes can claim from pools.
 func (c *Cluster) helps(pools []string, cidr netip.Prefix) bool {
-	b, ok := c.Ledger.Block(cidr)
-	return ok && slices.Contains(pools, b.Pool) && c.Ledger.ComesBack(c.Pools.Get(b.Pool), cidr)
+	b, ok := c.State.Ledger.Block(cidr)
+	return ok && slices.Contains(pools, b.Pool) && c.State.Ledger.ComesBack(c.State.Pools.Get(b.Pool), cidr)
 }
 
 // releasable returns the blocks of a family that a node could return at once, beside the pods it should
 // have room for. If the node could return others once time has passed, it makes the pods be
 // assigned again then.
 func (c *Cluster) releasable(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
-	s := c.Snapshot(node.Name, node, now)
+	s := c.State.Snapshot(node.Name, node, now)
 	needs := a.Needs[PoolOn{Node: node.Name}]
 	i := slices.IndexFunc(s.Shares, func(share state.Share) bool { return share.Family == f })
 	if i < 0 || !s.Shares[i].Standing.MayChange() || s.CiliumNode == nil {

@@ -25,11 +25,11 @@ import (
 // waiting for it, two on a and three on b. The agents use one address each.
 func recalling() *Cluster {
 	c := clusterOf()
-	c.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon())
-	c.Pools.Set(tight("p", "10.0.0.0/28", "10.0.1.0/29"))
+	c.State.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon())
+	c.State.Pools.Set(tight("p", "10.0.0.0/28", "10.0.1.0/29"))
 	for i, node := range []string{"n", "a", "a", "b", "b", "b"} {
 		cidr := fmt.Sprintf("10.0.%d.%d/30", i/4, i%4*4)
-		c.Ledger.Upsert(fixtures.Block(cidr, "p", node, i+1))
+		c.State.Ledger.Upsert(fixtures.Block(cidr, "p", node, i+1))
 	}
 	c.join("n", "10.0.0.1", "10.0.0.2")
 	c.joinIdle("a", "10.0.0.5", "10.0.0.6", "10.0.0.9", "10.0.0.10")
@@ -49,15 +49,15 @@ func (c *Cluster) joinIdle(name string, addrs ...string) {
 	c.join(name, addrs...)
 	agent := fixtures.AgentPod("agent-"+name, "c", true)
 	agent.Spec.NodeName = name
-	c.Agents.Set(state.ReadAgent(agent), fixtures.Noon())
+	c.State.Agents.Set(state.ReadAgent(agent), fixtures.Noon())
 }
 
 // claimFreed has b return its last block, and a node claim that: its write is under way.
 func (c *Cluster) claimFreed(node string) {
-	b, _ := c.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))
+	b, _ := c.State.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))
 	c.join("b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2")
-	c.Ledger.Remove(b)
-	if _, _, err := c.Ledger.Claim(ipalloc.IPv4, node, "", []*crd.Pool{c.Pools.Get("p")}); err != nil {
+	c.State.Ledger.Remove(b)
+	if _, _, err := c.State.Ledger.Claim(ipalloc.IPv4, node, "", []*crd.Pool{c.State.Pools.Get("p")}); err != nil {
 		panic(err)
 	}
 }
@@ -107,16 +107,16 @@ func TestRecall(t *testing.T) {
 	}
 	leaves := func(cidr string, phase ipalloc.Phase) spoil {
 		return func(c *Cluster, _ []corev1.Node) {
-			b, _ := c.Ledger.Block(fixtures.Prefix(cidr))
+			b, _ := c.State.Ledger.Block(fixtures.Prefix(cidr))
 			b.Reason = expand.Reclaim
-			c.Ledger.Upsert(fixtures.At(b, 20, phase))
+			c.State.Ledger.Upsert(fixtures.At(b, 20, phase))
 		}
 	}
 	claims := func(node string) spoil { return func(c *Cluster, _ []corev1.Node) { c.claimFreed(node) } }
 	set := func(pools ...*v1alpha1.PodIPPool) spoil {
 		return func(c *Cluster, _ []corev1.Node) {
 			for _, pool := range pools {
-				c.Pools.Set(pool)
+				c.State.Pools.Set(pool)
 			}
 		}
 	}
@@ -129,15 +129,15 @@ func TestRecall(t *testing.T) {
 	dead := func(c *Cluster, _ []corev1.Node) {
 		agent := fixtures.AgentPod("agent-b", "c", false)
 		agent.Spec.NodeName = "b"
-		c.Agents.Set(state.ReadAgent(agent), now)
+		c.State.Agents.Set(state.ReadAgent(agent), now)
 	}
 	withheld := func(c *Cluster, _ []corev1.Node) {
-		c.Ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "n"}, []netip.Prefix{fixtures.Prefix("10.0.1.5/32")})
+		c.State.Ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "n"}, []netip.Prefix{fixtures.Prefix("10.0.1.5/32")})
 	}
 	tomorrow := func(c *Cluster, _ []corev1.Node) {
-		b, _ := c.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))
+		b, _ := c.State.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))
 		b.Since = now.Add(24 * time.Hour)
-		c.Ledger.Upsert(fixtures.At(b, 21, ipalloc.CoolingDown))
+		c.State.Ledger.Upsert(fixtures.At(b, 21, ipalloc.CoolingDown))
 	}
 	const a, b, x = 0, 1, 3
 	paused := func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} }
@@ -158,9 +158,9 @@ func TestRecall(t *testing.T) {
 		"the node is paused":                          {[]spoil{podsFor("n", 10), edit(paused, b)}, "a 10.0.0.8/30"},
 		"of another pool": {[]spoil{podsFor("n", 10), set(tight("p", "10.0.0.0/28"), tight("q", "10.0.1.0/29")), func(c *Cluster, _ []corev1.Node) {
 			for _, cidr := range []string{"10.0.1.0/30", "10.0.1.4/30"} {
-				b, _ := c.Ledger.Block(fixtures.Prefix(cidr))
+				b, _ := c.State.Ledger.Block(fixtures.Prefix(cidr))
 				b.Pool, b.ResourceVersion = "q", "21"
-				c.Ledger.Upsert(b)
+				c.State.Ledger.Upsert(b)
 			}
 		}}, "a 10.0.0.8/30"},
 
@@ -182,13 +182,13 @@ func TestRecall(t *testing.T) {
 		"one comes back for x already":     {[]spoil{first("x"), leaves("10.0.1.4/30", ipalloc.Draining)}, ""},
 		"x is claiming one that came back": {[]spoil{first("x"), claims("x")}, ""},
 		"x has a block that leaves": {[]spoil{first("x"), func(c *Cluster, _ []corev1.Node) {
-			c.Ledger.Upsert(fixtures.At(fixtures.Block("10.0.9.0/30", "gone", "x", 20), 20, ipalloc.CoolingDown))
+			c.State.Ledger.Upsert(fixtures.At(fixtures.Block("10.0.9.0/30", "gone", "x", 20), 20, ipalloc.CoolingDown))
 		}}, ""},
 		"x has addresses of no block": {[]spoil{first("x"), func(c *Cluster, _ []corev1.Node) { c.join("x", "192.0.2.1", "192.0.2.2") }}, ""},
 		"x is paused":                 {[]spoil{first("x"), edit(paused, x)}, ""},
 		"Cilium does not run on x":    {[]spoil{first("x"), edit(func(n *corev1.Node) { n.Labels[v1alpha1.OptOutLabel] = "true" }, x)}, ""},
 		"the labels of x are not final": {[]spoil{first("x"), set(fixtures.ZonedPool()), func(c *Cluster, nodes []corev1.Node) {
-			c.StartupTaints = map[string]bool{"late": true}
+			c.State.StartupTaints = map[string]bool{"late": true}
 			nodes[x].Spec.Taints = []corev1.Taint{{Key: "late", Effect: corev1.TaintEffectNoSchedule}}
 		}}, ""},
 		"x is being deleted": {[]spoil{first("x"), edit(func(n *corev1.Node) {
@@ -223,7 +223,7 @@ func TestRecallWhileBlocksMove(t *testing.T) {
 	for i := range 4 {
 		c.wait(now, unscheduledPod(fmt.Sprint(i), lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))
 	}
-	before := c.Ledger.Turnover()
+	before := c.State.Ledger.Turnover()
 	a := c.Assign(all, now)
 	c.claimFreed("n") // freed and claimed: it moved twice
 	a.Needs, a.RequeueAt = map[PoolOn]NodeNeeds{}, time.Time{}
@@ -240,7 +240,7 @@ func TestRecallWhileBlocksMove(t *testing.T) {
 // time has passed: its agent has settled.
 func TestRecallOnceSettled(t *testing.T) {
 	c, all, now := recalling(), nodes("a", "b", "n"), fixtures.Noon()
-	c.Agents = state.NewAgents(time.Minute)
+	c.State.Agents = state.NewAgents(time.Minute)
 	c.joinIdle("b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2", "10.0.1.5", "10.0.1.6")
 	all[2].Labels = map[string]string{"name": "n"}
 	c.wait(now, unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))
@@ -270,11 +270,11 @@ func TestScarce(t *testing.T) {
 		{"a pod waits", func() {
 			c.wait(now, unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))
 		}, true},
-		{"another pool has blocks", func() { c.Pools.Set(tight("q", "10.0.2.0/29")) }, false},
+		{"another pool has blocks", func() { c.State.Pools.Set(tight("q", "10.0.2.0/29")) }, false},
 	} {
 		step.do()
 		c.Unscheduled.SetScarce(c.Assign(all, now).Scarce)
-		if got := c.Snapshot("a", &all[0], now).Shares[0].State.Scarce; got != step.want {
+		if got := c.State.Snapshot("a", &all[0], now).Shares[0].State.Scarce; got != step.want {
 			t.Errorf("%s: scarce %t", step.name, got)
 		}
 	}
@@ -283,7 +283,7 @@ func TestScarce(t *testing.T) {
 // However many sets of pools nodes wait for, a node is asked once for its spare blocks.
 func TestRecallAsksEachNodeOnce(t *testing.T) {
 	c, all, asked := recalling(), nodes("a", "b", "n"), 0
-	c.Taken = func(string, ipalloc.Family) int { asked++; return 0 } // by each Snapshot, as all blocks are of p
+	c.State.Taken = func(string, ipalloc.Family) int { asked++; return 0 } // by each Snapshot, as all blocks are of p
 	a := &Assignment{Needs: map[PoolOn]NodeNeeds{}}
 	for i := range 3 {
 		a.FirstBlocks = append(a.FirstBlocks, FirstBlock{Pools: [2][]string{{"p", fmt.Sprint("q", i)}}})
@@ -315,10 +315,10 @@ func TestFirstBlockStays(t *testing.T) {
 			t.Fatalf("nothing is recalled for %s", name)
 		}
 		// The block moves from its node to the waiting one. The agent there starts and settles.
-		b, _ := c.Ledger.Block(a.Needs[on(donor)].Recall[0])
+		b, _ := c.State.Ledger.Block(a.Needs[on(donor)].Recall[0])
 		moved = append(moved, fmt.Sprint(b.CIDR, " from ", donor))
-		c.Ledger.Remove(b)
-		c.Ledger.Upsert(fixtures.Block(b.CIDR.String(), "p", name, 30+i))
+		c.State.Ledger.Remove(b)
+		c.State.Ledger.Upsert(fixtures.Block(b.CIDR.String(), "p", name, 30+i))
 		c.joinIdle(name, b.CIDR.Addr().Next().String(), b.CIDR.Addr().Next().Next().String())
 		c.Unscheduled.SetWithoutBlock(name, false)
 	}

@@ -135,11 +135,11 @@ func TestPodsSuitNodes(t *testing.T) {
 // clusterOf returns a cluster of a pool with Nodes that offer addresses, with these blocks.
 func clusterOf(blocks ...crd.Block) *Cluster {
 	ledger, u := state.ReadyLedger(blocks...), NewUnscheduled()
-	c := &Cluster{Unscheduled: u, Cluster: state.Cluster{
+	c := &Cluster{Unscheduled: u, State: state.Cluster{
 		Ledger: ledger, Pools: state.NewPools(fixtures.Defaults(), ledger), Pods: state.NewPods(), Agents: state.NewAgents(0),
 		CiliumPools: state.NewCiliumPools(), Defaults: fixtures.Defaults(), Unscheduled: u,
 	}}
-	c.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	c.State.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	return c
 }
 
@@ -153,7 +153,7 @@ func offering() *Cluster {
 
 // join adds a node with an agent that uses the first two of these published addresses for itself.
 func (c *Cluster) join(name string, addrs ...string) {
-	c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Joined(name, addrs...)))
+	c.State.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Joined(name, addrs...)))
 }
 
 // nodes returns Nodes that admit ten pods each.
@@ -194,22 +194,22 @@ func TestAssign(t *testing.T) {
 	}{
 		"the node grows": {want: "map[n:[2 0]] of 2: 0 2 0"},
 		"it arrives with the shortage taint": {
-			want: "map[n:[2 0]] of 2: 0 2 0", spoil: func(c *Cluster) { c.ShortageTaint = "example.org/short" },
+			want: "map[n:[2 0]] of 2: 0 2 0", spoil: func(c *Cluster) { c.State.ShortageTaint = "example.org/short" },
 			taints: []string{"example.org/short", corev1.TaintNodeNotReady},
 		},
 		"it is tainted otherwise": {want: "map[] of 2: 0 0 0", taints: []string{corev1.TaintNodeNotReady}},
 		"the pool is full": {want: "map[n:[2 0]] of 2: 0 0 2", spoil: func(c *Cluster) {
 			for i, cidr := range []string{"10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30"} {
-				c.Ledger.Upsert(fixtures.Block(cidr, "p", "m", i+2))
+				c.State.Ledger.Upsert(fixtures.Block(cidr, "p", "m", i+2))
 			}
 		}},
-		"the node is paused": {want: "map[] of 2: 0 0 0", spoil: func(c *Cluster) { c.Paused = true }},
+		"the node is paused": {want: "map[] of 2: 0 0 0", spoil: func(c *Cluster) { c.State.Paused = true }},
 		"there is no CiliumNode": {want: "map[] of 2: 0 0 0", spoil: func(c *Cluster) {
-			c.Ledger.RemoveCiliumNode(&ciliumnode.View{Name: "n", UID: c.Ledger.CiliumNode("n").UID, ResourceVersion: "9"})
+			c.State.Ledger.RemoveCiliumNode(&ciliumnode.View{Name: "n", UID: c.State.Ledger.CiliumNode("n").UID, ResourceVersion: "9"})
 		}},
 		"the kubelet admits one": {want: "map[n:[1 0]] of 2: 0 1 0", spoil: func(c *Cluster) {
 			for i := range 9 {
-				c.Pods.Set(state.ReadPod(fixtures.Pod(fmt.Sprint("b", i), fmt.Sprint("b", i), "n", fmt.Sprint("192.0.2.", i+1))), now)
+				c.State.Pods.Set(state.ReadPod(fixtures.Pod(fmt.Sprint("b", i), fmt.Sprint("b", i), "n", fmt.Sprint("192.0.2.", i+1))), now)
 			}
 		}},
 		"one is bound meanwhile": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Cluster) { c.Unscheduled.Delete("1") }},
@@ -245,7 +245,7 @@ func TestAssign(t *testing.T) {
 // something else. It makes another node grow, and eventually none.
 func TestUnusedAddressesAreOfNoUse(t *testing.T) {
 	c, now := offering(), fixtures.Noon()
-	c.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 2))
+	c.State.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 2))
 	c.join("m", "10.0.0.5", "10.0.0.6", "192.0.2.1") // one more than its agent uses
 	c.wait(now, unscheduledPod("1", lacksIPv4))
 	expect := func(at time.Duration, want string, again time.Duration) {
@@ -281,7 +281,7 @@ func TestUnusedAddressesBesideChurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, now := offering(), fixtures.Noon()
-			c.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 2))
+			c.State.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 2))
 			c.wait(now, fixtures.Requesting(unscheduledPod("1", lacksIPv4), test.more...))
 			addrs := []string{"10.0.0.5", "10.0.0.6", "192.0.2.1", "192.0.2.2", "192.0.2.3"}
 			for i := range int(unusedAtMost/(10*time.Second)) + 1 {
@@ -324,24 +324,24 @@ func TestSnapshotExpectsPods(t *testing.T) {
 	c := offering()
 	c.Unscheduled.SetNeeds(map[PoolOn]NodeNeeds{on("n"): {Expected: [2]int{3, 0}, Recall: fixtures.Prefixes("10.0.0.0/30")}})
 	node := nodes("n")[0]
-	s := c.Snapshot("n", &node, fixtures.Noon())
+	s := c.State.Snapshot("n", &node, fixtures.Noon())
 	if got := s.Shares[0].State; got.Expected != 3 || !got.Offers || len(got.Recall) != 1 {
 		t.Errorf("expects %d, offers %t, to return %v; want 3, true, a block", got.Expected, got.Offers, got.Recall)
 	}
 	// Pods bound meanwhile no longer count, and pods deleted meanwhile do not add to the
 	// expectation.
 	for i, want := range []int{2, 1, 0, 0} {
-		c.Pods.Set(state.ReadPod(fixtures.Requesting(fixtures.Pod(fmt.Sprint(i), fmt.Sprint(i), "n"), 1)), fixtures.Noon())
-		if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != want {
+		c.State.Pods.Set(state.ReadPod(fixtures.Requesting(fixtures.Pod(fmt.Sprint(i), fmt.Sprint(i), "n"), 1)), fixtures.Noon())
+		if got := c.State.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != want {
 			t.Errorf("after %d pods were bound: expects %d, want %d", i+1, got, want)
 		}
 	}
 	c.Unscheduled.SetNeeds(map[PoolOn]NodeNeeds{on("n"): {Expected: [2]int{3, 0}, Requested: [2]int{5, 0}}})
-	if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != 3 {
+	if got := c.State.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != 3 {
 		t.Errorf("one bound pod is gone: expects %d, want 3", got)
 	}
-	c.Cluster.Unscheduled = nil
-	if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State; got.Expected != 0 || got.Offers {
+	c.State.Unscheduled = nil
+	if got := c.State.Snapshot("n", &node, fixtures.Noon()).Shares[0].State; got.Expected != 0 || got.Offers {
 		t.Errorf("without scheduling: expects %d, offers %t", got.Expected, got.Offers)
 	}
 }
@@ -351,10 +351,10 @@ func TestSnapshotExpectsPods(t *testing.T) {
 func TestAssignToCiliumPools(t *testing.T) {
 	c, now, d := clusterOf(), fixtures.Noon(), fixtures.Defaults()
 	d.CiliumPools, d.WholeBlocks = true, true
-	c.Defaults, c.Pools = d, state.NewPools(d, c.Ledger)
-	c.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	c.Pools.Set(fixtures.BluePool("10.8.0.0/28"))
-	c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(fixtures.Pooled(2, "10.0.0.0/30")))
+	c.State.Defaults, c.State.Pools = d, state.NewPools(d, c.State.Ledger)
+	c.State.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	c.State.Pools.Set(fixtures.BluePool("10.8.0.0/28"))
+	c.State.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(fixtures.Pooled(2, "10.0.0.0/30")))
 	for i, pool := range []string{"", "blue", "blue", "green"} {
 		c.wait(now, unscheduledPod(fmt.Sprint(i), "0/1 nodes are available: 1 Insufficient "+string(state.OfferResource(ipalloc.IPv4, pool))+".", func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{state.OfferResource(ipalloc.IPv4, pool): resource.MustParse("1")}
@@ -374,14 +374,14 @@ func TestAssignToCiliumPools(t *testing.T) {
 func BenchmarkAssignToCiliumPool(b *testing.B) {
 	c, now, d := clusterOf(), fixtures.Noon(), fixtures.Defaults()
 	d.CiliumPools, d.WholeBlocks = true, true
-	c.Defaults, c.Pools = d, state.NewPools(d, c.Ledger)
-	c.Pools.Set(fixtures.BluePool("10.8.0.0/16"))
+	c.State.Defaults, c.State.Pools = d, state.NewPools(d, c.State.Ledger)
+	c.State.Pools.Set(fixtures.BluePool("10.8.0.0/16"))
 	names := make([]string, 20000)
 	for i := range names {
 		names[i] = fmt.Sprint("n", i)
 		cn := fixtures.Pooled(2, fmt.Sprintf("10.%d.%d.0/28", i/256, i%256))
 		cn.Name = names[i]
-		c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(cn))
+		c.State.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(cn))
 	}
 	for i := range 1000 {
 		c.wait(now, unscheduledPod(fmt.Sprint(i), "0/1 nodes are available: 1 Insufficient blue.cilium-pool.io/ipv4.", func(p *corev1.Pod) {

@@ -20,7 +20,7 @@ import (
 
 // Reconciler assigns unscheduled pods to nodes. It does not write.
 type Reconciler struct {
-	scheduling.Cluster
+	Cluster scheduling.Cluster
 
 	// Cache reads Nodes from the informers.
 	Cache client.Reader
@@ -33,7 +33,7 @@ type Reconciler struct {
 // Reconcile assigns all pods anew, for any request, and queues the nodes with a changed number of
 // addresses they should have room for, or with changed blocks they should return.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	if err := r.Ledger.WaitReady(ctx); err != nil {
+	if err := r.Cluster.State.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
 	nodes := &corev1.NodeList{}
@@ -41,10 +41,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, fmt.Errorf("listing Nodes: %w", err)
 	}
 	now := r.Clock.Now()
-	a := r.Assign(nodes.Items, now)
+	a := r.Cluster.Assign(nodes.Items, now)
 	r.Metrics.assigned(&a)
-	r.Unscheduled.SetScarce(a.Scarce)
-	if changed := r.Unscheduled.SetNeeds(a.Needs); len(changed) > 0 {
+	r.Cluster.Unscheduled.SetScarce(a.Scarce)
+	if changed := r.Cluster.Unscheduled.SetNeeds(a.Needs); len(changed) > 0 {
 		log.FromContext(ctx).V(1).Info("pods wait for addresses, or nodes for their first block", "pods", a.Pods,
 			"offered", a.Offered, "growing", a.Growing, "short", a.Short, "withoutBlock", len(a.FirstBlocks), "nodes", changed)
 		r.QueueNodes(changed)

@@ -41,7 +41,7 @@ func TestReconcile(t *testing.T) {
 	var queued []string
 	u := scheduling.NewUnscheduled()
 	r := &Reconciler{
-		Cluster: scheduling.Cluster{Cluster: state.Cluster{
+		Cluster: scheduling.Cluster{State: state.Cluster{
 			Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute),
 			Unscheduled: u,
 		}, Unscheduled: u},
@@ -54,10 +54,10 @@ func TestReconcile(t *testing.T) {
 		again time.Duration
 	}{
 		{"no pod waits", func() {}, nil, 0},
-		{"one waits", func() { r.Unscheduled.Set(waiting("1"), b.Clock.Now()) }, []string{"n"}, 30 * time.Second},
+		{"one waits", func() { r.Cluster.Unscheduled.Set(waiting("1"), b.Clock.Now()) }, []string{"n"}, 30 * time.Second},
 		{"nothing has changed", func() {}, nil, 30 * time.Second},
-		{"another one waits", func() { r.Unscheduled.Set(waiting("2"), b.Clock.Now()) }, []string{"n"}, 30 * time.Second},
-		{"both are gone", func() { r.Unscheduled.Delete("1"); r.Unscheduled.Delete("2") }, []string{"n"}, 0},
+		{"another one waits", func() { r.Cluster.Unscheduled.Set(waiting("2"), b.Clock.Now()) }, []string{"n"}, 30 * time.Second},
+		{"both are gone", func() { r.Cluster.Unscheduled.Delete("1"); r.Cluster.Unscheduled.Delete("2") }, []string{"n"}, 0},
 	}
 	for _, step := range steps {
 		queued = nil

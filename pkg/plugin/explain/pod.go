@@ -84,7 +84,7 @@ func explainPending(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod, waitin
 		u.SetWithoutBlock(name, len(c.Ledger.NodeBlocks(name)) == 0)
 	}
 	c.Unscheduled = u
-	offering := scheduling.Cluster{Cluster: c.Cluster, Unscheduled: u}
+	offering := scheduling.Cluster{State: c.Cluster, Unscheduled: u}
 	p := pending{c: c, offering: &offering, a: offering.Assign(c.Objects.Nodes, c.Now), pod: scheduling.ReadUnscheduled(pod)}
 	for _, f := range ipalloc.Families() {
 		if p.pod.Addresses()[f] > 0 {
