@@ -253,20 +253,20 @@ func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 func (c *Cluster) holdAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		if reported, ok := c.Ledger.Block(b.CIDR); ok && reported.Wait.For.IsDelay() && state.MayWait(b) && b.Delay.For == "" && !c.Hypothetical {
-			b.Delay.For = reported.Wait.For
+		if reported, ok := c.Ledger.Block(b.CIDR); ok && reported.Obstacle.Reason.IsDelay() && state.MayWait(b) && b.Delay.Reason == "" && !c.Hypothetical {
+			b.Delay.Reason = reported.Obstacle.Reason
 		}
 	}
 }
 
-// Wait is the obstacle to a leaving block. Action is the step for users if the wait does not end on
-// its own. Restart: that is a restart of the node's agent.
-type Wait struct {
-	What, Action string
-	Restart      bool
+// Advice names the obstacle to a leaving block in words for users. Action is the step for them if it does
+// not end on its own. Restart: that is a restart of the node's agent.
+type Advice struct {
+	Obstacle, Action string
+	Restart          bool
 }
 
-// User actions for waits that do not end on their own.
+// User actions for obstacles that do not end on their own.
 const (
 	deleteTheNode = "drain the Node and delete it, or leave the block where it is. Restarting the agent does not move its own addresses"
 	restartAgents = "restart the agent, which then takes other addresses and completes the drain: kubectl -n %[1]s delete pod -l %[2]s --field-selector spec.nodeName=NODE, or of all nodes: kubectl -n %[1]s rollout restart daemonset/cilium"
@@ -274,46 +274,47 @@ const (
 	openAWindow   = "no maintenance window of the pool will ever open: correct spec.maintenance.windows, or give --now"
 )
 
-// Wait returns what a block waits for if it leaves, or must: as the operator reports it in the
-// block's status, with the pods of now. users are those of its node.
-func (c *Cluster) Wait(b crd.Block, users map[netip.Addr]string) Wait {
-	if b.Wait.For == "" && b.Phase != ipalloc.Draining {
-		return Wait{}
+// Advise returns the advice on a block that leaves, or must: as the operator reports the obstacle in
+// its status, with the pods of now. users are those of its node.
+func (c *Cluster) Advise(b crd.Block, users map[netip.Addr]string) Advice {
+	if b.Obstacle.Reason == "" && b.Phase != ipalloc.Draining {
+		return Advice{}
 	}
 	if paused := c.pausedBecause(b); paused != "" {
-		return Wait{What: "the operator, which changes nothing on the node: " + paused, Action: "end this first: " + paused}
+		return Advice{Obstacle: "the operator, which changes nothing on the node: " + paused, Action: "end this first: " + paused}
 	}
 	pods := podsOf(b, users)
-	switch b.Wait.For {
+	switch b.Obstacle.Reason {
 	case "", expand.WaitHandshake, expand.WaitReturn:
-		return c.waitForAgent(pods)
+		return c.adviseOnAgent(pods)
 	case expand.WaitPods:
 		if len(pods) > 0 {
-			return Wait{What: "pods " + suggest.Few(pods)}
+			return Advice{Obstacle: "pods " + suggest.Few(pods)}
 		}
 	case expand.WaitAgent:
-		return Wait{What: b.Wait.Note, Action: deleteTheNode}
+		return Advice{Obstacle: b.Obstacle.Note, Action: deleteTheNode}
 	case expand.WaitRestart:
 		settings := &c.Operator.Settings
-		return Wait{What: b.Wait.Note, Action: fmt.Sprintf(restartAgents, settings.AgentNamespace, settings.AgentSelector), Restart: true}
+		return Advice{Obstacle: b.Obstacle.Note, Action: fmt.Sprintf(restartAgents, settings.AgentNamespace, settings.AgentSelector), Restart: true}
 	case expand.WaitNoWindow:
-		return Wait{What: b.Wait.Note, Action: openAWindow}
+		return Advice{Obstacle: b.Obstacle.Note, Action: openAWindow}
 	}
-	return Wait{What: b.Wait.Note}
+	return Advice{Obstacle: b.Obstacle.Note}
 }
 
-// waitForAgent is the wait of a block of which the operator reports none, with the pods that use it.
-func (c *Cluster) waitForAgent(pods []string) Wait {
+// adviseOnAgent returns the advice on a block that waits for its agent only, as far as the operator
+// reports. pods use it.
+func (c *Cluster) adviseOnAgent(pods []string) Advice {
 	switch c.Objects.Mode {
 	case ciliumnode.Kubernetes:
-		return Wait{What: "its Node to be deleted", Action: replaceTheOne}
+		return Advice{Obstacle: "its Node to be deleted", Action: replaceTheOne}
 	case ciliumnode.MultiPool:
-		return Wait{What: "the agent to give it back"}
+		return Advice{Obstacle: "the agent to give it back"}
 	}
 	if len(pods) > 0 { // the operator will report them
-		return Wait{What: "pods " + suggest.Few(pods)}
+		return Advice{Obstacle: "pods " + suggest.Few(pods)}
 	}
-	return Wait{What: "the agent's answer"}
+	return Advice{Obstacle: "the agent's answer"}
 }
 
 // podsOf returns the pods, by name, that use addresses of a block.

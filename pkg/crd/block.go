@@ -38,8 +38,9 @@ type Block struct {
 	Since  time.Time
 	// Closed is which run of its node's agent allocates none of it to new pods.
 	Closed expand.Closed
-	// Wait is what keeps it on its node while it leaves, or must.
-	Wait Wait
+	// Obstacle is what keeps it on its node while it leaves, or must, as its status says it: with a
+	// Reason, a Note and, until it drains, a Request.
+	Obstacle expand.Obstacle
 	// Conflict: it overlaps an older block.
 	Conflict bool
 	// Published: its status says, of its present generation, that its node has its addresses:
@@ -56,16 +57,6 @@ type Block struct {
 	// AdoptedFrom is the IPAM mode that had assigned the block to its node before
 	// adoption. Empty: it was claimed, or its adoption is complete.
 	AdoptedFrom string
-}
-
-// Wait is what a block waits for, as its status says it. The zero Wait is for a block that waits for
-// nothing.
-type Wait struct {
-	For expand.WaitReason
-	// Cause is why the block must leave, until it drains: its Reason says so then.
-	Cause expand.Reason
-	// Note names the obstacle, for people.
-	Note string
 }
 
 // BlockFrom reads a block. For a malformed object it returns the readable fields beside
@@ -139,9 +130,10 @@ func AdoptedBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID, sourc
 func (b *Block) readPhase(generation int64, status *v1alpha1.PodIPBlockStatus) {
 	conditions := status.Conditions
 	if w := status.WaitsFor; w != nil {
-		b.Wait = Wait{For: expand.WaitReason(w.Reason), Note: w.Message}
+		b.Obstacle.Reason = expand.WaitReason(w.Reason)
+		b.Obstacle.Note = w.Message
 		if c := meta.FindStatusCondition(conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionFalse {
-			b.Wait.Cause = expand.Reason(c.Reason)
+			b.Obstacle.Request = expand.Reason(c.Reason)
 		}
 	}
 	for _, phase := range []ipalloc.Phase{ipalloc.CoolingDown, ipalloc.Draining} {
@@ -224,17 +216,17 @@ func SetBlockCondition(obj *v1alpha1.PodIPBlock, kind string, status metav1.Cond
 	return changed
 }
 
-// SetBlockWait reports what a block that leaves its node, or must, waits for; the zero Wait removes
-// the report. message tells what happens to the block. It reports whether anything changed.
-func SetBlockWait(obj *v1alpha1.PodIPBlock, wait Wait, message string, now time.Time) bool {
+// SetBlockObstacle reports the obstacle to a block that leaves its node, or must; the zero Obstacle
+// removes the report. message tells what happens to the block. It reports whether anything changed.
+func SetBlockObstacle(obj *v1alpha1.PodIPBlock, obstacle expand.Obstacle, message string, now time.Time) bool {
 	var next *v1alpha1.BlockWait
-	if wait.For != "" {
-		next = &v1alpha1.BlockWait{Reason: string(wait.For), Message: wait.Note}
+	if obstacle.Reason != "" {
+		next = &v1alpha1.BlockWait{Reason: string(obstacle.Reason), Message: obstacle.Note}
 	}
 	changed := !ptr.Equal(obj.Status.WaitsFor, next)
 	obj.Status.WaitsFor = next
 	status := metav1.ConditionFalse
-	reason := string(wait.Cause)
+	reason := string(obstacle.Request)
 	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionTrue {
 		status = c.Status
 		reason = c.Reason

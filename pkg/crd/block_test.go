@@ -73,7 +73,7 @@ func TestBlockFrom(t *testing.T) {
 				o.Status.WaitsFor = &v1alpha1.BlockWait{Reason: "NoWindow", Message: "a window"}
 			}),
 			plain(func(b *crd.Block) {
-				b.Wait = crd.Wait{For: expand.WaitNoWindow, Cause: expand.CIDRDraining, Note: "a window"}
+				b.Obstacle = expand.Obstacle{Reason: expand.WaitNoWindow, Request: expand.CIDRDraining, Note: "a window"}
 			}),
 		},
 		"it drains, and pods use it": {
@@ -81,7 +81,7 @@ func TestBlockFrom(t *testing.T) {
 				o.Status.Conditions, o.Status.WaitsFor = []metav1.Condition{draining}, &v1alpha1.BlockWait{Reason: "Pods"}
 			}),
 			plain(func(b *crd.Block) {
-				b.Phase, b.Reason, b.Since, b.Wait = ipalloc.Draining, expand.Reclaim, noon(), crd.Wait{For: expand.WaitPods}
+				b.Phase, b.Reason, b.Since, b.Obstacle = ipalloc.Draining, expand.Reclaim, noon(), expand.Obstacle{Reason: expand.WaitPods}
 			}),
 		},
 		"by hand, in conflict, on its way out": {
@@ -148,7 +148,7 @@ func TestBlockFromMalformed(t *testing.T) {
 // The write of Published says of a block that nothing drains that it does not drain, also of its
 // present generation, and leaves a drain that has not begun alone.
 func TestSetBlockPublishedWritesDraining(t *testing.T) {
-	waits := crd.Wait{For: expand.WaitTurn, Cause: expand.CIDRDraining, Note: "its turn"}
+	waits := expand.Obstacle{Reason: expand.WaitTurn, Request: expand.CIDRDraining, Note: "its turn"}
 	for name, test := range map[string]struct {
 		drain  bool
 		before func(*v1alpha1.PodIPBlock)
@@ -157,7 +157,7 @@ func TestSetBlockPublishedWritesDraining(t *testing.T) {
 		"just claimed":                 {want: "False InService 2"},
 		"just claimed, and to drain":   {drain: true},
 		"a drain was taken back":       {before: func(o *v1alpha1.PodIPBlock) { o.Generation = 1; crd.SetBlockPublished(o, true, noon()) }, want: "False InService 2"},
-		"its drain waits for its turn": {before: func(o *v1alpha1.PodIPBlock) { crd.SetBlockWait(o, waits, "what", noon()) }, want: "False CIDRDraining 2"},
+		"its drain waits for its turn": {before: func(o *v1alpha1.PodIPBlock) { crd.SetBlockObstacle(o, waits, "what", noon()) }, want: "False CIDRDraining 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			obj := crd.NewBlock(prefixes("10.0.0.0/27")[0], "p", "n", "")

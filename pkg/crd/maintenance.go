@@ -25,15 +25,15 @@ type Maintenance struct {
 }
 
 // Delay returns the reason that keeps drains from beginning at now. The caller enforces the rate.
-func (m *Maintenance) Delay(now time.Time) expand.Delay {
+func (m *Maintenance) Delay(now time.Time) expand.Obstacle {
 	current := m.Windows.At(now)
 	if current.Open {
-		return expand.Delay{}
+		return expand.Obstacle{}
 	}
 	if current.Until.IsZero() {
-		return expand.Delay{For: expand.WaitNoWindow}
+		return expand.Obstacle{Reason: expand.WaitNoWindow}
 	}
-	return expand.Delay{For: expand.WaitWindow, Until: current.Until}
+	return expand.Obstacle{Reason: expand.WaitWindow, Until: current.Until}
 }
 
 // parseMaintenance merges the spec with the defaults.

@@ -1,12 +1,12 @@
 package crd_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -31,27 +31,27 @@ func TestMaintenance(t *testing.T) {
 	}
 	byFlag := crd.Maintenance{Windows: nightly, BlocksPerHour: 60}
 	// 12:00 on 1 January 2026.
-	closed := func(hour int) expand.Delay {
-		return expand.Delay{For: expand.WaitWindow, Until: time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC)}
+	closed := func(hour int) expand.Obstacle {
+		return expand.Obstacle{Reason: expand.WaitWindow, Until: time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC)}
 	}
 	tests := map[string]struct {
 		spec    v1alpha1.Maintenance
 		flags   crd.Maintenance
-		delay   expand.Delay
+		delay   expand.Obstacle
 		perHour int
 		problem string
 	}{
 		"nothing is set":                   {},
 		"by flag":                          {flags: byFlag, delay: closed(22), perHour: 60},
 		"the pool's own windows":           {v1alpha1.Maintenance{Windows: windows("0 20 * * *")}, byFlag, closed(20), 60, ""},
-		"open now":                         {v1alpha1.Maintenance{Windows: windows("0 20 * * *", "0 12 * * *")}, byFlag, expand.Delay{}, 60, ""},
+		"open now":                         {v1alpha1.Maintenance{Windows: windows("0 20 * * *", "0 12 * * *")}, byFlag, expand.Obstacle{}, 60, ""},
 		"the pool's own rate":              {v1alpha1.Maintenance{BlocksPerHour: new(intstr.FromInt32(5))}, byFlag, closed(22), 5, ""},
 		"a rate without a limit":           {v1alpha1.Maintenance{BlocksPerHour: new(intstr.FromString("Unlimited"))}, byFlag, closed(22), 0, ""},
 		"a rate of 0":                      {v1alpha1.Maintenance{BlocksPerHour: new(intstr.FromInt32(0))}, byFlag, closed(22), 60, `spec.maintenance.blocksPerHour: Invalid value: "0": must be from 1 to 1000000, or Unlimited. Until then the operator uses its default, 60`},
-		"unrestricted beats windows, rate": {v1alpha1.Maintenance{Policy: v1alpha1.MaintenanceUnrestricted, Windows: windows("0 20 * * *")}, byFlag, expand.Delay{}, 0, ""},
-		"a bad window opens never":         {v1alpha1.Maintenance{Windows: windows("0 24 * * *")}, byFlag, expand.Delay{For: expand.WaitNoWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
-		"one too many":                     {v1alpha1.Maintenance{Windows: windows(slices.Repeat([]string{"0 12 * * *"}, 17)...)}, crd.Maintenance{}, expand.Delay{For: expand.WaitNoWindow}, 0, "spec.maintenance.windows: Too many: 17"},
-		"nor does a good one beside a bad": {v1alpha1.Maintenance{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Delay{For: expand.WaitNoWindow}, 0, "spec.maintenance.windows[1]"},
+		"unrestricted beats windows, rate": {v1alpha1.Maintenance{Policy: v1alpha1.MaintenanceUnrestricted, Windows: windows("0 20 * * *")}, byFlag, expand.Obstacle{}, 0, ""},
+		"a bad window opens never":         {v1alpha1.Maintenance{Windows: windows("0 24 * * *")}, byFlag, expand.Obstacle{Reason: expand.WaitNoWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
+		"one too many":                     {v1alpha1.Maintenance{Windows: windows(slices.Repeat([]string{"0 12 * * *"}, 17)...)}, crd.Maintenance{}, expand.Obstacle{Reason: expand.WaitNoWindow}, 0, "spec.maintenance.windows: Too many: 17"},
+		"nor does a good one beside a bad": {v1alpha1.Maintenance{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Obstacle{Reason: expand.WaitNoWindow}, 0, "spec.maintenance.windows[1]"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -74,19 +74,19 @@ func TestMaintenance(t *testing.T) {
 	}
 }
 
-func TestSetBlockWait(t *testing.T) {
+func TestSetBlockObstacle(t *testing.T) {
 	type state struct {
-		Status metav1.ConditionStatus
-		Reason string
-		Wait   crd.Wait
+		Status   metav1.ConditionStatus
+		Reason   string
+		Obstacle expand.Obstacle
 	}
-	window := crd.Wait{For: expand.WaitWindow, Cause: expand.CIDRDraining, Note: "ten"}
-	turn := crd.Wait{For: expand.WaitTurn, Cause: expand.CIDRDraining, Note: "its turn"}
-	asked := crd.Wait{For: expand.WaitTurn, Cause: expand.DrainRequested, Note: "its turn"}
-	pods := crd.Wait{For: expand.WaitPods, Note: "pods a/b"}
+	window := expand.Obstacle{Reason: expand.WaitWindow, Request: expand.CIDRDraining, Note: "ten"}
+	turn := expand.Obstacle{Reason: expand.WaitTurn, Request: expand.CIDRDraining, Note: "its turn"}
+	asked := expand.Obstacle{Reason: expand.WaitTurn, Request: expand.DrainRequested, Note: "its turn"}
+	pods := expand.Obstacle{Reason: expand.WaitPods, Note: "pods a/b"}
 	obj := crd.NewBlock(prefixes("10.20.0.32/27")[0], "p", "n", "u")
-	wait := func(w crd.Wait) func() bool {
-		return func() bool { return crd.SetBlockWait(obj, w, "what happens", noon()) }
+	wait := func(w expand.Obstacle) func() bool {
+		return func() bool { return crd.SetBlockObstacle(obj, w, "what happens", noon()) }
 	}
 	for i, step := range []struct {
 		change func() bool
@@ -95,12 +95,12 @@ func TestSetBlockWait(t *testing.T) {
 		{wait(window), state{metav1.ConditionFalse, "CIDRDraining", window}},
 		{wait(turn), state{metav1.ConditionFalse, "CIDRDraining", turn}},
 		{wait(asked), state{metav1.ConditionFalse, "DrainRequested", asked}},
-		{wait(crd.Wait{}), state{metav1.ConditionFalse, "InService", crd.Wait{}}},
-		{func() bool { return crd.SetBlockPhase(obj, ipalloc.Draining, expand.Deleted, "what happens", noon()) }, state{metav1.ConditionTrue, "Deleted", crd.Wait{}}},
+		{wait(expand.Obstacle{}), state{metav1.ConditionFalse, "InService", expand.Obstacle{}}},
+		{func() bool { return crd.SetBlockPhase(obj, ipalloc.Draining, expand.Deleted, "what happens", noon()) }, state{metav1.ConditionTrue, "Deleted", expand.Obstacle{}}},
 		{wait(pods), state{metav1.ConditionTrue, "Deleted", pods}},
-		{wait(crd.Wait{}), state{metav1.ConditionTrue, "Deleted", crd.Wait{}}},
+		{wait(expand.Obstacle{}), state{metav1.ConditionTrue, "Deleted", expand.Obstacle{}}},
 		{wait(pods), state{metav1.ConditionTrue, "Deleted", pods}},
-		{func() bool { return crd.SetBlockPhase(obj, ipalloc.InService, "", "", noon()) }, state{metav1.ConditionFalse, "InService", crd.Wait{}}},
+		{func() bool { return crd.SetBlockPhase(obj, ipalloc.InService, "", "", noon()) }, state{metav1.ConditionFalse, "InService", expand.Obstacle{}}},
 	} {
 		if !step.change() || step.change() {
 			t.Errorf("step %d: the first time is a change, the second is none", i)
@@ -110,10 +110,8 @@ func TestSetBlockWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := obj.Status.Conditions[0]
-		if diff := cmp.Diff(step.want, state{c.Status, c.Reason, b.Wait}); diff != "" {
-			t.Errorf("step %d (-want +got):\n%s", i, diff)
-		}
-		if strings.Contains(c.Message, step.want.Wait.Note) && step.want.Wait.Note != "" {
+		same(t, fmt.Sprintf("step %d", i), step.want, state{c.Status, c.Reason, b.Obstacle})
+		if strings.Contains(c.Message, step.want.Obstacle.Note) && step.want.Obstacle.Note != "" {
 			t.Errorf("step %d: the message repeats status.waitsFor: %s", i, c.Message)
 		}
 	}

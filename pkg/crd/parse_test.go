@@ -125,7 +125,7 @@ func TestUnknownPolicies(t *testing.T) {
 		"maintenance": {
 			func(s *v1alpha1.PodIPPoolSpec) { s.Maintenance.Policy = "Sell" },
 			func(p *crd.Pool) bool {
-				return p.Maintenance.Delay(noon()) == (expand.Delay{For: expand.WaitNoWindow}) && p.PolicyProblem == nil
+				return p.Maintenance.Delay(noon()).Reason == expand.WaitNoWindow && p.PolicyProblem == nil
 			},
 			`spec.maintenance.policy: Invalid value: "Sell": this version of the operator does not know it, and opens no window`,
 		},

@@ -78,7 +78,7 @@ func fateOf(b *Block) fate {
 	if !requested {
 		return fateServing
 	}
-	if b.Delay.For != "" {
+	if b.Delay.Reason != "" {
 		return fateDelayed
 	}
 	return fateMustLeave

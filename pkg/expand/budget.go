@@ -11,9 +11,9 @@ type Budget struct {
 	// Reclaims is the number of reclaims that may start.
 	Reclaims int
 	// ReclaimDelay delays reclaims, also within that number.
-	ReclaimDelay Delay
+	ReclaimDelay Obstacle
 	// Delays postpone the requests of blocks in service.
-	Delays map[netip.Prefix]Delay
+	Delays map[netip.Prefix]Obstacle
 	// Unrequested are the draining blocks with a request that does not count: they drain as idle ones do.
 	Unrequested map[netip.Prefix]bool
 	// OtherDrains: a block of another family or Cilium pool of the node drains. OtherParks: this

@@ -116,9 +116,9 @@ func (w *world) checkGrowth(plan Plan, before Claim, got int, constant bool) {
 
 // checkSettled checks the properties of a settled node.
 func (w *world) checkSettled(plan Plan, held int) int {
-	for _, wait := range plan.Waits {
-		stuck := len(w.state.Used) > 0 && (wait.For == WaitHandshake || wait.For == WaitUnsettled)
-		short := wait.For == WaitReplacement && plan.Capacity >= max(plan.Demand, agentFloor) && !w.keepsOwn(wait.CIDR)
+	for _, wait := range plan.Obstacles {
+		stuck := len(w.state.Used) > 0 && (wait.Reason == WaitHandshake || wait.Reason == WaitUnsettled)
+		short := wait.Reason == WaitReplacement && plan.Capacity >= max(plan.Demand, agentFloor) && !w.keepsOwn(wait.CIDR)
 		if stuck || short {
 			w.t.Errorf("settled, but %s\nplan %s\nstate %+v", wait, plan, w.state)
 		}

@@ -11,7 +11,7 @@ import (
 
 func held(why WaitReason, in time.Duration) func(*Block) {
 	return func(b *Block) {
-		b.Delay.For = why
+		b.Delay.Reason = why
 		if in != 0 {
 			b.Delay.Until = noon.Add(in)
 		}
@@ -19,7 +19,7 @@ func held(why WaitReason, in time.Duration) func(*Block) {
 }
 
 func reclaimDelayed(in time.Duration) func(*State) {
-	return func(s *State) { s.ReclaimDelay = Delay{For: WaitWindow, Until: noon.Add(in)} }
+	return func(s *State) { s.ReclaimDelay = Obstacle{Reason: WaitWindow, Until: noon.Add(in)} }
 }
 
 func TestHold(t *testing.T) {
@@ -72,7 +72,7 @@ func TestDelayedIsAsIfNotAsked(t *testing.T) {
 			if b.Phase != ipalloc.InService || b.Request == None {
 				continue
 			}
-			delay := Delay{For: oneOf(d, WaitWindow, WaitTurn), Until: noon.Add(oneOf(d, delaySoon, 10*time.Hour))}
+			delay := Obstacle{Reason: oneOf(d, WaitWindow, WaitTurn), Until: noon.Add(oneOf(d, delaySoon, 10*time.Hour))}
 			if soon {
 				delay.Until = noon.Add(time.Minute)
 			}
@@ -95,7 +95,7 @@ func TestDelayedIsAsIfNotAsked(t *testing.T) {
 		for _, rule := range broken(noon, p, held, budget, m, got) {
 			t.Errorf("%s\npolicy %+v\nstate %+v\nplan %s", rule, p, held, got)
 		}
-		got.Waits, want.Waits, got.RequeueAt, want.RequeueAt = nil, nil, time.Time{}, time.Time{}
+		got.Obstacles, want.Obstacles, got.RequeueAt, want.RequeueAt = nil, nil, time.Time{}, time.Time{}
 		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotMemory, wantMemory) {
 			t.Errorf("held: %s\nnot asked: %s", got, want)
 		}

@@ -271,12 +271,12 @@ func describe(p Plan) []string {
 	if p.Shortage != 0 {
 		add("short of %d", p.Shortage)
 	}
-	for _, w := range p.Waits {
+	for _, w := range p.Obstacles {
 		if !w.Until.IsZero() {
-			add("%s waits for %s until %s", w.CIDR, w.For, w.Until.Sub(noon))
+			add("%s waits for %s until %s", w.CIDR, w.Reason, w.Until.Sub(noon))
 			continue
 		}
-		add("%s", strings.TrimSpace(fmt.Sprintf("%s waits for %s %s", w.CIDR, w.For, strings.Join(w.By, " "))))
+		add("%s", strings.TrimSpace(fmt.Sprintf("%s waits for %s %s", w.CIDR, w.Reason, strings.Join(w.By, " "))))
 	}
 	if !p.RequeueAt.IsZero() {
 		add("again in %s", p.RequeueAt.Sub(noon))

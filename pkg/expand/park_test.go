@@ -412,7 +412,7 @@ func TestDecideCompacts(t *testing.T) {
 		"nor beside a parked block":          {state: pair(func(s *State) { s.MayPark = false }), memory: long, want: stays},
 		"nor if reclaim is off":              {state: pair(), policy: func(p *Policy) { p.ReclaimDisabled = true }, memory: long, want: stays},
 		"nor without budget":                 {state: pair(), budget: budget(0), memory: long, want: append(stays, "again in 10s")},
-		"nor outside a window":               {state: pair(func(s *State) { s.ReclaimDelay = Delay{For: WaitWindow, Until: noon.Add(time.Hour)} }), memory: long, want: append(stays, "again in 1h0m0s")},
+		"nor outside a window":               {state: pair(func(s *State) { s.ReclaimDelay = Obstacle{Reason: WaitWindow, Until: noon.Add(time.Hour)} }), memory: long, want: append(stays, "again in 1h0m0s")},
 		"nor while the agent may restart":    {state: pair(unsettled, usedBy("10.0.0.2", "router")), memory: long, want: []string{"needs 3 of 28"}},
 		"nor if the rest would not do":       {state: pair(func(s *State) { s.BlockAssignment.Requested = 16 }), memory: long, want: stays},
 		"nor above the threshold":            {state: pair(), policy: func(p *Policy) { p.ReclaimPercent = 10 }, memory: long, want: stays},
@@ -430,7 +430,7 @@ func TestDecideCompacts(t *testing.T) {
 			want: []string{"needs 2 of 28", "drain 10.0.0.0/28 Compaction", "10.0.0.0/28 waits for Pods a/a"},
 		},
 		"nor beside one that must leave later": {
-			state: pair(of(0, request(PoolDeleted)), of(0, func(b *Block) { b.Delay = Delay{For: WaitWindow, Until: noon.Add(time.Hour)} })), memory: long,
+			state: pair(of(0, request(PoolDeleted)), of(0, func(b *Block) { b.Delay = Obstacle{Reason: WaitWindow, Until: noon.Add(time.Hour)} })), memory: long,
 			want: []string{"needs 2 of 28", "10.0.0.0/28 waits for Window until 1h0m0s", "again in 1h0m0s"},
 		},
 		"nor beside a closed one":  {state: pair(of(1, closed("c", time.Hour))), memory: long, want: []string{"needs 2 of 15"}},

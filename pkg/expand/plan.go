@@ -58,8 +58,8 @@ type Plan struct {
 	// Shortage is the part of Demand that MaxBlocks, MaxAddresses and max-allocate keep the node
 	// from having; 0 while demand can be met.
 	Shortage int
-	// Waits says for each draining block, or block that must drain, why it waits.
-	Waits []Wait
+	// Obstacles are those of each draining block, and of each block that must drain.
+	Obstacles []Obstacle
 	// RequeueAt is when to reconcile again without a change. Zero: no need.
 	RequeueAt time.Time
 }
@@ -119,20 +119,24 @@ func (c Claim) Next(blocks, addresses int) (another, pinned bool) {
 	return needed || blocks < c.Pins, !needed
 }
 
-// Wait is the obstacle to a block.
-type Wait struct {
-	CIDR netip.Prefix
-	For  WaitReason
+// Obstacle is what keeps a block on its node that leaves, or must. The zero Obstacle is none. One that delays
+// all blocks of a pool or a node has only a Reason and Until.
+type Obstacle struct {
+	CIDR   netip.Prefix
+	Reason WaitReason
 	// Request is why a block in service must leave; zero where it only overlaps an older one.
 	Request Reason
 	// By names the pods (or the agent's own use, as "router") that still use
-	// the block, sorted, where For is WaitPods, WaitNewPods, WaitAgent or WaitRestart.
+	// the block, sorted, where Reason is WaitPods, WaitNewPods, WaitAgent or WaitRestart.
 	By []string
-	// Until is when a wait for WaitWindow, WaitTurn, WaitNodes or WaitMode may end. Zero: not known.
+	// Until is when to decide again about a wait for WaitWindow, WaitTurn, WaitNodes, WaitMode or WaitUnsettled.
+	// Zero: only after a change.
 	Until time.Time
+	// Note describes it for people. Decide leaves it empty; a block's status has it.
+	Note string
 }
 
-// WaitReason is the obstacle to a drain.
+// WaitReason names an obstacle.
 type WaitReason string
 
 // IsDelay reports whether the drain has not begun, though it must.

@@ -65,9 +65,9 @@ func TestConvergesUnderPressure(t *testing.T) {
 		held := true
 		w.stir = func() (opened bool) {
 			w.state.PoolTaken, w.state.Cordoned = 50+d(51), d.percent(30)
-			delay := Delay{}
+			delay := Obstacle{}
 			if w.now.Before(opens) {
-				delay = Delay{For: WaitWindow, Until: opens}
+				delay = Obstacle{Reason: WaitWindow, Until: opens}
 			}
 			w.state.ReclaimDelay = delay
 			for i := range w.state.Blocks {
@@ -76,7 +76,7 @@ func TestConvergesUnderPressure(t *testing.T) {
 			if w.policy.IdleUnder(w.state.PoolTaken, w.state.Cordoned) < w.policy.IdleFor {
 				sooner++
 			}
-			opened, held = held && delay == (Delay{}), delay != (Delay{})
+			opened, held = held && delay.Reason == "", delay.Reason != ""
 			return opened
 		}
 		w.settle(seed%2 == 0)

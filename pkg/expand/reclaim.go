@@ -101,10 +101,10 @@ func (p *planner) mayReclaim(due int) int {
 	}
 	starts := min(due, max(p.budget.Reclaims, 0))
 	delay := p.ReclaimDelay
-	if delay.For == "" {
+	if delay.Reason == "" {
 		delay = p.budget.ReclaimDelay
 	}
-	if delay.For != "" {
+	if delay.Reason != "" {
 		starts = 0
 		p.requeueAt(delay.Until)
 	} else if starts < due {
@@ -199,7 +199,7 @@ func Releasable(now time.Time, policy Policy, s State) []netip.Prefix {
 	}
 	p := planAddresses(&input{State: &s, now: now, policy: policy})
 	p.fillBlocks()
-	if policy.ReclaimDisabled || !p.trusted || s.ReclaimDelay.For != "" || p.deficit() > 0 {
+	if policy.ReclaimDisabled || !p.trusted || s.ReclaimDelay.Reason != "" || p.deficit() > 0 {
 		return nil
 	}
 	var out []netip.Prefix

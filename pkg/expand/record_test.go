@@ -67,7 +67,7 @@ func decided(seed uint64) string {
 		"undrain", plan.Undrain, "drain", plan.Drain, "close", plan.Close, "clear", plan.Clear, "mark", plan.Mark, "retire", plan.Retire,
 		"ask", plan.Ask, "claim", plan.Claim, "publish", plan.Publish, "assign", plan.Assign, "park", plan.Park, plan.Unpark,
 		"remove", plan.Remove, "free", plan.Free, "delete", plan.Delete, "needs", plan.Demand, plan.Capacity, plan.ServedElsewhere, plan.Shortage,
-		"waits", plan.Waits, "requeue", plan.RequeueAt,
+		"waits", plan.Obstacles, "requeue", plan.RequeueAt,
 		"memory", next.IdleSince, next.MarkedSince, next.AckedSince, next.HeldSince, next.Assigned, next.Restored, next.Parked,
 		next.EmptySince, next.FreeSince, next.Witness,
 		"offer", Offer(s, budget, plan), "room", RoomOf(noon, policy, s), "releasable", Releasable(noon, policy, s),
@@ -86,7 +86,7 @@ func (d dice) anyState(seed uint64) (State, Budget) {
 	s.MaxPods = oneOf(d, 0, 0, d(30))
 	s.Created = noon.Add(-d.seconds(600))
 	if d.percent(10) {
-		s.ReclaimDelay = Delay{For: WaitTurn, Until: noon.Add(d.seconds(600))}
+		s.ReclaimDelay = Obstacle{Reason: WaitTurn, Until: noon.Add(d.seconds(600))}
 	}
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
@@ -97,7 +97,7 @@ func (d dice) anyState(seed uint64) (State, Budget) {
 			b.Request = PoolChanged
 		}
 		if b.Request != None && d.percent(30) {
-			b.Delay = Delay{For: oneOf(d, WaitWindow, WaitTurn, WaitNodes, WaitNoWindow), Until: noon.Add(d.seconds(7200))}
+			b.Delay = Obstacle{Reason: oneOf(d, WaitWindow, WaitTurn, WaitNodes, WaitNoWindow), Until: noon.Add(d.seconds(7200))}
 		}
 	}
 	for i := range s.Pods {

@@ -127,7 +127,7 @@ func TestNothingIsReleasable(t *testing.T) {
 		return node(append([]func(*State){full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1")}, more...)...)
 	}
 	for name, s := range map[string]State{
-		"outside its window":     idle(func(s *State) { s.ReclaimDelay = Delay{For: WaitWindow} }),
+		"outside its window":     idle(func(s *State) { s.ReclaimDelay = Obstacle{Reason: WaitWindow} }),
 		"its agent is unsettled": idle(unsettled),
 		"it needs what it has":   idle(expects(20)),
 		"it has one block":       node(full("10.0.0.0/28"), usedBy("10.0.0.1", "router")),

@@ -109,7 +109,7 @@ func brokenExcess(p Policy, s State, plan Plan, adds int, fail failer) {
 	}
 	for a := range s.Pool {
 		switch b, ok := ownerOf(s, a); {
-		case ok && b.Request != None && (b.Phase != ipalloc.InService || b.Delay.For == ""):
+		case ok && b.Request != None && (b.Phase != ipalloc.InService || b.Delay.Reason == ""):
 			departing++
 		case ok && slices.Contains(plan.Undrain, b.CIDR):
 			takenBack++
@@ -154,9 +154,9 @@ func brokenDrains(p Policy, s State, budget Budget, plan Plan, fail failer) {
 		drained := slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.CIDR == b.CIDR })
 		switch {
 		case b.Phase != ipalloc.InService:
-		case drained && b.Delay.For != "" && !slices.Contains(plan.Drain, Drain{CIDR: b.CIDR, Reason: Reclaim}):
+		case drained && b.Delay.Reason != "" && !slices.Contains(plan.Drain, Drain{CIDR: b.CIDR, Reason: Reclaim}):
 			fail("drains %s, which is held", b.CIDR)
-		case drained && b.Request != None && b.Delay.For == "":
+		case drained && b.Request != None && b.Delay.Reason == "":
 			requested++
 		case drained:
 			reclaims++
@@ -178,8 +178,8 @@ func brokenDrains(p Policy, s State, budget Budget, plan Plan, fail failer) {
 	if reclaims+requested > 0 && (plan.Capacity < least || plan.Claim.Addresses > 0) {
 		fail("drains though the node lacks addresses: %d of at least %d", plan.Capacity, least)
 	}
-	if reclaims > 0 && (left == 0 || reclaims > budget.Reclaims || s.ReclaimDelay.For != "") {
-		fail("reclaims %d blocks of %d, %d allowed, held for %q", reclaims, reclaims+left, budget.Reclaims, s.ReclaimDelay.For)
+	if reclaims > 0 && (left == 0 || reclaims > budget.Reclaims || s.ReclaimDelay.Reason != "") {
+		fail("reclaims %d blocks of %d, %d allowed, held for %q", reclaims, reclaims+left, budget.Reclaims, s.ReclaimDelay.Reason)
 	}
 }
 

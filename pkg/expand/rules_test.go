@@ -213,7 +213,7 @@ func brokenPublish(s State, a netip.Addr, fail failer) {
 
 // serves reports whether the block is in service, and without a fault.
 func serves(b Block) bool {
-	return b.Phase == ipalloc.InService && (b.Request == None || b.Delay.For != "") && !b.Conflict
+	return b.Phase == ipalloc.InService && (b.Request == None || b.Delay.Reason != "") && !b.Conflict
 }
 
 // missingClears checks that entries that take an address from a node, or a pod from its

@@ -92,21 +92,12 @@ type State struct {
 	// family.
 	OtherFamilyFull bool
 	// ReclaimDelay delays reclaims.
-	ReclaimDelay Delay
+	ReclaimDelay Obstacle
 	// PoolTaken is the percentage of blocks taken in the fullest of the pools that the node has
 	// blocks in service of.
 	PoolTaken int
 	// Cordoned is set if no new pods are scheduled to the node.
 	Cordoned bool
-}
-
-// Delay postpones the drain of blocks that should leave. The zero Delay postpones none.
-type Delay struct {
-	// For is the reason of the wait: WaitWindow, WaitNoWindow, WaitTurn, WaitNodes, WaitMode or
-	// WaitUnsettled.
-	For WaitReason
-	// Until is when to reconcile again. Zero: only after a change.
-	Until time.Time
 }
 
 // Block is a block the node holds.
@@ -127,7 +118,7 @@ type Block struct {
 	Request Reason
 	// Delay postpones Request: until it ends, a block in service keeps serving, and no
 	// block is claimed in its place. A drain that has begun continues regardless.
-	Delay Delay
+	Delay Obstacle
 	// Pinned: it stays on the node while it is idle. Frozen: the same, as its pool cannot be read.
 	Pinned, Frozen bool
 	// Stuck: the API server has refused a write of it, or it lacks the finalizer. Until a write

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Empty reports whether the plan writes no object. Waits and RequeueAt may still be set.
+// Empty reports whether the plan writes no object. Obstacles and RequeueAt may still be set.
 func (p Plan) Empty() bool {
 	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 && !p.Ask &&
 		p.Claim == Claim{} && len(p.Close)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish)+len(p.Assign) == 0 && len(p.Remove) == 0 &&
@@ -69,21 +69,21 @@ func (p Plan) String() string {
 	if p.Shortage > 0 {
 		add("short of %d", p.Shortage)
 	}
-	for _, w := range p.Waits {
-		add("%s", w)
+	for _, obstacle := range p.Obstacles {
+		add("%s", obstacle)
 	}
 	return fmt.Sprintf("%s %s: needs %d of %d: %s", p.Node, p.Family, p.Demand, p.Capacity, strings.Join(steps, "; "))
 }
 
-// String is the wait in a few words.
-func (w Wait) String() string {
-	if !w.Until.IsZero() {
-		return fmt.Sprintf("%s waits for %s until %s", w.CIDR, w.For, w.Until.UTC().Format(time.RFC3339))
+// String is the obstacle in a few words.
+func (o Obstacle) String() string {
+	if !o.Until.IsZero() {
+		return fmt.Sprintf("%s waits for %s until %s", o.CIDR, o.Reason, o.Until.UTC().Format(time.RFC3339))
 	}
-	if len(w.By) == 0 {
-		return fmt.Sprintf("%s waits for %s", w.CIDR, w.For)
+	if len(o.By) == 0 {
+		return fmt.Sprintf("%s waits for %s", o.CIDR, o.Reason)
 	}
-	return fmt.Sprintf("%s waits for %s %s", w.CIDR, w.For, few(w.By))
+	return fmt.Sprintf("%s waits for %s %s", o.CIDR, o.Reason, few(o.By))
 }
 
 // few names the first three of a list, and counts the rest.

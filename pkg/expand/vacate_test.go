@@ -41,7 +41,7 @@ func TestVacate(t *testing.T) {
 			want:  []string{"needs 3 of 28", "undrain 10.0.0.16/28", "again in 10m0s"},
 		},
 		"it waits for other nodes: serve": {
-			state: node(full("10.0.0.0/28", request(NodeUnselected), func(b *Block) { b.Delay.For = WaitNodes }), full("10.0.0.16/28"), usedBy("10.0.0.1", "router")),
+			state: node(full("10.0.0.0/28", request(NodeUnselected), func(b *Block) { b.Delay.Reason = WaitNodes }), full("10.0.0.16/28"), usedBy("10.0.0.1", "router")),
 			want:  []string{"needs 1 of 28", "10.0.0.0/28 waits for Nodes", "again in 10m0s"},
 		},
 		"an address that a pod has left: a restart would clear its mark, and the agent take it": {

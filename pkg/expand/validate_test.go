@@ -63,7 +63,7 @@ func TestPlanString(t *testing.T) {
 	}{
 		"nothing": {Plan{Node: "n1", Demand: 3, Capacity: 14}, true, "n1 ipv4: needs 3 of 14: nothing to do"},
 		"waits write nothing": {
-			Plan{Node: "n1", Family: 1, Shortage: 2, RequeueAt: noon, Waits: []Wait{{CIDR: block, For: WaitPods, By: []string{"a/1", "a/2", "a/3", "a/4"}}}}, true,
+			Plan{Node: "n1", Family: 1, Shortage: 2, RequeueAt: noon, Obstacles: []Obstacle{{CIDR: block, Reason: WaitPods, By: []string{"a/1", "a/2", "a/3", "a/4"}}}}, true,
 			"n1 ipv6: needs 0 of 0: nothing to do; short of 2; 10.0.0.0/29 waits for Pods a/1, a/2, a/3 and 1 more",
 		},
 		"everything": {

@@ -9,7 +9,7 @@ import (
 )
 
 // explain records the obstacle to each leaving block. waitOf explains the blocks on their way out,
-// and names the users they wait for. Waits that need user action come first: the agent keeps its
+// and names the users they wait for. Obstacles that need user action come first: the agent keeps its
 // own addresses until it restarts, or as long as the Node exists, pods come and go, the handshake
 // proceeds on its own.
 func (p *planner) explain(waitOf func(*block) (WaitReason, []string)) {
@@ -19,21 +19,21 @@ func (p *planner) explain(waitOf func(*block) (WaitReason, []string)) {
 		if planned != fateMustLeave && planned != fateDelayed && !b.goingOut() {
 			continue
 		}
-		wait := Wait{CIDR: b.CIDR}
+		obstacle := Obstacle{CIDR: b.CIDR}
 		if b.Phase == ipalloc.InService {
-			wait.Request = b.Request
+			obstacle.Request = b.Request
 		}
 		switch planned {
 		case fateMustLeave:
-			wait.For = WaitReplacement
+			obstacle.Reason = WaitReplacement
 		case fateDelayed:
-			wait.For = b.Delay.For
-			wait.Until = b.Delay.Until
+			obstacle.Reason = b.Delay.Reason
+			obstacle.Until = b.Delay.Until
 			p.requeueAt(b.Delay.Until)
 		default:
-			wait.For, wait.By = waitOf(b)
+			obstacle.Reason, obstacle.By = waitOf(b)
 		}
-		p.plan.Waits = append(p.plan.Waits, wait)
+		p.plan.Obstacles = append(p.plan.Obstacles, obstacle)
 	}
 }
 

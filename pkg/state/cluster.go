@@ -230,6 +230,6 @@ func (o NodesInMode) Says(operator ciliumnode.Mode) string {
 }
 
 // modeDelay delays reclaims and drains of a node with an agent that starts next in another mode.
-func modeDelay(now time.Time) expand.Delay {
-	return expand.Delay{For: expand.WaitMode, Until: now.Add(modeWait)}
+func modeDelay(now time.Time) expand.Obstacle {
+	return expand.Obstacle{Reason: expand.WaitMode, Until: now.Add(modeWait)}
 }

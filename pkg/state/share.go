@@ -177,8 +177,8 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 	} else if pool != nil && MayWait(&out) {
 		out.Delay = pool.Maintenance.Delay(now)
 	}
-	if out.Request == expand.NodeUnselected && MayWait(&out) && out.Delay.For == "" && !s.Settled { // others may move instead
-		out.Delay = expand.Delay{For: expand.WaitUnsettled, Until: s.Settles}
+	if out.Request == expand.NodeUnselected && MayWait(&out) && out.Delay.Reason == "" && !s.Settled { // others may move instead
+		out.Delay = expand.Obstacle{Reason: expand.WaitUnsettled, Until: s.Settles}
 	}
 	if b.Phase == ipalloc.CoolingDown {
 		out.CooldownUntil = c.cooldownUntil(share, view, b)

@@ -238,7 +238,7 @@ func TestOtherMode(t *testing.T) {
 				t.Errorf("%d nodes: %v", n, others)
 			}
 			for _, share := range c.Snapshot("n", node, fixtures.Noon()).Shares {
-				held := share.State.ReclaimDelay.For == expand.WaitMode && share.State.Blocks[0].Delay.For == expand.WaitMode
+				held := share.State.ReclaimDelay.Reason == expand.WaitMode && share.State.Blocks[0].Delay.Reason == expand.WaitMode
 				if held != (test.want != "") {
 					t.Errorf("drains are held back: %t", held)
 				}

@@ -231,7 +231,7 @@ func (w *world) cmdWaits(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "waits CIDR KIND NOTE")
 	b := &v1alpha1.PodIPBlock{}
 	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: crd.BlockName(netip.MustParsePrefix(args[0]))}, b))
-	crd.SetBlockWait(b, crd.Wait{For: expand.WaitReason(args[1]), Cause: expand.CIDRDraining, Note: args[2]}, "", time.Now().Add(-time.Second))
+	crd.SetBlockObstacle(b, expand.Obstacle{Reason: expand.WaitReason(args[1]), Request: expand.CIDRDraining, Note: args[2]}, "", time.Now().Add(-time.Second))
 	w.updateStatus(ts, b)
 }
 

@@ -138,7 +138,7 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, d *decisio
 		if r.lostPlace(o, drain) {
 			return nil, fmt.Errorf("%w: another node has its place to move off the pool of block %s", errStale, drain.CIDR)
 		}
-		err := r.setPhase(ctx, o, drain.CIDR, ipalloc.Draining, drain.Reason, d.plan.Waits)
+		err := r.setPhase(ctx, o, drain.CIDR, ipalloc.Draining, drain.Reason, d.plan.Obstacles)
 		if !provesUnwritten(err) {
 			r.Pacing.Begun(o.Name, drain.CIDR)
 		}

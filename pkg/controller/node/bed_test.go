@@ -323,7 +323,7 @@ func (b *bed) phases() []string {
 	var out []string
 	for _, k := range b.Blocks() {
 		line := fmt.Sprintf("%s %s", k.CIDR, k.Phase)
-		if k.Wait.For.IsDelay() {
+		if k.Obstacle.Reason.IsDelay() {
 			line += " held"
 		}
 		out = append(out, line)

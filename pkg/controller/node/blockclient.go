@@ -169,13 +169,13 @@ func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool *crd.P
 }
 
 // setPhase writes the phase of an observed block, and what it waits for then.
-func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string, wait crd.Wait) error {
+func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string, obstacle expand.Obstacle) error {
 	return c.updateStatus(ctx, b, "phase", func(obj *v1alpha1.PodIPBlock) bool {
 		changed := crd.SetBlockPhase(obj, phase, reason, message, c.Clock.Now())
-		if wait.For == "" {
+		if obstacle.Reason == "" {
 			return changed
 		}
-		return crd.SetBlockWait(obj, wait, message, c.Clock.Now()) || changed
+		return crd.SetBlockObstacle(obj, obstacle, message, c.Clock.Now()) || changed
 	})
 }
 
@@ -187,10 +187,10 @@ func (c *BlockClient) setClosed(ctx context.Context, b crd.Block, closed expand.
 	})
 }
 
-// setWait writes what an observed block waits for. what is what happens to it.
-func (c *BlockClient) setWait(ctx context.Context, b crd.Block, wait crd.Wait, message string) error {
+// setObstacle writes the obstacle to an observed block. message tells what happens to the block.
+func (c *BlockClient) setObstacle(ctx context.Context, b crd.Block, obstacle expand.Obstacle, message string) error {
 	return c.updateStatus(ctx, b, "wait", func(obj *v1alpha1.PodIPBlock) bool {
-		return crd.SetBlockWait(obj, wait, message, c.Clock.Now())
+		return crd.SetBlockObstacle(obj, obstacle, message, c.Clock.Now())
 	})
 }
 

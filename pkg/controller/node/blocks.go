@@ -98,15 +98,15 @@ func (r *Reconciler) whyClaimed(b crd.Block) string {
 	return "NeedsAddresses"
 }
 
-// setPhase moves an observed block to a phase, and sends the event of it. waits are those of the plan.
-func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason, waits []expand.Wait) error {
+// setPhase moves an observed block to a phase, and sends the event of it. obstacles are the plan's.
+func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason, obstacles []expand.Obstacle) error {
 	b, err := o.block(cidr)
 	if err != nil {
 		return err
 	}
 	message := o.phaseMessage(b, phase, reason)
-	wait := waitOf(b, r.Pools.Get(b.Pool), waits)
-	err = r.Blocks.setPhase(ctx, b, phase, reason, message, wait)
+	obstacle := obstacleOf(b, r.Pools.Get(b.Pool), obstacles)
+	err = r.Blocks.setPhase(ctx, b, phase, reason, message, obstacle)
 	o.memory.noteWrite(b.UID, b.ResourceVersion, err, r.Clock.Now())
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 		logHolder(ctx, "returned", b, string(reason), "since", b.Created.UTC())
 	}
 	r.Reporter.sendPhase(o, b, phase, reason, message)
-	r.Reporter.sendDrainWaits(o.Node, b, wait)
+	r.Reporter.sendDrainWaits(o.Node, b, obstacle)
 	return nil
 }
 
@@ -269,36 +269,36 @@ func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *result
 	return o, nil
 }
 
-// waitOf returns which of the waits of a plan is a block's. pool may be nil.
-func waitOf(b crd.Block, pool *crd.Pool, waits []expand.Wait) crd.Wait {
-	i := slices.IndexFunc(waits, func(w expand.Wait) bool { return w.CIDR == b.CIDR })
+// obstacleOf returns which of the obstacles of a plan is a block's, with its note. pool may be nil.
+func obstacleOf(b crd.Block, pool *crd.Pool, obstacles []expand.Obstacle) expand.Obstacle {
+	i := slices.IndexFunc(obstacles, func(o expand.Obstacle) bool { return o.CIDR == b.CIDR })
 	if i < 0 {
-		return crd.Wait{}
+		return expand.Obstacle{}
 	}
-	w := waits[i]
-	wait := crd.Wait{For: w.For, Cause: w.Request, Note: waitNote(b, pool, w)}
-	if b.Phase == ipalloc.InService && w.Request == expand.None {
-		wait.Cause = v1alpha1.ConflictOverlap
+	obstacle := obstacles[i]
+	obstacle.Note = obstacleNote(b, pool, obstacle)
+	if b.Phase == ipalloc.InService && obstacle.Request == expand.None {
+		obstacle.Request = v1alpha1.ConflictOverlap
 	}
-	return wait
+	return obstacle
 }
 
-// actOnWaits reports what blocks wait for that leave, or must, where that has changed. The names
-// of the pods in a block change constantly, and are not reported again.
-func (r *Reconciler) actOnWaits(ctx context.Context, o *observation, decisions []decision, result *result) error {
+// reportObstacles reports the obstacles to blocks that leave, or must, where they have changed. The
+// names of the pods in a block change constantly, and are not reported again.
+func (r *Reconciler) reportObstacles(ctx context.Context, o *observation, decisions []decision, result *result) error {
 	for i := range decisions {
 		d := &decisions[i]
 		for _, b := range o.Blocks {
-			if b.Wait.For == "" && len(d.plan.Waits) == 0 || !d.covers(b, r.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(d.plan, b.CIDR) {
+			if b.Obstacle.Reason == "" && len(d.plan.Obstacles) == 0 || !d.covers(b, r.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(d.plan, b.CIDR) {
 				continue
 			}
-			wait := waitOf(b, r.Pools.Get(b.Pool), d.plan.Waits)
-			if wait.For == b.Wait.For && wait.Cause == b.Wait.Cause && (wait.Note == b.Wait.Note || !wait.For.IsDelay()) {
+			obstacle := obstacleOf(b, r.Pools.Get(b.Pool), d.plan.Obstacles)
+			if obstacle.Reason == b.Obstacle.Reason && obstacle.Request == b.Obstacle.Request && (obstacle.Note == b.Obstacle.Note || !obstacle.Reason.IsDelay()) {
 				continue
 			}
-			err := r.Blocks.setWait(ctx, b, wait, o.waitMessage(b, wait))
+			err := r.Blocks.setObstacle(ctx, b, obstacle, o.waitMessage(b, obstacle))
 			if err == nil {
-				r.Reporter.sendDrainWaits(o.Node, b, wait)
+				r.Reporter.sendDrainWaits(o.Node, b, obstacle)
 			}
 			if err := result.record(err); err != nil {
 				return err
@@ -315,19 +315,19 @@ func changesPhase(p expand.Plan, cidr netip.Prefix) bool {
 		slices.ContainsFunc(p.Free, func(f expand.Free) bool { return f.CIDR == cidr })
 }
 
-// waitNote describes a wait, and its remedy where it does not end by itself. That of a delay
+// obstacleNote describes an obstacle, and its remedy where it does not end by itself. That of a delay
 // changes only when a window opens or closes, or the hourly rate is used up: it is written to
 // every held block. pool may be nil.
-func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
-	switch w.For {
+func obstacleNote(b crd.Block, pool *crd.Pool, obstacle expand.Obstacle) string {
+	switch obstacle.Reason {
 	case expand.WaitPods:
-		return "pods " + suggest.First(5, w.By)
+		return "pods " + suggest.First(5, obstacle.By)
 	case expand.WaitNewPods, expand.WaitRestart, expand.WaitAgent, expand.WaitHandshake, expand.WaitReturn, expand.WaitUnsettled, expand.WaitMode:
-		return agentWaitNote(b, w)
+		return agentObstacleNote(b, obstacle)
 	case expand.WaitReplacement:
 		return fmt.Sprintf("a replacement: give a pool of %s free blocks, or raise the limit of its blocks", b.Node)
 	case expand.WaitPodAddress:
-		return "the addresses of new pods " + suggest.First(5, w.By)
+		return "the addresses of new pods " + suggest.First(5, obstacle.By)
 	case expand.WaitNodes:
 		if pool != nil {
 			return fmt.Sprintf("other nodes: pool %s no longer selects this one, and nodes move off it %d at a time (spec.unselectedNodes.maxConcurrent)", pool.Name, pool.MaxUnselected)
@@ -339,20 +339,20 @@ func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 	case expand.WaitNoWindow:
 		return fmt.Sprintf("a maintenance window of pool %s, and none will ever open: correct spec.maintenance.windows", b.Pool)
 	case expand.WaitWindow:
-		return fmt.Sprintf("the maintenance window of pool %s that opens at %s", b.Pool, w.Until.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the maintenance window of pool %s that opens at %s", b.Pool, obstacle.Until.UTC().Format(time.RFC3339))
 	}
-	return string(w.For)
+	return string(obstacle.Reason)
 }
 
-// agentWaitNote describes a wait for the agent of a block's node.
-func agentWaitNote(b crd.Block, w expand.Wait) string {
-	switch w.For {
+// agentObstacleNote describes an obstacle that the agent of a block's node is.
+func agentObstacleNote(b crd.Block, obstacle expand.Obstacle) string {
+	switch obstacle.Reason {
 	case expand.WaitNewPods:
 		return fmt.Sprintf("pods, also new ones: the agent of %s takes parked blocks back, so drain the Node (kubectl drain)", b.Node)
 	case expand.WaitRestart:
-		return fmt.Sprintf("a restart of the agent of %s, which has %s there: restart it, and it takes other addresses", b.Node, suggest.First(5, w.By))
+		return fmt.Sprintf("a restart of the agent of %s, which has %s there: restart it, and it takes other addresses", b.Node, suggest.First(5, obstacle.By))
 	case expand.WaitAgent:
-		return fmt.Sprintf("the agent of %s, which keeps %s there as long as the Node exists: drain and delete the Node, or keep the block", b.Node, suggest.First(5, w.By))
+		return fmt.Sprintf("the agent of %s, which keeps %s there as long as the Node exists: drain and delete the Node, or keep the block", b.Node, suggest.First(5, obstacle.By))
 	case expand.WaitHandshake:
 		return fmt.Sprintf("the agent of %s to agree, and for a moment after that", b.Node)
 	case expand.WaitReturn:

@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	outcomes, err := r.act(ctx, o, decisions, result)
 	if err == nil {
-		err = r.actOnWaits(ctx, o, decisions, result)
+		err = r.reportObstacles(ctx, o, decisions, result)
 	}
 	if lacksReplacement(decisions, outcomes) {
 		r.Pacing.Release(o.Name, r.Clock.Now())

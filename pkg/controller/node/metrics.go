@@ -175,9 +175,9 @@ func (w *drainMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// set records the waits of a plan for a share of a node, and whether it marks addresses. poolOf returns the
-// pool of the blocks that waits name.
-func (w *drainMetrics) set(share *state.Share, waits []expand.Wait, marks bool, node string, poolOf func(expand.Wait) string, now time.Time) {
+// set records the obstacles of a plan for a share of a node, and whether it marks addresses. poolOf returns
+// the pool of the block that an obstacle names.
+func (w *drainMetrics) set(share *state.Share, obstacles []expand.Obstacle, marks bool, node string, poolOf func(expand.Obstacle) string, now time.Time) {
 	key := share.Key(node)
 	n := nodeDrains{pool: share.Ruling()}
 	marked, answered := marksOf(&share.State)
@@ -190,13 +190,13 @@ func (w *drainMetrics) set(share *state.Share, waits []expand.Wait, marks bool, 
 			n.unanswered = now
 		}
 	}
-	if len(waits) == 0 && !awaitsAnswer {
+	if len(obstacles) == 0 && !awaitsAnswer {
 		w.drop(node, key)
 		return
 	}
 	n.blocks = map[waitKey]int{}
-	for _, wait := range waits {
-		n.blocks[waitKey{poolOf(wait), wait.For}]++
+	for _, obstacle := range obstacles {
+		n.blocks[waitKey{poolOf(obstacle), obstacle.Reason}]++
 	}
 	if w.nodes[node] == nil {
 		w.nodes[node] = map[state.ShareKey]nodeDrains{}

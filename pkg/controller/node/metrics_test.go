@@ -21,13 +21,13 @@ import (
 // Drains' waits are summed per pool over all nodes; when a node goes, its share goes too.
 func TestDrainWaits(t *testing.T) {
 	w := newDrainMetrics()
-	poolOf := func(wait expand.Wait) string {
-		return map[string]string{"10.0.0.0/30": "p", "10.9.0.0/30": "q"}[wait.CIDR.String()]
+	poolOf := func(obstacle expand.Obstacle) string {
+		return map[string]string{"10.0.0.0/30": "p", "10.9.0.0/30": "q"}[obstacle.CIDR.String()]
 	}
-	set := func(node string, waits ...expand.Wait) {
-		w.set(&state.Share{}, waits, false, node, poolOf, fixtures.Noon())
+	set := func(node string, obstacles ...expand.Obstacle) {
+		w.set(&state.Share{}, obstacles, false, node, poolOf, fixtures.Noon())
 	}
-	pods, agent := expand.Wait{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}, expand.Wait{CIDR: fixtures.Prefix("10.9.0.0/30"), For: expand.WaitAgent}
+	pods, agent := expand.Obstacle{CIDR: fixtures.Prefix("10.0.0.0/30"), Reason: expand.WaitPods}, expand.Obstacle{CIDR: fixtures.Prefix("10.9.0.0/30"), Reason: expand.WaitAgent}
 	steps := []struct {
 		do   func()
 		want map[string]float64
@@ -83,7 +83,7 @@ func TestUnansweredMarks(t *testing.T) {
 		for key, status := range step.entries {
 			share.State.Release[fixtures.Addrs(key)[0]] = status
 		}
-		w.set(share, nil, step.mark, "n", func(expand.Wait) string { return "" }, fixtures.Noon().Add(time.Duration(i)*time.Second))
+		w.set(share, nil, step.mark, "n", func(expand.Obstacle) string { return "" }, fixtures.Noon().Add(time.Duration(i)*time.Second))
 		want := map[string]float64{}
 		if step.want >= 0 {
 			want["cilium_pool_mark_unanswered_timestamp_seconds ipv4 p"] = float64(fixtures.Noon().Unix()) + float64(step.want)
@@ -162,7 +162,7 @@ func BenchmarkHolds(b *testing.B) {
 	set := func(i int) {
 		pool := fmt.Sprintf("pool-%d", i%pools)
 		share := &state.Share{Pools: []*crd.Pool{{Name: pool}}}
-		w.set(share, []expand.Wait{{CIDR: cidr, For: expand.WaitPods}}, false, fmt.Sprintf("n%05d", i), func(expand.Wait) string { return pool }, fixtures.Noon())
+		w.set(share, []expand.Obstacle{{CIDR: cidr, Reason: expand.WaitPods}}, false, fmt.Sprintf("n%05d", i), func(expand.Obstacle) string { return pool }, fixtures.Noon())
 	}
 	for i := range nodes {
 		set(i)

@@ -157,7 +157,7 @@ func (o *observation) replaceFirst(c *state.Cluster, share *state.Share) {
 		leaves := b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR)
 		if leaves || b.Phase == ipalloc.InService && s.Fresh && o.memory.first.has(o.CiliumNode, o.Blocks[j].UID) && o.canReplace(c, share) {
 			b.Request = expand.PoolChanged
-			b.Delay = expand.Delay{}
+			b.Delay = expand.Obstacle{}
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (out *outcome) fellShort() bool { return out.Exhausted+out.Unwritten > 0 }
 // short.
 func lacksReplacement(decisions []decision, outcomes []outcome) bool {
 	for i := range decisions {
-		waits := slices.ContainsFunc(decisions[i].plan.Waits, func(w expand.Wait) bool { return w.For == expand.WaitReplacement })
+		waits := slices.ContainsFunc(decisions[i].plan.Obstacles, func(w expand.Obstacle) bool { return w.Reason == expand.WaitReplacement })
 		if waits && outcomes[i].fellShort() {
 			return true
 		}

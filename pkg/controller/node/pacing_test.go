@@ -110,8 +110,8 @@ func TestDrainsTakeTurns(t *testing.T) {
 			t.Fatalf("hour %d: %d begun, %d held: %s", hour, begun, held, all)
 		}
 		for _, is := range b.Blocks() {
-			if is.Wait.For == expand.WaitTurn && is.Wait.Note != "its turn: 1 blocks of pool p may begin in an hour, and as many have" {
-				t.Errorf("block %s waits for %q", is.CIDR, is.Wait.Note)
+			if is.Obstacle.Reason == expand.WaitTurn && is.Obstacle.Note != "its turn: 1 blocks of pool p may begin in an hour, and as many have" {
+				t.Errorf("block %s waits for %q", is.CIDR, is.Obstacle.Note)
 			}
 		}
 	}
@@ -256,7 +256,7 @@ func TestNodesMoveOneByOne(t *testing.T) {
 	b.settle()
 	waiting := []string{"10.0.0.0/30 InService held", "10.0.0.12/30 Draining", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
 	b.hasPhases("while m moves", waiting...)
-	if got := b.block("10.0.0.0/30").Wait.Note; !strings.Contains(got, "pool p no longer selects this one, and nodes move off it 1 at a time") {
+	if got := b.block("10.0.0.0/30").Obstacle.Note; !strings.Contains(got, "pool p no longer selects this one, and nodes move off it 1 at a time") {
 		t.Errorf("the condition says %q", got)
 	}
 	b.otherMoved()
@@ -360,7 +360,7 @@ func TestNodesThatDoNotMove(t *testing.T) {
 		b := newMovingBed(t, moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.MaxConcurrent = &two }), asIs))
 		b.settle()
 		if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.Draining {
-			t.Errorf("the block is %s (%s)", got.Phase, got.Wait.Note)
+			t.Errorf("the block is %s (%s)", got.Phase, got.Obstacle.Note)
 		}
 	})
 }
@@ -379,7 +379,7 @@ func TestFirstBlocksDoNotWaitToMove(t *testing.T) {
 	b.changeNode(labelled)
 	b.settle()
 	if is := b.block(first.CIDR.String()); is.Phase != ipalloc.Draining || is.Reason != expand.PoolChanged {
-		t.Errorf("the first block is %s (%s), held: %q", is.Phase, is.Reason, is.Wait.Note)
+		t.Errorf("the first block is %s (%s), held: %q", is.Phase, is.Reason, is.Obstacle.Note)
 	}
 	b.settleAfter(time.Hour)
 	if len(b.CiliumNode().Release) == 0 {

@@ -116,12 +116,12 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 	return r.setShortage(ctx, o, decisions, supplies, lack)
 }
 
-// reportSupplies reports the shortages and waits of the node's shares, and has the node woken once a pool has
+// reportSupplies reports the shortages and obstacles of the node's shares, and has the node woken once a pool has
 // a block for it.
 func (r *Reconciler) reportSupplies(o *observation, supplies []supply, lack *shortage) {
 	now := r.Clock.Now()
-	poolOf := func(w expand.Wait) string { // "" if the block is not known
-		b, _ := o.block(w.CIDR)
+	poolOf := func(obstacle expand.Obstacle) string { // "" if the block is not known
+		b, _ := o.block(obstacle.CIDR)
 		return b.Pool
 	}
 	var missing [2]int
@@ -139,7 +139,7 @@ func (r *Reconciler) reportSupplies(o *observation, supplies []supply, lack *sho
 		if s.Exhausted > 0 {
 			helpful[s.Family] = append(helpful[s.Family], s.Pools...)
 		}
-		r.Metrics.drains.set(s.Share, s.plan.Waits, s.marks, o.Name, poolOf, now)
+		r.Metrics.drains.set(s.Share, s.plan.Obstacles, s.marks, o.Name, poolOf, now)
 	}
 	r.Awaiting.Set(o.Name, lack != nil || len(helpful[0])+len(helpful[1]) > 0, starves, helpful)
 }

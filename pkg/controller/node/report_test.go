@@ -143,8 +143,8 @@ func TestWaitsAreReportedOnce(t *testing.T) {
 	b.r.Pods.Set(pod, fixtures.Noon())
 	for range 3 {
 		b.settle()
-		if is := b.block("10.0.0.0/30"); is.Wait.For != expand.WaitPods || is.Wait.Note != "pods default/web" {
-			t.Errorf("the block waits for %s: %s", is.Wait.For, is.Wait.Note)
+		if is := b.block("10.0.0.0/30"); is.Obstacle.Reason != expand.WaitPods || is.Obstacle.Note != "pods default/web" {
+			t.Errorf("the block waits for %s: %s", is.Obstacle.Reason, is.Obstacle.Note)
 		}
 	}
 	of := func(e string) bool { return strings.Contains(e, "block 10.0.0.0/30 waits for Pods: pods") }
@@ -153,8 +153,8 @@ func TestWaitsAreReportedOnce(t *testing.T) {
 	}
 	b.r.Pods.Delete(pod.PodKey, fixtures.Noon())
 	b.settle()
-	if is := b.block("10.0.0.0/30"); is.Phase != ipalloc.Draining || is.Wait.For != expand.WaitUnsettled {
-		t.Errorf("without pods the block is %s and waits for %q", is.Phase, is.Wait.For)
+	if is := b.block("10.0.0.0/30"); is.Phase != ipalloc.Draining || is.Obstacle.Reason != expand.WaitUnsettled {
+		t.Errorf("without pods the block is %s and waits for %q", is.Phase, is.Obstacle.Reason)
 	}
 	b.r.Pods.Set(pod, fixtures.Noon())
 	b.settle()

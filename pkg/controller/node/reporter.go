@@ -94,11 +94,11 @@ func (o *observation) drainMessage(cidr netip.Prefix, reason expand.Reason) stri
 }
 
 // waitMessage describes what happens to a block while it waits.
-func (o *observation) waitMessage(b crd.Block, wait crd.Wait) string {
+func (o *observation) waitMessage(b crd.Block, obstacle expand.Obstacle) string {
 	if b.Phase == ipalloc.Draining {
 		return o.drainMessage(b.CIDR, b.Reason)
 	}
-	if wait.Cause == v1alpha1.ConflictOverlap {
+	if obstacle.Request == v1alpha1.ConflictOverlap {
 		return "an older block has its addresses, so they leave its node"
 	}
 	return "it must leave its node, and has not begun to"
@@ -196,12 +196,12 @@ func (o *observation) unreadable() string {
 		". Agents of Cilium v1.20 and later follow no CiliumNode until they are corrected: kubectl edit ciliumnode " + o.Name
 }
 
-// sendDrainWaits reports a wait of a block that does not end by itself.
-func (r *Reporter) sendDrainWaits(node *corev1.Node, b crd.Block, wait crd.Wait) {
-	switch wait.For {
+// sendDrainWaits reports an obstacle to a block that does not go by itself.
+func (r *Reporter) sendDrainWaits(node *corev1.Node, b crd.Block, obstacle expand.Obstacle) {
+	switch obstacle.Reason {
 	case expand.WaitPods, expand.WaitNewPods, expand.WaitRestart, expand.WaitAgent, expand.WaitReplacement:
 		r.Events.SendWith(node, &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name}}, event.ReasonDrainWaits,
-			"WaitFor"+string(wait.For), fmt.Sprintf("block %s waits for %s: %s", b.CIDR, wait.For, wait.Note))
+			"WaitFor"+string(obstacle.Reason), fmt.Sprintf("block %s waits for %s: %s", b.CIDR, obstacle.Reason, obstacle.Note))
 	}
 }
 

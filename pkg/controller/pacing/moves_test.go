@@ -29,7 +29,7 @@ func (p *Pacing) asks(node string, begun begunMoves, pools ...*crd.Pool) bool {
 		blocks[i] = expand.Block{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), Request: expand.NodeUnselected}
 	}
 	budgets := p.Budgets(node, shares, begun, func(cidr netip.Prefix) *crd.Pool { return pools[cidr.Addr().As4()[3]] }, fixtures.Noon())
-	return !slices.ContainsFunc(blocks, func(b expand.Block) bool { return budgets[0].Delays[b.CIDR].For == expand.WaitNodes })
+	return !slices.ContainsFunc(blocks, func(b expand.Block) bool { return budgets[0].Delays[b.CIDR].Reason == expand.WaitNodes })
 }
 
 func TestMove(t *testing.T) {
@@ -74,14 +74,14 @@ func TestPlaceWithoutAMove(t *testing.T) {
 		{placeWait, "a", true}, {0, "c", true}, {0, "d", true},
 	} {
 		p.now = p.now.Add(step.after)
-		if delay := p.moves(step.node); (delay.For == "") != step.want {
-			t.Errorf("step %d: %s waits for %q", i, step.node, delay.For)
+		if delay := p.moves(step.node); (delay.Reason == "") != step.want {
+			t.Errorf("step %d: %s waits for %q", i, step.node, delay.Reason)
 		}
 	}
 	if p.MayMove("a", "p", p.now) || !p.MayMove("c", "p", p.now) {
 		t.Error("a begins to move in a place that d has, or c does not in its own")
 	}
-	if p.moves("a").For == "" {
+	if p.moves("a").Reason == "" {
 		t.Error("a takes the place of c, which begins to move")
 	}
 }

@@ -90,7 +90,7 @@ func (p *Pacing) Budgets(node string, shares []state.Share, begun Moves, poolOf 
 		budget := &budgets[i]
 		for j := range share.State.Blocks {
 			b := &share.State.Blocks[j]
-			if !share.Standing.MayChange() || b.Request == expand.None || b.Delay.For != "" { // a held drain takes no other's place
+			if !share.Standing.MayChange() || b.Request == expand.None || b.Delay.Reason != "" { // a held drain takes no other's place
 				continue
 			}
 			if pool := poolOf(b.CIDR); pool != nil {
@@ -110,14 +110,14 @@ func (p *Pacing) pace(node string, b *expand.Block, pool *crd.Pool, budget *expa
 		if b.Phase == ipalloc.Draining { // as it is idle, until its turn comes
 			setIn(&budget.Unrequested, b.CIDR, true)
 		} else {
-			setIn(&budget.Delays, b.CIDR, expand.Delay{For: expand.WaitNodes, Until: now.Add(moveWait)})
+			setIn(&budget.Delays, b.CIDR, expand.Obstacle{Reason: expand.WaitNodes, Until: now.Add(moveWait)})
 		}
 		return
 	}
 	if !state.MayWait(b) {
 		return
 	}
-	if delay := p.turn(node, b.CIDR, pool, now); delay.For != "" {
+	if delay := p.turn(node, b.CIDR, pool, now); delay.Reason != "" {
 		setIn(&budget.Delays, b.CIDR, delay)
 	}
 }
@@ -174,16 +174,16 @@ func (p *Pacing) add(node string, block netip.Prefix, limiters []*rate.Limiter) 
 }
 
 // turn hands a ticket to a requested drain that has none, or returns its delay until there is one.
-func (p *Pacing) turn(node string, block netip.Prefix, pool *crd.Pool, now time.Time) expand.Delay {
+func (p *Pacing) turn(node string, block netip.Prefix, pool *crd.Pool, now time.Time) expand.Obstacle {
 	hour := p.pool(pool, now).hour
 	if hour == nil || p.tickets[node][block] != nil {
-		return expand.Delay{}
+		return expand.Obstacle{}
 	}
 	if !hour.AllowN(now, 1) {
-		return expand.Delay{For: expand.WaitTurn, Until: now.Add(untilNext(hour, now))}
+		return expand.Obstacle{Reason: expand.WaitTurn, Until: now.Add(untilNext(hour, now))}
 	}
 	p.add(node, block, []*rate.Limiter{hour})
-	return expand.Delay{}
+	return expand.Obstacle{}
 }
 
 // Budget returns the number of reclaims that a node may start now under its ruling pool. If the
@@ -208,9 +208,9 @@ func (p *Pacing) budget(pool *crd.Pool, now time.Time) (n int, wait time.Duratio
 // Reserve takes tickets for the reclaims that a share of a node may start, and no more than most. If its ruling
 // pool has used up its hour, it also returns the delay. The share decides at once, and Spend returns the
 // tickets that it does not use: until then no other one has them.
-func (p *Pacing) Reserve(share *state.Share, most int, now time.Time) (int, expand.Delay) {
-	if len(share.State.Blocks) == 0 || len(share.Pools) == 0 || share.State.ReclaimDelay.For != "" {
-		return 0, expand.Delay{}
+func (p *Pacing) Reserve(share *state.Share, most int, now time.Time) (int, expand.Obstacle) {
+	if len(share.State.Blocks) == 0 || len(share.Pools) == 0 || share.State.ReclaimDelay.Reason != "" {
+		return 0, expand.Obstacle{}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,9 +218,9 @@ func (p *Pacing) Reserve(share *state.Share, most int, now time.Time) (int, expa
 	n = min(n, most)
 	allow(p.reclaimLimiters(share.Pools[0], now), n, now)
 	if wait > 0 {
-		return n, expand.Delay{For: expand.WaitTurn, Until: now.Add(wait)}
+		return n, expand.Obstacle{Reason: expand.WaitTurn, Until: now.Add(wait)}
 	}
-	return n, expand.Delay{}
+	return n, expand.Obstacle{}
 }
 
 // Spend hands reserved tickets to the reclaims of blocks under a node's ruling pool, and returns the others.

@@ -83,7 +83,7 @@ func (p *paced) asks(node string) time.Duration {
 }
 
 // moves returns the delay of a node's move off the pool.
-func (p *paced) moves(node string) expand.Delay {
+func (p *paced) moves(node string) expand.Obstacle {
 	return p.budget(node, expand.Block{Request: expand.NodeUnselected}, 0).Delays[block]
 }
 
@@ -97,7 +97,7 @@ func (p *paced) reclaims(node string) bool {
 }
 
 // left returns the number of reclaims that may start, and their delay.
-func (p *paced) left(node string) (int, expand.Delay) {
+func (p *paced) left(node string) (int, expand.Obstacle) {
 	budget := p.budget(node, expand.Block{}, 9)
 	p.Spend(node, budget.Reclaims, nil, p.pool, p.now)
 	return budget.Reclaims, budget.ReclaimDelay
@@ -123,7 +123,7 @@ func TestHour(t *testing.T) {
 		t.Errorf("the third waits %s", wait)
 	}
 	p.now = p.now.Add(25 * time.Second)
-	if n, delay := p.left("c"); n != 0 || delay != (expand.Delay{For: expand.WaitTurn, Until: p.now.Add(turnWait)}) {
+	if n, delay := p.left("c"); n != 0 || delay.Reason != expand.WaitTurn || delay.Until != p.now.Add(turnWait) {
 		t.Errorf("budget %d, delay %v", n, delay)
 	}
 	p.budget("a", expand.Block{Phase: ipalloc.Draining, Request: expand.CIDRDraining}, 0)
@@ -131,7 +131,7 @@ func TestHour(t *testing.T) {
 		t.Error("the ticket of a drain that has begun is there again")
 	}
 	p.pool.Maintenance.BlocksPerHour = 0
-	if n, delay := p.left("c"); n != 9 || delay.For != "" {
+	if n, delay := p.left("c"); n != 9 || delay.Reason != "" {
 		t.Errorf("without a rate: budget %d, delay %v", n, delay)
 	}
 }

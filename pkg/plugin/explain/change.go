@@ -67,7 +67,7 @@ func explainWhen(s *cli.Text, d *clusterview.Decision) {
 	if idleFor(d) < d.Policy.IdleFor {
 		s.Line("That is less than %s, as %d%% of its pool's blocks are taken.", cli.Duration(d.Policy.IdleFor), d.State.PoolTaken)
 	}
-	switch delay := d.State.ReclaimDelay; delay.For {
+	switch delay := d.State.ReclaimDelay; delay.Reason {
 	case expand.WaitMode:
 		s.Line("Nothing is taken back while the agent is configured for another IPAM mode than the operator's.")
 	case expand.WaitNoWindow:

@@ -226,7 +226,7 @@ func explainBlocks(c *clusterview.Cluster, s *cli.Text, name string, d *clusterv
 	for _, state := range d.State.Blocks {
 		b, _ := c.Ledger.Block(state.CIDR)
 		s.Line("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
-			clusterview.CountIn(state.CIDR, users), state.Count(), cli.Age(c.Now, b.Created), wayOut(c, b, &state, c.Wait(b, users).What))
+			clusterview.CountIn(state.CIDR, users), state.Count(), cli.Age(c.Now, b.Created), wayOut(c, b, &state, c.Advise(b, users).Obstacle))
 	}
 }
 

@@ -97,12 +97,12 @@ func BlockRows(c *clusterview.Cluster, w BlockFilter) []BlockRow {
 		}
 		users := c.Users(node)
 		for _, b := range c.Ledger.NodeBlocks(node) {
-			wait := c.Wait(b, users)
+			advice := c.Advise(b, users)
 			inBlock := usersIn(b.CIDR, users)
 			row := BlockRow{
 				Block: b.Name, CIDR: b.CIDR, Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
 				Phase: b.Phase.String(), Reason: string(b.Reason), Since: b.Since, Conflict: b.Conflict,
-				Addresses: c.UsableCount(b), Used: len(inBlock), Users: inBlock, WaitsFor: wait.What, NeedsAction: wait.Action, NeedsRestart: wait.Restart, Created: b.Created,
+				Addresses: c.UsableCount(b), Used: len(inBlock), Users: inBlock, WaitsFor: advice.Obstacle, NeedsAction: advice.Action, NeedsRestart: advice.Restart, Created: b.Created,
 			}
 			if (w.Pool == "" || w.Pool == b.Pool) && (w.phase == "" || w.phase == row.Phase) {
 				rows = append(rows, row)

@@ -279,7 +279,7 @@ func firstSteps(c *clusterview.Cluster, name string) map[string]nodeChange {
 				Block: block.Name, Used: clusterview.CountIn(b.CIDR, users), Reason: string(b.Request),
 				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR),
 			}
-			if b.Delay.For == expand.WaitWindow {
+			if b.Delay.Reason == expand.WaitWindow {
 				l.Until = b.Delay.Until.UTC()
 			}
 			n.Leaves = append(n.Leaves, l)
