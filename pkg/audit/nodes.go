@@ -158,7 +158,7 @@ func (n *node) notOurs() bool {
 
 // givesAny reports whether the agent has an address that pods can get.
 func (cn *ciliumNode) givesAny() bool {
-	return len(cn.published()) > 0 || cn.BlockAssignment != nil && len(cn.Listed())+len(cn.BlockAssignment.Runs) > 0
+	return len(cn.published()) > 0 || cn.BlockAssignment != nil && len(cn.Listed())+len(cn.BlockAssignment.ActiveCIDRs) > 0
 }
 
 // isDefault reports whether a pool serves pods that request no other, and agents

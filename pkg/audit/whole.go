@@ -15,7 +15,7 @@ import (
 // because the agent runs with it anyway.
 func (cn *ciliumNode) gives(a netip.Addr) bool {
 	contains := func(p netip.Prefix) bool { return p.Contains(a) }
-	return slices.ContainsFunc(cn.Listed(), contains) || slices.ContainsFunc(cn.BlockAssignment.Runs, contains)
+	return slices.ContainsFunc(cn.Listed(), contains) || slices.ContainsFunc(cn.BlockAssignment.ActiveCIDRs, contains)
 }
 
 // whole checks the CIDRs assigned to one node, on their own.
@@ -67,7 +67,7 @@ func (n *nodeCheck) annotations() {
 // runs checks whether the agent runs with the CIDRs of its Node. It writes its own CIDRs into its
 // CiliumNode (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
 func (n *nodeCheck) runs() {
-	for _, cidr := range n.view.BlockAssignment.Runs {
+	for _, cidr := range n.view.BlockAssignment.ActiveCIDRs {
 		if n.view.Lists(cidr) {
 			continue
 		}
@@ -89,7 +89,7 @@ func (n *nodeCheck) runs() {
 
 // runsWith reports whether the agent runs with a CIDR of the family.
 func (cn *ciliumNode) runsWith(f ipalloc.Family) bool {
-	return cn.BlockAssignment != nil && slices.ContainsFunc(cn.BlockAssignment.Runs, func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
+	return cn.BlockAssignment != nil && slices.ContainsFunc(cn.BlockAssignment.ActiveCIDRs, func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
 }
 
 // wants reports whether the agent needs the family, as far as it has reported.

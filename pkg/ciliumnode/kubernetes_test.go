@@ -95,7 +95,7 @@ func TestViews(t *testing.T) {
 		t.Errorf("in kubernetes mode a CiliumNode reads as %+v", v)
 	}
 	v := vs.Node(node)
-	if diff := cmp.Diff(cidrs("10.1.0.0/24"), v.BlockAssignment.Runs, compareNetip()); diff != "" || !v.BlockAssignment.HasAgent {
+	if diff := cmp.Diff(cidrs("10.1.0.0/24"), v.BlockAssignment.ActiveCIDRs, compareNetip()); diff != "" || !v.BlockAssignment.HasAgent {
 		t.Errorf("has an agent: %t, which runs with (-want +got):\n%s", v.BlockAssignment.HasAgent, diff)
 	}
 	same(t, "annotated", cidrs("10.0.0.0/24", "fd00::/120"), v.BlockAssignment.Annotated)

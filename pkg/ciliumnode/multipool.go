@@ -39,10 +39,10 @@ type BlockAssignment struct {
 	// Annotated are the CIDRs in annotations of its Node, where SingleBlock is set, whether
 	// they take effect or not.
 	Annotated []netip.Prefix
-	// HasAgent says that its agent has created a CiliumNode, and Runs are the CIDRs
+	// HasAgent says that its agent has created a CiliumNode, and ActiveCIDRs are the CIDRs
 	// that the agent reports there as its own. Only Views sets them.
-	HasAgent bool
-	Runs     []netip.Prefix
+	HasAgent    bool
+	ActiveCIDRs []netip.Prefix
 
 	// PodsOnly: this is a Cilium pool other than the default one. The agent requests
 	// addresses of it only once pods want them.
@@ -96,7 +96,7 @@ func (v *View) assignWhole(cn *ciliumv2.CiliumNode) {
 func (v *View) assignPodCIDRs(cn *ciliumv2.CiliumNode) {
 	v.Own = ownAddresses(cn)
 	v.Stale = nil
-	v.BlockAssignment = &BlockAssignment{SingleBlock: true, HasAgent: !v.neverRead, Runs: v.PodCIDRs}
+	v.BlockAssignment = &BlockAssignment{SingleBlock: true, HasAgent: !v.neverRead, ActiveCIDRs: v.PodCIDRs}
 	v.Pool = nil
 	v.NonCanonical = nil
 	v.Unreadable = nil

@@ -14,14 +14,14 @@ type Views struct {
 	mode Mode
 	// By the name of a CiliumNode, in kubernetes mode: the CIDRs that its agent runs with, the
 	// families that it does not run, and the agent's own addresses.
-	runs           map[string][]netip.Prefix
+	activeCIDRs    map[string][]netip.Prefix
 	familyDisabled map[string][2]bool
 	agentAddresses map[string][]netip.Addr
 }
 
 // NewViews returns empty Views.
 func NewViews(mode Mode) *Views {
-	return &Views{mode: mode, runs: map[string][]netip.Prefix{}, familyDisabled: map[string][2]bool{}, agentAddresses: map[string][]netip.Addr{}}
+	return &Views{mode: mode, activeCIDRs: map[string][]netip.Prefix{}, familyDisabled: map[string][2]bool{}, agentAddresses: map[string][]netip.Addr{}}
 }
 
 // CiliumNode reads a CiliumNode; nil if it does not assign blocks in this mode.
@@ -29,7 +29,7 @@ func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 	if vs.mode != Kubernetes {
 		return vs.mode.View(cn)
 	}
-	vs.runs[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...)
+	vs.activeCIDRs[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...)
 	vs.familyDisabled[cn.Name] = familiesUnnamed(cn)
 	vs.agentAddresses[cn.Name] = ownAddresses(cn)
 	return nil
@@ -42,8 +42,8 @@ func (vs *Views) Node(node *corev1.Node) *View {
 		return nil
 	}
 	v := vs.mode.View(node)
-	v.BlockAssignment.Runs = vs.runs[node.Name]
-	v.BlockAssignment.HasAgent = vs.runs[node.Name] != nil
+	v.BlockAssignment.ActiveCIDRs = vs.activeCIDRs[node.Name]
+	v.BlockAssignment.HasAgent = vs.activeCIDRs[node.Name] != nil
 	v.familyDisabled = vs.familyDisabled[node.Name]
 	v.Own = vs.agentAddresses[node.Name]
 	return v

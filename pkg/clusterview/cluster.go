@@ -245,7 +245,7 @@ func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 	if i < 0 || c.Objects.CiliumNodes[i].BlockAssignment == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(c.Objects.CiliumNodes[i].BlockAssignment.Runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
+	return slices.DeleteFunc(slices.Clone(c.Objects.CiliumNodes[i].BlockAssignment.ActiveCIDRs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
 }
 
 // holdAsReported holds the blocks that the operator reports as held in their statuses: it knows
