@@ -40,25 +40,26 @@ type BlockAssignment struct {
 
 // blockShare is a node with an agent that is assigned whole blocks.
 type blockShare struct {
-	*input
-	*BlockAssignment
-	blocks *blocks
-	closed closedBlocks
+	state      *State
+	assignment *BlockAssignment // the state's
+	input      *input
+	blocks     *blocks
+	closed     closedBlocks
 }
 
 // newBlockShare sorts the assigned CIDRs under their blocks.
-func newBlockShare(input *input) *blockShare {
-	w := &blockShare{input: input, BlockAssignment: input.BlockAssignment, blocks: sortBlocks(input)}
-	w.blocks.foreign = w.Foreign
-	w.blocks.published = w.Foreign
+func newBlockShare(s *State, input *input) *blockShare {
+	w := &blockShare{state: s, assignment: s.BlockAssignment, input: input, blocks: sortBlocks(s, &input.budget)}
+	w.blocks.foreign = w.assignment.Foreign
+	w.blocks.published = w.assignment.Foreign
 	for _, b := range w.blocks.all {
-		b.wholeBlock = wholeBlock{
+		b.assignment = wholeBlock{
 			whole:              true,
-			returnable:         w.Reported,
-			predatesCiliumNode: !w.SingleBlock && !b.Created.IsZero() && !b.Created.After(w.Created),
-			wasAssigned:        b.Listed || slices.Contains(w.old.Assigned, b.CIDR),
-			runs:               w.runsWith(b.Block),
-			replaced:           w.SingleBlock && len(w.Assigned) > 0,
+			returnable:         w.assignment.Reported,
+			predatesCiliumNode: !w.assignment.SingleBlock && !b.Created.IsZero() && !b.Created.After(s.Created),
+			wasAssigned:        b.Listed || slices.Contains(w.input.old.Assigned, b.CIDR),
+			runs:               w.assignment.runsWith(b.Block),
+			replaced:           w.assignment.SingleBlock && len(w.assignment.Assigned) > 0,
 		}
 		if b.Listed {
 			b.usableIn = b.Size
@@ -67,7 +68,7 @@ func newBlockShare(input *input) *blockShare {
 			w.blocks.published += b.usableIn
 			continue
 		}
-		for _, p := range w.Assigned {
+		for _, p := range w.assignment.Assigned {
 			if p.Overlaps(b.CIDR) {
 				b.published++ // as part of another
 			}
@@ -92,7 +93,7 @@ func (w *BlockAssignment) isPublished(a netip.Addr) bool {
 
 // isOfNode reports whether a lies in a block of the node, or in a CIDR assigned to its agent.
 func (w *blockShare) isOfNode(a netip.Addr) bool {
-	return w.blocks.blockOf(a) != nil || w.isPublished(a)
+	return w.blocks.blockOf(a) != nil || w.assignment.isPublished(a)
 }
 
 // familyUnused reports whether the agent does not need the family.
@@ -104,14 +105,14 @@ func (w *BlockAssignment) familyUnused() bool {
 // agent returned a's block after it was assigned again. It would return it each time,
 // and restores no pod before it restarts.
 func (w *blockShare) lostByAgent(a netip.Addr) bool {
-	return w.Reported && !w.old.Restored[a].IsZero() && !w.isPublished(a)
+	return w.assignment.Reported && !w.input.old.Restored[a].IsZero() && !w.assignment.isPublished(a)
 }
 
 // isStranded reports whether a lies in a block that is not listed and cannot be. If its
 // agent has the pod, it requests the address itself.
 func (w *blockShare) isStranded(a netip.Addr) bool {
 	b := w.blocks.blockOf(a)
-	return b != nil && (b.Conflict || b.Orphaned) && !w.isPublished(a)
+	return b != nil && (b.Conflict || b.Orphaned) && !w.assignment.isPublished(a)
 }
 
 // countBlockAssignment counts the demand of a node with an agent that reports no addresses: its own,
@@ -119,14 +120,15 @@ func (w *blockShare) isStranded(a netip.Addr) bool {
 // before it requests one; once it does, the agent's request includes it. Pods with an address of
 // another of Cilium's pools do not count, nor do pods that the agent has lost.
 func (w *blockShare) countBlockAssignment() usage {
-	u := usage{input: w.input, reported: w.Reported, trusted: w.AgentSettled && w.Reported}
-	for a, owner := range u.Used {
-		if u.ours(a) && w.isOfNode(a) && !w.lostByAgent(a) {
+	s := w.state
+	u := usage{state: s, reported: w.assignment.Reported, trusted: s.AgentSettled && w.assignment.Reported}
+	for a, owner := range s.Used {
+		if s.ours(a) && w.isOfNode(a) && !w.lostByAgent(a) {
 			u.countUsed(owner)
 		}
 	}
 	waiting := 0
-	for _, pod := range u.Pods {
+	for _, pod := range s.Pods {
 		counts, fresh := w.countsPod(&u, pod)
 		switch {
 		case counts:
@@ -134,7 +136,7 @@ func (w *blockShare) countBlockAssignment() usage {
 		case fresh:
 			waiting++
 			u.pendingPods = append(u.pendingPods, pod.Name)
-		case !slices.ContainsFunc(pod.IPs, u.ours) && !w.familyUnused() && !u.OtherFamilyFull:
+		case !slices.ContainsFunc(pod.IPs, s.ours) && !w.assignment.familyUnused() && !s.OtherFamilyFull:
 			u.stuck = append(u.stuck, pod)
 		}
 	}
@@ -148,7 +150,7 @@ func (w *blockShare) countBlockAssignment() usage {
 func (w *blockShare) countsPod(u *usage, pod Pod) (counts, fresh bool) {
 	hasAddress := false
 	for _, a := range pod.IPs {
-		if !u.ours(a) {
+		if !u.state.ours(a) {
 			continue
 		}
 		hasAddress = true
@@ -157,7 +159,7 @@ func (w *blockShare) countsPod(u *usage, pod Pod) (counts, fresh bool) {
 			u.learn(a, user{name: pod.Name})
 		}
 	}
-	return counts, !hasAddress && !w.familyUnused() && w.now.Before(pod.Seen.Add(w.policy.AckTimeout))
+	return counts, !hasAddress && !w.assignment.familyUnused() && w.input.now.Before(pod.Seen.Add(w.input.policy.AckTimeout))
 }
 
 // needs covers the agent's request, and bound pods it has not seen yet. The
@@ -165,36 +167,36 @@ func (w *blockShare) countsPod(u *usage, pod Pod) (counts, fresh bool) {
 // own (--ipam-multi-pool-pre-allocation).
 func (w *blockShare) needs(u *usage) needs {
 	n := needs{}
-	requested := limit(w.Requested)
-	demand := max(u.demand, w.agentRestores(u)) + w.closed.free
-	if w.closed.free > 0 && w.OtherFamilyFull {
+	requested := limit(w.assignment.Requested)
+	demand := max(u.demand, w.assignment.agentRestores(u)) + w.closed.free
+	if w.closed.free > 0 && w.state.OtherFamilyFull {
 		// Pods that find no address beside a closed block make the agent request some. Once
 		// they have found one they fail for the other family, and the agent returns it.
 		requested = 0
 	}
 	switch {
-	case w.SingleBlock && len(w.Assigned) > 0:
+	case w.assignment.SingleBlock && len(w.assignment.Assigned) > 0:
 		// It has all it can have.
-	case len(w.Runs) > 0, w.SingleBlock && w.awaitsRedrain():
+	case len(w.assignment.Runs) > 0, w.assignment.SingleBlock && w.awaitsRedrain():
 		// It gets the block it runs with, or none.
-	case w.SingleBlock:
+	case w.assignment.SingleBlock:
 		n.target = 1
-	case w.NoPreallocation:
+	case w.assignment.NoPreallocation:
 		n.target = max(demand, requested)
-	case !w.Reported:
-		n.target = u.withReserve(demand)
-	case !w.familyUnused():
+	case !w.assignment.Reported:
+		n.target = u.withReserve(w.input.policy, demand)
+	case !w.assignment.familyUnused():
 		n.target = max(agentFloor, demand, requested)
 	}
-	if w.Expected > 0 && w.RunsFamily() && !w.SingleBlock {
+	if w.state.Expected > 0 && w.state.RunsFamily() && !w.assignment.SingleBlock {
 		// Until the Node can offer the requests of pods that are yet to be scheduled there. The agent
 		// returns a block that stays unused, and gets it back as long as they wait.
 		listed := w.blocks.published
-		n.target = max(n.target, listed-offerRoom(u, w.blocks, listed)+limit(w.Expected))
+		n.target = max(n.target, listed-offerRoom(u, w.blocks, listed)+limit(w.state.Expected))
 	}
 	n.unreserved = n.target
 	n.hardCap = math.MaxInt32 // a block takes as little room as a podCIDR
-	if most := limit(w.Limits.MaxAllocate); most > 0 {
+	if most := limit(w.state.Limits.MaxAllocate); most > 0 {
 		n.hardCap = most + w.closed.free
 	}
 	return n
@@ -209,7 +211,7 @@ const agentOwn = 3
 // configureDaemon).
 func (w *BlockAssignment) agentRestores(u *usage) int {
 	pods := u.demand - u.waiting
-	if pods == 0 || u.own > 0 || u.AgentSettled || !w.Reported || w.NoPreallocation {
+	if pods == 0 || u.own > 0 || u.state.AgentSettled || !w.Reported || w.NoPreallocation {
 		return 0
 	}
 	return pods + agentOwn
@@ -219,16 +221,16 @@ func (w *BlockAssignment) agentRestores(u *usage) int {
 // until the agent has reported. The agent has returned a block it does not need, or
 // was never assigned it.
 func (w *blockShare) assignBlocks(p *planner) {
-	p.plan.Capacity = p.foreign
-	for _, b := range p.all {
+	p.plan.Capacity = p.blocks.foreign
+	for _, b := range p.blocks.all {
 		p.plan.Capacity += b.allocatable
 	}
-	if w.SingleBlock {
+	if w.assignment.SingleBlock {
 		w.assignSingle(p)
 		return
 	}
-	for _, b := range p.all {
-		needed := p.deficit() > 0 || !w.Reported
+	for _, b := range p.blocks.all {
+		needed := p.deficit() > 0 || !w.assignment.Reported
 		if b.inService() && b.published == 0 && !p.closed.contains(b) && needed && p.room() > 0 {
 			p.assignBlock(b)
 		}
@@ -243,7 +245,7 @@ func (p *planner) assignBlock(b *block) {
 // assignSingle assigns the one block that an agent with a single block gets. A cooling block must
 // leave that phase first.
 func (w *blockShare) assignSingle(p *planner) {
-	if len(w.Assigned) > 0 || len(w.Runs) == 0 && w.awaitsRedrain() {
+	if len(w.assignment.Assigned) > 0 || len(w.assignment.Runs) == 0 && w.awaitsRedrain() {
 		return
 	}
 	if b := w.fixedBlock(); b != nil && b.Phase != ipalloc.CoolingDown {
@@ -276,8 +278,8 @@ func (w *blockShare) fixedBlock() *block {
 // gets the block it runs with, draining or not, and no other: it would take that when it
 // restarts, and its pods would lose connectivity.
 func (w *blockShare) fits(b *block) bool {
-	if len(w.Runs) > 0 {
-		return b.runs
+	if len(w.assignment.Runs) > 0 {
+		return b.assignment.runs
 	}
 	return b.Size > 0 && (!b.Stuck && (b.inService() || b.drainEnds()) || b.users > 0 && b.keepsUsed())
 }
@@ -298,8 +300,8 @@ func (s *State) RunsWithAnother() bool {
 // restoreLeftovers lists the blocks that an agent may have pods in, draining or not: its successor
 // could not restore them otherwise.
 func (p *planner) restoreLeftovers() {
-	for _, b := range p.all {
-		if b.wasAssigned && (b.Leftover || b.predatesCiliumNode) {
+	for _, b := range p.blocks.all {
+		if b.assignment.wasAssigned && (b.Leftover || b.assignment.predatesCiliumNode) {
 			p.memory.Assigned = append(p.memory.Assigned, b.CIDR)
 		}
 		if b.mayHavePods() && b.published == 0 && !b.assigned && b.keepsUsed() {
@@ -317,13 +319,13 @@ const givesBackWithin = 5 * time.Minute
 // planner.restoreUsed. It remembers these addresses until the agent has kept their block for
 // long: then it needs the block.
 func (w *blockShare) restoreUsed(p *planner) {
-	for a, listedSince := range w.old.Restored {
-		if !p.inUse(a) {
+	for a, listedSince := range w.input.old.Restored {
+		if !p.usage.inUse(a) {
 			continue
 		}
-		if w.isPublished(a) {
+		if w.assignment.isPublished(a) {
 			if listedSince.IsZero() {
-				listedSince = w.now
+				listedSince = w.input.now
 			}
 			if p.due(listedSince.Add(givesBackWithin)) {
 				continue
@@ -331,13 +333,13 @@ func (w *blockShare) restoreUsed(p *planner) {
 		}
 		remember(&p.memory.Restored, a, listedSince)
 	}
-	if w.SingleBlock {
+	if w.assignment.SingleBlock {
 		return // see assignSingle
 	}
-	isExcluded := func(a netip.Addr) bool { return w.isPublished(a) || w.lostByAgent(a) }
+	isExcluded := func(a netip.Addr) bool { return w.assignment.isPublished(a) || w.lostByAgent(a) }
 	for _, a := range p.lost(isExcluded) {
 		remember(&p.memory.Restored, a, time.Time{})
-		if b := p.blockOf(a); !b.assigned {
+		if b := p.blocks.blockOf(a); !b.assigned {
 			p.assignBlock(b)
 			b.assigned = true
 		}
@@ -347,9 +349,9 @@ func (w *blockShare) restoreUsed(p *planner) {
 // clearAll deletes leftover release entries: an agent that is assigned whole blocks
 // answers none. A block about to cool down keeps its entries until then.
 func (p *planner) clearAll() {
-	for _, a := range p.walk {
-		if b := p.blockOf(a); b == nil || !p.conditionFirst(b) {
-			p.plan.Clear = append(p.plan.Clear, a)
+	for _, a := range p.blocks.walk {
+		if b := p.blocks.blockOf(a); b == nil || !p.conditionFirst(b) {
+			p.clear(a)
 		}
 	}
 }
@@ -359,15 +361,15 @@ func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
 	switch {
 	case len(b.byAgent) > 0:
 		return WaitAgent, b.byAgent
-	case len(b.byPods) > 0 && !w.closed.contains(b) && w.regains():
+	case len(b.byPods) > 0 && !w.closed.contains(b) && w.state.regains():
 		return WaitNewPods, b.byPods
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
 	case b.heldFor == WaitReplacement:
 		return WaitReplacement, nil
 	case b.heldFor != "":
-		return WaitPodAddress, slices.Sorted(slices.Values(p.pendingPods))
-	case w.Reported || w.SingleBlock:
+		return WaitPodAddress, slices.Sorted(slices.Values(p.usage.pendingPods))
+	case w.assignment.Reported || w.assignment.SingleBlock:
 		return WaitReturn, nil
 	default:
 		return WaitUnsettled, nil
@@ -378,10 +380,10 @@ func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
 // agent has no address for them, and requests more than it has, unless its block is fixed. A
 // closed block makes them count anyway: see closeBlocks.
 func (w *blockShare) reportStuckPods(p *planner) {
-	isShort := w.SingleBlock || p.target > p.plan.Capacity
-	if p.closed.free > 0 || p.demand < p.plan.Capacity || !isShort {
+	isShort := w.assignment.SingleBlock || p.needs.target > p.plan.Capacity
+	if p.closed.free > 0 || p.usage.demand < p.plan.Capacity || !isShort {
 		return
 	}
-	p.plan.Demand += p.admitted(len(p.stuck))
+	p.plan.Demand += p.usage.admitted(len(p.usage.stuck))
 	p.plan.Shortage = max(0, p.plan.Demand-p.plan.Capacity-p.plan.Claim.Room)
 }

@@ -33,7 +33,8 @@ type block struct {
 	// anchored: one of its addresses never becomes free by itself, because it is the agent's own or a
 	// person reserved it.
 	anchored bool
-	wholeBlock
+	// assignment is zero where the agent is assigned addresses.
+	assignment wholeBlock
 
 	// publish are the addresses that the plan adds; toPublish counts the addresses that this or a
 	// later plan adds.
@@ -111,11 +112,11 @@ type wholeBlock struct {
 	runs, replaced bool
 }
 
-func sortBlocks(input *input) *blocks {
-	bs := &blocks{all: make([]*block, len(input.Blocks))}
-	list := make([]block, len(input.Blocks))
+func sortBlocks(s *State, budget *Budget) *blocks {
+	bs := &blocks{all: make([]*block, len(s.Blocks))}
+	list := make([]block, len(s.Blocks))
 	for i := range list {
-		list[i].Block = input.budget.limit(&input.Blocks[i])
+		list[i].Block = budget.limit(&s.Blocks[i])
 		list[i].fate = fateOf(list[i].Block)
 		bs.all[i] = &list[i]
 	}
@@ -146,13 +147,13 @@ func (bs *blocks) blockOf(a netip.Addr) *block {
 
 // classify sorts published, marked and used addresses under their blocks.
 func (bs *blocks) classify(u *usage) {
-	for a, owner := range u.Pool {
-		if u.ours(a) {
+	for a, owner := range u.state.Pool {
+		if u.state.ours(a) {
 			bs.classifyPublished(u, a, owner)
 		}
 	}
-	for a := range u.Release {
-		if !u.ours(a) {
+	for a := range u.state.Release {
+		if !u.state.ours(a) {
 			continue
 		}
 		if b := bs.blockOf(a); b != nil {
@@ -162,7 +163,7 @@ func (bs *blocks) classify(u *usage) {
 	}
 	slices.SortFunc(bs.walk, netip.Addr.Compare)
 
-	for a, owner := range u.Used {
+	for a, owner := range u.state.Used {
 		bs.classifyUsed(a, userOf(owner))
 	}
 	for a, holder := range u.unreported {
@@ -172,7 +173,7 @@ func (bs *blocks) classify(u *usage) {
 
 func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
 	bs.published++
-	entry, ok := u.Release[a]
+	entry, ok := u.state.Release[a]
 	b := bs.blockOf(a)
 	if b == nil {
 		if owner == "" && !inHandshake(entry) {
@@ -187,7 +188,7 @@ func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
 	}
 	if owner != "" {
 		b.anchored = true
-	} else if usable && (!u.EntriesStuck || !inHandshake(entry)) {
+	} else if usable && (!u.state.EntriesStuck || !inHandshake(entry)) {
 		b.allocatable++
 	}
 	if !ok && b.releases(usable) {
@@ -220,6 +221,11 @@ func (bs *blocks) inService() int {
 		}
 	}
 	return n
+}
+
+// serviceChanges reports whether the plan already changes which blocks serve, by writes that should pass.
+func (bs *blocks) serviceChanges() bool {
+	return slices.ContainsFunc(bs.all, func(b *block) bool { return !b.Stuck && (b.change == changeUndrain || b.change == changeDrain) })
 }
 
 // openCapacity is the number of published addresses of blocks in service, or of no block, that pods
@@ -298,13 +304,13 @@ func (b *block) drainEnds() bool {
 	}
 	if b.fate == fateCooling {
 		// An agent returns a whole block again that it does not need.
-		return b.Reason == NodeGone || b.Undone && !b.whole
+		return b.Reason == NodeGone || b.Undone && !b.assignment.whole
 	}
 	switch b.Reason {
 	case Reclaim: // of whole blocks none is reclaimed unless it is compacted; one in use was restored
-		return b.Pinned || b.whole && b.Listed
+		return b.Pinned || b.assignment.whole && b.Listed
 	case Compaction:
-		return b.Pinned || b.notCompacted
+		return b.Pinned || b.assignment.notCompacted
 	default:
 		return true
 	}
@@ -313,7 +319,7 @@ func (b *block) drainEnds() bool {
 // superseded reports whether a block is surplus: the node was assigned another one,
 // because this one's range was draining when its Node came back. An agent with a
 // fixed block never gets a second, so this one never returns to service.
-func (b *block) superseded() bool { return b.replaced && b.published == 0 && !b.Listed }
+func (b *block) superseded() bool { return b.assignment.replaced && b.published == 0 && !b.Listed }
 
 // keepsUsed reports whether the plan can publish the block's addresses in use.
 func (b *block) keepsUsed() bool {
@@ -326,8 +332,8 @@ func (b *block) keepsUsed() bool {
 // other only once it has restored its pods. It writes a request before that (updateLocalNode and
 // restoreFinished in pkg/ipam/multipool_manager.go, Cilium v1.20.2).
 func (b *block) mayHavePods() bool {
-	lost := b.predatesCiliumNode && b.keepsUsed() && b.Request != NodeUnselected && b.Size > 0
-	return (b.Leftover || lost) && !b.wasAssigned
+	lost := b.assignment.predatesCiliumNode && b.keepsUsed() && b.Request != NodeUnselected && b.Size > 0
+	return (b.Leftover || lost) && !b.assignment.wasAssigned
 }
 
 // goingOut reports whether the block's addresses leave, once the plan is done.

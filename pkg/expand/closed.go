@@ -50,13 +50,13 @@ func (c *closedBlocks) add(b *block, inferred Closed) {
 func (w *blockShare) closeBlocks(u *usage) closedBlocks {
 	closed := closedBlocks{}
 	for _, b := range w.blocks.all {
-		parking := w.old.Parked[b.CIDR]
-		if w.isClosed(b) || u.closedSince(b, parking) && !w.hasNewer(b, parking.Since) {
+		parking := w.input.old.Parked[b.CIDR]
+		if w.state.isClosed(b.Block) || w.state.closedSince(b.Block, parking) && !w.state.hasNewer(b.CIDR, parking.Since) {
 			closed.add(b, Closed{})
 		}
-		b.notCompacted = w.notCompacted(b, closed.contains(b))
+		b.assignment.notCompacted = w.notCompacted(b, closed.contains(b))
 	}
-	if closed.free > 0 || w.MayHaveClosed {
+	if closed.free > 0 || w.state.MayHaveClosed {
 		w.findNotForAddresses(&closed, u)
 	}
 	w.judgeInferred(&closed)
@@ -93,17 +93,17 @@ const hangsFor = time.Hour
 // such a pod, and the node would claim another one, over and over. But the agent may have returned
 // it before the pod's next attempt, so the pod is tried again, later each time.
 func (w *blockShare) findNotForAddresses(closed *closedBlocks, u *usage) {
-	free := w.blocks.freeElsewhere(closed, nil) + w.Foreign
+	free := w.blocks.freeElsewhere(closed, nil) + w.assignment.Foreign
 	for _, pod := range u.stuck {
-		begin, known := w.old.FreeSince[pod.Name]
+		begin, known := w.input.old.FreeSince[pod.Name]
 		known = known && !begin.Before(pod.Seen)
 		retry := longer(begin, pod, givesBackWithin)
 		switch {
-		case free <= 0 && (!known || !w.now.Before(retry)):
+		case free <= 0 && (!known || !w.input.now.Before(retry)):
 			continue
 		case !known:
-			begin = w.now
-		case !w.now.Before(begin.Add(triedFor)):
+			begin = w.input.now
+		case !w.input.now.Before(begin.Add(triedFor)):
 			remember(&closed.notForAddresses, pod.Name, true)
 			if free <= 0 && (closed.retryAt.IsZero() || retry.Before(closed.retryAt)) {
 				closed.retryAt = retry
@@ -134,8 +134,8 @@ func longer(begin time.Time, pod Pod, least time.Duration) time.Time {
 // asked reports whether the agent requests more addresses than for its users and its reserve: pods asked
 // it for one in vain.
 func (w *blockShare) asked(u *usage) bool {
-	known := w.PreAllocation > 0 || w.NoPreallocation
-	return known && w.Requested > RequestFor(u.demand, w.PreAllocation)
+	known := w.assignment.PreAllocation > 0 || w.assignment.NoPreallocation
+	return known && w.assignment.Requested > RequestFor(u.demand, w.assignment.PreAllocation)
 }
 
 // judgeInferred confirms or ends what was inferred from a pod that waited. Its address elsewhere, once there
@@ -143,24 +143,24 @@ func (w *blockShare) asked(u *usage) bool {
 // disproves it: else the block's free addresses would be lost until the agent restarts.
 func (w *blockShare) judgeInferred(closed *closedBlocks) {
 	for _, b := range w.blocks.all {
-		if !b.Closed.Inferred || !w.hasClosed(b.Block) || !b.Listed {
+		if !b.Closed.Inferred || !w.state.hasClosed(b.Block) || !b.Listed {
 			continue
 		}
 		waits := false
 		elsewhere := false
-		for _, pod := range w.Pods {
+		for _, pod := range w.state.Pods {
 			if pod.Created.Before(b.Closed.Since) {
 				continue
 			}
-			elsewhere = elsewhere || pod.Name == w.old.Witness && slices.ContainsFunc(pod.IPs, w.isElsewhere)
-			waits = waits || !slices.ContainsFunc(pod.IPs, w.ours) && !closed.notForAddresses[pod.Name]
+			elsewhere = elsewhere || pod.Name == w.input.old.Witness && slices.ContainsFunc(pod.IPs, w.isElsewhere)
+			waits = waits || !slices.ContainsFunc(pod.IPs, w.state.ours) && !closed.notForAddresses[pod.Name]
 		}
-		closed.witness = w.old.Witness
+		closed.witness = w.input.old.Witness
 		found := closed.evidence[b.CIDR]
 		if elsewhere {
 			found.inferred = Closed{Agent: b.Closed.Agent, Since: b.Closed.Since}
 		}
-		found.disproved = !elsewhere && !waits || w.hasNewer(b, b.Closed.Since)
+		found.disproved = !elsewhere && !waits || w.state.hasNewer(b.CIDR, b.Closed.Since)
 		remember(&closed.evidence, b.CIDR, found)
 	}
 }
@@ -168,7 +168,7 @@ func (w *blockShare) judgeInferred(closed *closedBlocks) {
 // isElsewhere reports whether a is of the family, and of no block that was inferred to be closed.
 func (w *blockShare) isElsewhere(a netip.Addr) bool {
 	b := w.blocks.blockOf(a)
-	return w.ours(a) && (b == nil || !b.Closed.Inferred)
+	return w.state.ours(a) && (b == nil || !b.Closed.Inferred)
 }
 
 // inferClosed closes the blocks with free addresses if a pod has got none of these for minutes, nor
@@ -178,7 +178,7 @@ func (w *blockShare) inferClosed(closed *closedBlocks, u *usage) bool {
 	agent := u.steadyAgent()
 	witness := w.stuckDespiteFree(closed, u, agent)
 	inferred := Closed{Agent: agent, Since: witness.Created, Inferred: true}
-	if !w.MayHaveClosed || w.Foreign > 0 || inferred.Agent == "" || inferred.Since.IsZero() {
+	if !w.state.MayHaveClosed || w.assignment.Foreign > 0 || inferred.Agent == "" || inferred.Since.IsZero() {
 		return false
 	}
 	var free []*block
@@ -186,7 +186,7 @@ func (w *blockShare) inferClosed(closed *closedBlocks, u *usage) bool {
 		if !b.Listed || closed.contains(b) || b.allocatable <= b.users {
 			continue
 		}
-		if w.hasNewer(b, inferred.Since) {
+		if w.state.hasNewer(b.CIDR, inferred.Since) {
 			return false
 		}
 		free = append(free, b)
@@ -205,12 +205,12 @@ func (w *blockShare) stuckDespiteFree(closed *closedBlocks, u *usage, agent stri
 	least := hangsFor
 	if w.asked(u) {
 		least = givesBackWithin
-	} else if !w.Replaceable || w.blocks.inService() >= w.policy.MaxBlocks {
+	} else if !w.state.Replaceable || w.blocks.inService() >= w.input.policy.MaxBlocks {
 		return newest
 	}
 	for _, pod := range u.stuck {
 		begin, known := closed.freeSince[pod.Name]
-		if known && !w.hasInferred(agent, pod.Created) && !w.now.Before(longer(begin, pod, least)) && pod.Created.After(newest.Created) {
+		if known && !w.hasInferred(agent, pod.Created) && !w.input.now.Before(longer(begin, pod, least)) && pod.Created.After(newest.Created) {
 			newest = pod
 		}
 	}
@@ -261,14 +261,14 @@ func (s *State) usersIn(cidr netip.Prefix) int {
 }
 
 // isClosed reports whether the agent allocates no address of a block to a new pod.
-func (i *input) isClosed(b *block) bool {
-	return b.Parked || i.hasClosed(b.Block) && !i.hasNewer(b, b.Closed.Since)
+func (s *State) isClosed(b *Block) bool {
+	return b.Parked || s.hasClosed(b) && !s.hasNewer(b.CIDR, b.Closed.Since)
 }
 
 // hasNewer reports whether a pod has an address of a block that was created after the
 // block had been closed: its agent has not seen it parked, or did not use it then.
-func (i *input) hasNewer(b *block, closed time.Time) bool {
-	return slices.ContainsFunc(i.Pods, func(p Pod) bool {
-		return p.Created.After(closed) && slices.ContainsFunc(p.IPs, b.CIDR.Contains)
+func (s *State) hasNewer(block netip.Prefix, closed time.Time) bool {
+	return slices.ContainsFunc(s.Pods, func(p Pod) bool {
+		return p.Created.After(closed) && slices.ContainsFunc(p.IPs, block.Contains)
 	})
 }

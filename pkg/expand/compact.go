@@ -9,12 +9,12 @@ import (
 // compactable returns the block that the node can best do without, if any. No other one may be on its
 // way. The agent may return blocks that are not in use, so the others in use must do.
 func (w *blockShare) compactable(p *planner) []*block {
-	if !w.mayCompact() || !w.parkingAllowed() || w.regains() {
+	if !w.mayCompact() || !w.parkingAllowed() || w.state.regains() {
 		return nil
 	}
 	var least *block
 	rest := 0
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		if !b.Listed || b.isUnused() {
 			continue
 		}
@@ -33,9 +33,9 @@ func (w *blockShare) compactable(p *planner) []*block {
 }
 
 // mayCompact reports whether a block may be parked only because the node can do without it: no other one is on its way.
-func (i *input) mayCompact() bool {
-	drains := slices.ContainsFunc(i.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining })
-	return i.MayCompact && (drains || !i.budget.OtherDrains)
+func (w *blockShare) mayCompact() bool {
+	drains := slices.ContainsFunc(w.state.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining })
+	return w.state.MayCompact && (drains || !w.input.budget.OtherDrains)
 }
 
 // isUnused reports whether the block is in service and no address of it in use.
@@ -50,6 +50,6 @@ func (b *block) mayCompact() bool {
 // addresses of the agent's own, the agent has restarted since it closed the block, or it closes none. It
 // would have to be parked again, after each restart.
 func (w *blockShare) notCompacted(b *block, closed bool) bool {
-	reopened := w.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.Agent
-	return b.own > 0 || reopened || !closed && w.regains() || !w.mayCompact() && b.Closed.Agent == ""
+	reopened := w.state.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.state.Agent
+	return b.own > 0 || reopened || !closed && w.state.regains() || !w.mayCompact() && b.Closed.Agent == ""
 }

@@ -15,20 +15,20 @@ import (
 // The caller keeps the returned Memory in place of m even if it could not carry out the
 // plan: that only makes waits longer.
 func Decide(now time.Time, p Policy, s State, b Budget, m Memory) (Plan, Memory) {
-	input := &input{State: &s, now: now, policy: p, budget: b, old: m}
+	input := &input{now: now, policy: p, budget: b, old: m}
 	if s.Gone {
-		return returnAll(input)
+		return returnAll(&s, input)
 	}
 	if s.BlockAssignment != nil {
-		return decideBlocks(input)
+		return decideBlocks(&s, input)
 	}
-	return decideAddresses(input)
+	return decideAddresses(&s, input)
 }
 
 // decideAddresses decides for an agent that is assigned addresses.
-func decideAddresses(input *input) (Plan, Memory) {
+func decideAddresses(s *State, input *input) (Plan, Memory) {
 	// 1. Determine the node's holdings and needs.
-	p := planAddresses(input)
+	p := planAddresses(s, input)
 
 	// 2. Grow: first use the blocks that the node already holds, then claim new ones.
 	p.fillBlocks()
@@ -45,7 +45,7 @@ func decideAddresses(input *input) (Plan, Memory) {
 
 	// 4. Advance every leaving address and every empty block one step.
 	p.drainAgain()
-	h := &handshake{planner: p}
+	h := newHandshake(p)
 	h.advance()
 	p.freeEmpty()
 	p.deleteCooled()
@@ -55,18 +55,18 @@ func decideAddresses(input *input) (Plan, Memory) {
 }
 
 // planAddresses returns an empty plan for an agent that is assigned addresses.
-func planAddresses(input *input) *planner {
-	use := countAddresses(input)
-	blocks := sortBlocks(input)
-	blocks.classify(&use)
-	return newPlanner(use, blocks, addressNeeds(&use, blocks))
+func planAddresses(s *State, input *input) *planner {
+	usage := countAddresses(s, input)
+	blocks := sortBlocks(s, &input.budget)
+	blocks.classify(&usage)
+	return newPlanner(input, usage, blocks, addressNeeds(input.policy, &usage, blocks))
 }
 
 // decideBlocks decides for an agent that is assigned whole blocks, in the same order. It performs no
 // handshake: the agent itself returns blocks that it does not need. So only blocks in use are
 // reclaimed, to be closed.
-func decideBlocks(input *input) (Plan, Memory) {
-	w, p := planBlocks(input)
+func decideBlocks(s *State, input *input) (Plan, Memory) {
+	w, p := planBlocks(s, input)
 	w.assignBlocks(p)
 	covered := p.deficit() <= 0
 	p.cancelDrains()
@@ -78,7 +78,7 @@ func decideBlocks(input *input) (Plan, Memory) {
 	p.drainRequested(covered)
 	p.drainAgain()
 	p.reclaim(w.compactable(p), Compaction)
-	closing{p}.parkDraining()
+	w.parkDraining(p)
 	p.clearAll()
 	p.freeEmpty()
 	p.deleteCooled()
@@ -90,13 +90,13 @@ func decideBlocks(input *input) (Plan, Memory) {
 }
 
 // planBlocks returns an empty plan for an agent that is assigned whole blocks.
-func planBlocks(input *input) (*blockShare, *planner) {
-	w := newBlockShare(input)
-	use := w.countBlockAssignment()
-	w.blocks.classify(&use)
-	w.closed = w.closeBlocks(&use)
-	use.countStuck(&w.closed)
-	p := newPlanner(use, w.blocks, w.needs(&use))
+func planBlocks(s *State, input *input) (*blockShare, *planner) {
+	w := newBlockShare(s, input)
+	usage := w.countBlockAssignment()
+	w.blocks.classify(&usage)
+	w.closed = w.closeBlocks(&usage)
+	usage.countStuck(&w.closed)
+	p := newPlanner(input, usage, w.blocks, w.needs(&usage))
 	p.closed = w.closed
 	p.memory.FreeSince = w.closed.freeSince
 	p.memory.Witness = w.closed.witness
@@ -106,15 +106,15 @@ func planBlocks(input *input) (*blockShare, *planner) {
 
 // returnAll lets all blocks of a node that is gone cool down, in use or not: the caller has seen
 // that there is no CiliumNode to use them from.
-func returnAll(input *input) (Plan, Memory) {
-	p := newPlanner(usage{input: input}, sortBlocks(input), needs{})
-	for _, b := range p.all {
+func returnAll(s *State, input *input) (Plan, Memory) {
+	p := newPlanner(input, usage{state: s}, sortBlocks(s, &input.budget), needs{})
+	for _, b := range p.blocks.all {
 		if b.Phase != ipalloc.CoolingDown {
 			p.free(b, NodeGone)
 		}
 	}
-	for a := range input.Pool {
-		if b := p.blockOf(a); b != nil {
+	for a := range s.Pool {
+		if b := p.blocks.blockOf(a); b != nil {
 			b.published++
 		}
 	}
@@ -122,9 +122,8 @@ func returnAll(input *input) (Plan, Memory) {
 	return p.finish()
 }
 
-// input holds the arguments of Decide. No step changes it.
+// input holds the arguments of Decide beside the State. No step changes it.
 type input struct {
-	*State
 	now    time.Time
 	policy Policy
 	budget Budget
@@ -134,17 +133,23 @@ type input struct {
 // planner builds the plan for a node. Its steps change only the plan, the memory, and the
 // planned changes of blocks.
 type planner struct {
-	usage
-	needs
-	*blocks
+	state  *State
+	input  *input
+	usage  usage
+	needs  needs
+	blocks *blocks
 	closed closedBlocks
 
 	plan   Plan
 	memory Memory
 }
 
-func newPlanner(use usage, blocks *blocks, needs needs) *planner {
-	return &planner{usage: use, blocks: blocks, needs: needs, plan: Plan{Node: use.Node, Family: use.Family, Demand: use.demand}}
+func newPlanner(input *input, usage usage, blocks *blocks, needs needs) *planner {
+	s := usage.state
+	return &planner{
+		state: s, input: input, usage: usage, needs: needs, blocks: blocks,
+		plan: Plan{Node: s.Node, Family: s.Family, Demand: usage.demand},
+	}
 }
 
 // requeueAt requests another decision at t, if it is known and none is requested earlier.
@@ -154,9 +159,13 @@ func (p *planner) requeueAt(t time.Time) {
 	}
 }
 
+// requeueLater requests another decision in a while, for a cause without an event of its own: pods have waited
+// for too long, or wait no more for blocks elsewhere.
+func (p *planner) requeueLater() { p.requeueAt(p.input.now.Add(reserveWait)) }
+
 // due reports whether t has come. If not, it requests another decision then.
 func (p *planner) due(t time.Time) bool {
-	if p.now.Before(t) {
+	if p.input.now.Before(t) {
 		p.requeueAt(t)
 		return false
 	}
@@ -165,7 +174,7 @@ func (p *planner) due(t time.Time) bool {
 
 // finish completes and sorts the plan.
 func (p *planner) finish() (Plan, Memory) {
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		if b.change != changeDrain {
 			// Sorted, because the blocks and each block's addresses are.
 			p.plan.Publish = append(p.plan.Publish, b.publish...)
@@ -178,7 +187,7 @@ func (p *planner) finish() (Plan, Memory) {
 	slices.SortFunc(p.plan.Drain, func(a, b Drain) int {
 		return cmp.Or(a.CIDR.Compare(b.CIDR), cmp.Compare(a.Reason, b.Reason))
 	})
-	if p.Adopting {
+	if p.state.Adopting {
 		// Until an agent has started in the new mode, it neither reads what is published nor answers
 		// marks, and the node's routes are from another IPAM.
 		p.plan = Plan{Node: p.plan.Node, Family: p.plan.Family, Publish: p.plan.Publish, Assign: p.plan.Assign, Demand: p.plan.Demand, Capacity: p.plan.Capacity}

@@ -7,7 +7,7 @@ import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 // their removal at the begin of the cooldown changes the CiliumNode, as must happen then
 // (docs/contributing/architecture.md).
 func (p *planner) freeEmpty() {
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		if !p.frees(b) {
 			continue
 		}
@@ -31,7 +31,7 @@ func (p *planner) frees(b *block) bool {
 	case ipalloc.Draining:
 		return p.useIsKnown(b)
 	case ipalloc.InService:
-		return b.Conflict && p.useIsKnown(b) || b.returnable && !b.assigned
+		return b.Conflict && p.useIsKnown(b) || b.assignment.returnable && !b.assigned
 	default:
 		return false
 	}
@@ -44,10 +44,10 @@ func (p *planner) frees(b *block) bool {
 // it. So the agent may still have addresses of a block that is not younger than the CiliumNode,
 // until it has had the time to report them.
 func (p *planner) useIsKnown(b *block) bool {
-	if p.reported || p.FamilyDisabled {
+	if p.usage.reported || p.state.FamilyDisabled {
 		return true
 	}
-	return b.Conflict && (b.Created.After(p.Created) || p.due(p.Created.Add(p.policy.AckTimeout)))
+	return b.Conflict && (b.Created.After(p.state.Created) || p.due(p.state.Created.Add(p.input.policy.AckTimeout)))
 }
 
 func (p *planner) free(b *block, reason Reason) {
@@ -57,7 +57,7 @@ func (p *planner) free(b *block, reason Reason) {
 
 // deleteCooled deletes the blocks after their cooldown.
 func (p *planner) deleteCooled() {
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		if b.Phase != ipalloc.CoolingDown || b.change != changeNone {
 			continue
 		}

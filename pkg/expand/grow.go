@@ -10,8 +10,8 @@ import (
 // fillBlocks publishes the missing addresses of blocks in service, lowest first, and sets the
 // capacity.
 func (p *planner) fillBlocks() {
-	p.plan.Capacity = p.openCapacity()
-	for _, b := range p.all {
+	p.plan.Capacity = p.blocks.openCapacity()
+	for _, b := range p.blocks.all {
 		if b.inService() && b.usableIn < b.Count() && !b.Stuck {
 			p.fillBlock(b)
 		}
@@ -26,11 +26,11 @@ func (p *planner) fillBlock(b *block) {
 		if p.room() == 0 {
 			return
 		}
-		if _, published := p.Pool[a]; published || p.blockOf(a) != b {
+		if _, published := p.state.Pool[a]; published || p.blocks.blockOf(a) != b {
 			continue
 		}
 		p.expect(b, 1)
-		if _, hasEntry := p.Release[a]; !hasEntry {
+		if _, hasEntry := p.state.Release[a]; !hasEntry {
 			b.publish = append(b.publish, a)
 		}
 	}
@@ -39,7 +39,7 @@ func (p *planner) fillBlock(b *block) {
 // expect counts n addresses of b that this or a later plan publishes.
 func (p *planner) expect(b *block, n int) {
 	b.toPublish += n
-	p.published += n
+	p.blocks.published += n
 	p.plan.Capacity += n
 }
 
@@ -47,9 +47,9 @@ func (p *planner) expect(b *block, n int) {
 // all published addresses, except replacements for a block that must go. max-above-watermark caps
 // only the capacity, or a block that leaves would stand in the way of its replacement.
 func (p *planner) room() int {
-	room := max(p.hardCap-p.published, p.replaceable())
-	if above := limit(p.Limits.MaxAboveWatermark); above > 0 {
-		room = min(room, p.target+above-p.plan.Capacity)
+	room := max(p.needs.hardCap-p.blocks.published, p.replaceable())
+	if above := limit(p.state.Limits.MaxAboveWatermark); above > 0 {
+		room = min(room, p.needs.target+above-p.plan.Capacity)
 	}
 	return max(room, 0)
 }
@@ -60,7 +60,7 @@ func (p *planner) room() int {
 // stays within twice its limit.
 func (p *planner) replaceable() int {
 	leaving := 0
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		if b.leaving() {
 			leaving += b.published
 		}
@@ -69,19 +69,19 @@ func (p *planner) replaceable() int {
 		return 0
 	}
 	return min(
-		min(p.need, p.hardCap)-p.plan.Capacity,
-		p.hardCap-(p.published-leaving),
-		2*p.policy.MaxAddresses-p.published,
+		min(p.needs.need, p.needs.hardCap)-p.plan.Capacity,
+		p.needs.hardCap-(p.blocks.published-leaving),
+		2*p.input.policy.MaxAddresses-p.blocks.published,
 	)
 }
 
 // deficit is the number of addresses the node lacks, within its caps.
-func (p *planner) deficit() int { return min(p.target, p.hardCap) - p.plan.Capacity }
+func (p *planner) deficit() int { return min(p.needs.target, p.needs.hardCap) - p.plan.Capacity }
 
 // cancelDrains returns blocks to service, beyond any cap on blocks, once the reason they
 // left no longer holds.
 func (p *planner) cancelDrains() {
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		if b.drainEnds() {
 			p.putBack(b)
 		}
@@ -94,7 +94,7 @@ func (p *planner) undrain() {
 		return
 	}
 	var leaving []*block
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		if b.mayReturn() && !p.closed.contains(b) {
 			leaving = append(leaving, b)
 		}
@@ -107,7 +107,7 @@ func (p *planner) undrain() {
 		)
 	})
 	for _, b := range leaving {
-		if p.deficit() <= 0 || p.inService() >= p.policy.MaxBlocks {
+		if p.deficit() <= 0 || p.blocks.inService() >= p.input.policy.MaxBlocks {
 			return
 		}
 		if b.allocatable > 0 || b.Count() > b.usableIn && p.room() > 0 {
@@ -123,7 +123,7 @@ func (p *planner) putBack(b *block) {
 	if b.Stuck {
 		return
 	}
-	if !b.whole {
+	if !b.assignment.whole {
 		p.plan.Capacity += b.allocatable
 	}
 	p.expect(b, min(b.Count()-b.usableIn, p.room()))
@@ -137,12 +137,12 @@ const reserveWait = time.Minute
 // is no reserve.
 func (p *planner) toClaim() int {
 	deficit := p.deficit()
-	if !p.Scarce || deficit <= 0 || slices.ContainsFunc(p.all, (*block).leaving) {
+	if !p.state.Scarce || deficit <= 0 || slices.ContainsFunc(p.blocks.all, (*block).leaving) {
 		return deficit
 	}
-	needed := min(deficit, p.unreserved-p.plan.Capacity)
+	needed := min(deficit, p.needs.unreserved-p.plan.Capacity)
 	if needed < deficit {
-		p.requeueAt(p.now.Add(reserveWait))
+		p.requeueLater()
 	}
 	return needed
 }
@@ -153,33 +153,33 @@ func (p *planner) claim() {
 	growth := 0
 	deficit := p.toClaim()
 	room := p.room()
-	blocks := p.policy.MaxBlocks - p.inService()
+	blocks := p.input.policy.MaxBlocks - p.blocks.inService()
 	if deficit > 0 && blocks > 0 && room > 0 {
 		growth = room
 		p.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
 	}
-	if p.Pins > 0 && p.BlockAssignment == nil && !p.FamilyDisabled && room > 0 { // an agent returns a whole block that it does not need
-		p.plan.Claim.Pins = p.Pins
+	if p.state.Pins > 0 && p.state.BlockAssignment == nil && !p.state.FamilyDisabled && room > 0 { // an agent returns a whole block that it does not need
+		p.plan.Claim.Pins = p.state.Pins
 		p.plan.Claim.Room = room
 	}
-	p.plan.Shortage = max(0, p.demand+p.closed.free-p.plan.Capacity-growth-p.plan.ServedElsewhere)
+	p.plan.Shortage = max(0, p.usage.demand+p.closed.free-p.plan.Capacity-growth-p.plan.ServedElsewhere)
 }
 
 // countServedElsewhere counts the part of the demand that is met by addresses outside the capacity:
 // addresses in use in blocks that leave or in no block, and all addresses of a block still in
 // service that must go. Without it a drain with pods that run on would look like a shortage.
 func (p *planner) countServedElsewhere() {
-	if p.demand <= p.plan.Capacity {
+	if p.usage.demand <= p.plan.Capacity {
 		return
 	}
 	n := 0
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		if b.fate == fateMustLeave {
 			n += b.allocatable
 		}
 	}
-	for a := range p.Used {
-		if p.ours(a) && p.Pool[a] == "" && !p.counted(a) {
+	for a := range p.state.Used {
+		if p.state.ours(a) && p.state.Pool[a] == "" && !p.counted(a) {
 			n++
 		}
 	}
@@ -188,15 +188,15 @@ func (p *planner) countServedElsewhere() {
 
 // counted says that a is part of the capacity, or of an asked block's open addresses.
 func (p *planner) counted(a netip.Addr) bool {
-	b := p.blockOf(a)
+	b := p.blocks.blockOf(a)
 	if b == nil {
-		_, published := p.Pool[a]
-		return published && !inHandshake(p.Release[a])
+		_, published := p.state.Pool[a]
+		return published && !inHandshake(p.state.Release[a])
 	}
 	if !b.inService() && b.fate != fateMustLeave {
 		return false
 	}
-	_, published := p.Pool[a]
+	_, published := p.state.Pool[a]
 	return b.usable(a) && (published || b.inService())
 }
 
@@ -206,11 +206,11 @@ func (p *planner) counted(a netip.Addr) bool {
 // its block drains is no reason against it; no cap is, either.
 func (p *planner) restoreUsed() {
 	inPool := func(a netip.Addr) bool {
-		_, published := p.Pool[a]
+		_, published := p.state.Pool[a]
 		return published
 	}
 	for _, a := range p.lost(inPool) {
-		p.restore(a)
+		p.blocks.restore(a)
 	}
 }
 
@@ -219,28 +219,29 @@ func (p *planner) restoreUsed() {
 func (p *planner) lost(except func(netip.Addr) bool) []netip.Addr {
 	var lost []netip.Addr
 	add := func(a netip.Addr) {
-		_, hasEntry := p.Release[a]
-		if !p.ours(a) || hasEntry || except(a) {
+		_, hasEntry := p.state.Release[a]
+		if !p.state.ours(a) || hasEntry || except(a) {
 			return
 		}
-		if b := p.blockOf(a); b != nil && b.keepsUsed() {
+		if b := p.blocks.blockOf(a); b != nil && b.keepsUsed() {
 			lost = append(lost, a)
 		}
 	}
-	for a := range p.Used {
+	for a := range p.state.Used {
 		add(a)
 	}
-	for a := range p.unreported {
+	for a := range p.usage.unreported {
 		add(a)
 	}
 	slices.SortFunc(lost, netip.Addr.Compare)
 	return lost
 }
 
-func (p *planner) restore(a netip.Addr) {
-	b := p.blockOf(a)
+// restore publishes an address in use, unless the plan does so already.
+func (bs *blocks) restore(a netip.Addr) {
+	b := bs.blockOf(a)
 	if position, found := slices.BinarySearchFunc(b.publish, a, netip.Addr.Compare); !found {
 		b.publish = slices.Insert(b.publish, position, a)
-		p.published++
+		bs.published++
 	}
 }

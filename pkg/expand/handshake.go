@@ -10,9 +10,19 @@ import (
 
 // handshake is the release of addresses with an agent that is assigned addresses.
 type handshake struct {
-	*planner
+	state  *State
+	usage  *usage
+	blocks *blocks
+	// planner has the plan, with the steps that the handshake adds.
+	planner *planner
 	// roomToMove: the agent can take other addresses in place of its retired ones.
 	roomToMove bool
+}
+
+func newHandshake(p *planner) *handshake {
+	h := &handshake{state: p.state, usage: &p.usage, blocks: p.blocks, planner: p}
+	h.roomToMove = h.hasRoomToMove()
+	return h
 }
 
 // advance advances every address that has a release-ips entry or must leave by one step.
@@ -27,28 +37,30 @@ type handshake struct {
 // The handshake begins differently for the agent's own addresses in a block with a requested drain:
 // see retire.
 func (h *handshake) advance() {
-	h.roomToMove = h.hasRoomToMove()
-	h.keepHeld()
-	for _, a := range h.walk {
-		entry := h.Release[a]
-		_, published := h.Pool[a]
-		b := h.blockOf(a)
+	h.planner.keepHeld()
+	for _, a := range h.blocks.walk {
+		entry := h.state.Release[a]
+		_, published := h.state.Pool[a]
+		b := h.blocks.blockOf(a)
 		isForeign := b == nil && published // the operator must not touch it
-		if isForeign || b != nil && h.conditionFirst(b) {
+		if isForeign || b != nil && h.planner.conditionFirst(b) {
 			continue
 		}
 		switch {
 		case !published:
 			h.clearUnpublished(a, entry)
 		case !b.releases(b.usable(a)):
-			h.plan.Clear = append(h.plan.Clear, a)
-		case h.FamilyDisabled:
+			h.planner.clear(a)
+		case h.state.FamilyDisabled:
 			h.releaseDisabledFamily(b, a, entry)
 		default:
 			h.leave(a, entry, b)
 		}
 	}
 }
+
+// clear deletes the release entry of an address.
+func (p *planner) clear(a netip.Addr) { p.plan.Clear = append(p.plan.Clear, a) }
 
 // conditionFirst reports whether this plan changes the block's phase, so that its addresses
 // must wait for the next plan.
@@ -59,40 +71,47 @@ func (p *planner) conditionFirst(b *block) bool {
 // clearUnpublished deletes the entry of an address that is not in the pool. The agent
 // answers a mark of such an address with do-not-release.
 func (h *handshake) clearUnpublished(a netip.Addr, entry ReleaseStatus) {
-	if entry == Marked && !passed(h.planner, &h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout) {
+	if entry == Marked && !h.markTimedOut(a) {
 		return
 	}
-	h.plan.Clear = append(h.plan.Clear, a)
+	h.planner.clear(a)
+}
+
+// markTimedOut reports whether the mark of an address has been without an answer for AckTimeout.
+func (h *handshake) markTimedOut(a netip.Addr) bool {
+	p := h.planner
+	return passed(p, &p.memory.MarkedSince, p.input.old.MarkedSince, a, p.input.policy.AckTimeout)
 }
 
 // leave advances a published address that must leave by one step. entry is empty if the
 // address has none.
 func (h *handshake) leave(a netip.Addr, entry ReleaseStatus, b *block) {
-	free := !h.inUse(a)
-	_, hasEntry := h.Release[a]
+	p := h.planner
+	free := !h.usage.inUse(a)
+	_, hasEntry := h.state.Release[a]
 	switch {
 	case h.releaseBeforeAgentStart(b, a, entry, hasEntry, free), h.retire(b, a, entry, hasEntry):
 		// It keeps its mark, or must no longer be marked; or the agent keeps the address
 		// until it restarts.
 	case yetToMark(b, entry, hasEntry, free):
-		if free && h.trusted {
-			h.enter(&h.plan.Mark, b, a)
+		if free && h.usage.trusted {
+			h.enter(&p.plan.Mark, b, a)
 		}
-	case entry == Marked && free && h.trusted:
+	case entry == Marked && free && h.usage.trusted:
 		// An agent loses its answer if another write of the CiliumNode conflicts with it.
-		if passed(h.planner, &h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout) {
-			h.plan.Clear = append(h.plan.Clear, a)
+		if h.markTimedOut(a) {
+			p.clear(a)
 		}
-	case entry == Ready && free && h.trusted:
-		if passed(h.planner, &h.memory.AckedSince, h.old.AckedSince, a, h.policy.AckHold) {
-			h.plan.Remove = append(h.plan.Remove, a)
+	case entry == Ready && free && h.usage.trusted:
+		if passed(p, &p.memory.AckedSince, p.input.old.AckedSince, a, p.input.policy.AckHold) {
+			p.plan.Remove = append(p.plan.Remove, a)
 		}
 	case entry == Ready && free:
 		// The hold starts again once the agent is settled.
 	default:
 		// It is in use; or a restarting agent could not restore a marked address; or the
 		// agent refused; or the state is not part of this handshake.
-		h.plan.Clear = append(h.plan.Clear, a)
+		p.clear(a)
 	}
 }
 
@@ -111,13 +130,13 @@ func (h *handshake) releaseBeforeAgentStart(b *block, a netip.Addr, entry Releas
 	if !hasEntry {
 		// Mark only before an agent has read the address: otherwise the agent's own address
 		// would pin the block for the lifetime of the node.
-		if free && h.Fresh {
-			h.plan.Mark = append(h.plan.Mark, a)
+		if free && h.state.Fresh {
+			h.planner.plan.Mark = append(h.planner.plan.Mark, a)
 		}
 		return true
 	}
 	// An agent that starts does not use the address: it was marked before.
-	return entry == Marked && free && !h.reported
+	return entry == Marked && free && !h.usage.reported
 }
 
 // ReportAddress returns an address that is neither in a PodIPPool, which cannot contain multicast
@@ -145,22 +164,23 @@ func ReportAddress(f ipalloc.Family, pool map[netip.Addr]string) netip.Addr {
 // only onto the latest version of its CiliumNode, so by then it has seen the mark; and it
 // still does not run the family, or State.FamilyDisabled would be unset.
 func (h *handshake) releaseDisabledFamily(b *block, a netip.Addr, entry ReleaseStatus) {
-	ready := !h.inUse(a) && h.AgentSettled
+	p := h.planner
+	ready := !h.usage.inUse(a) && h.state.AgentSettled
 	marked := entry == Marked || entry == Ready
-	answer, wasAsked := h.Release[ReportAddress(h.Family, h.Pool)]
-	_, hasEntry := h.Release[a]
+	answer, wasAsked := h.state.Release[ReportAddress(h.state.Family, h.state.Pool)]
+	_, hasEntry := h.state.Release[a]
 	switch {
 	case !hasEntry && ready:
-		h.enter(&h.plan.Mark, b, a)
+		h.enter(&p.plan.Mark, b, a)
 	case !hasEntry:
 		// It may be in use now or soon.
 	case !ready || !marked:
-		h.plan.Clear = append(h.plan.Clear, a)
-	case !passed(h.planner, &h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout):
+		p.clear(a)
+	case !h.markTimedOut(a):
 	case answer == DoNotRelease:
-		h.plan.Remove = append(h.plan.Remove, a)
+		p.plan.Remove = append(p.plan.Remove, a)
 	case !wasAsked:
-		h.plan.Ask = true
+		p.plan.Ask = true
 	}
 }
 
@@ -168,8 +188,8 @@ func (h *handshake) releaseDisabledFamily(b *block, a netip.Addr, entry ReleaseS
 // just been added. Such pods may keep coming: once the block waits no more, the agent's answer alone
 // protects a pod.
 func (h *handshake) enter(entries *[]netip.Addr, b *block, a netip.Addr) {
-	if len(h.pendingPods) > 0 && h.holds(b) {
-		h.requeueAt(h.now.Add(h.pendingFor))
+	if len(h.usage.pendingPods) > 0 && h.planner.holds(b) {
+		h.planner.requeueAt(h.planner.input.now.Add(h.usage.pendingFor))
 		return
 	}
 	*entries = append(*entries, a)
@@ -178,7 +198,7 @@ func (h *handshake) enter(entries *[]netip.Addr, b *block, a netip.Addr) {
 // holds reports whether a block waits until the addresses of recent pods are known, but no longer than
 // for one that hangs.
 func (p *planner) holds(b *block) bool {
-	if passed(p, &p.memory.HeldSince, p.old.HeldSince, b.CIDR, p.slowStart()) {
+	if passed(p, &p.memory.HeldSince, p.input.old.HeldSince, b.CIDR, p.input.policy.slowStart()) {
 		return false
 	}
 	b.heldFor = WaitPodAddress
@@ -188,9 +208,9 @@ func (p *planner) holds(b *block) bool {
 // keepHeld remembers which draining blocks have waited for long enough: otherwise each address that a
 // pod frees would wait anew, and meanwhile another pod could take it.
 func (p *planner) keepHeld() {
-	for _, b := range p.all {
-		begin, known := p.old.HeldSince[b.CIDR]
-		if known && b.Phase == ipalloc.Draining && !p.now.Before(begin.Add(p.slowStart())) {
+	for _, b := range p.blocks.all {
+		begin, known := p.input.old.HeldSince[b.CIDR]
+		if known && b.Phase == ipalloc.Draining && !p.input.now.Before(begin.Add(p.input.policy.slowStart())) {
 			remember(&p.memory.HeldSince, b.CIDR, begin)
 		}
 	}
@@ -201,7 +221,7 @@ func (p *planner) keepHeld() {
 func passed[K comparable](p *planner, next *map[K]time.Time, old map[K]time.Time, key K, wait time.Duration) bool {
 	begin, ok := old[key]
 	if !ok {
-		begin = p.now
+		begin = p.input.now
 	}
 	remember(next, key, begin)
 	return p.due(begin.Add(wait))
@@ -215,19 +235,19 @@ func passed[K comparable](p *planner, next *map[K]time.Time, old map[K]time.Time
 // updateLocalNodeResource). So the address stays in the pool and its block in podCIDRs, with
 // their routes, until a restarted agent no longer names it. Then it is marked like any other.
 func (h *handshake) retire(b *block, a netip.Addr, entry ReleaseStatus, hasEntry bool) bool {
-	if !b.vacates() || !h.roomToMove || !h.isOwn(a) {
+	if !b.vacates() || !h.roomToMove || !h.usage.isOwn(a) {
 		return false
 	}
 	if entry != Released {
 		if hasEntry { // a refusal, or a mark from before the agent took it
 			return false
 		}
-		if !h.trusted {
+		if !h.usage.trusted {
 			return true
 		}
 		// Together with the marks of the block's free addresses, so that the agent finds
 		// none there when it restarts.
-		h.enter(&h.plan.Retire, b, a)
+		h.enter(&h.planner.plan.Retire, b, a)
 	}
 	b.retired++
 	return true
@@ -237,9 +257,9 @@ func (h *handshake) retire(b *block, a netip.Addr, entry ReleaseStatus, hasEntry
 // must leave: an address that a pod has left, and that the agent has not agreed to release. A mark
 // without an answer does not keep it off, as marks are cleared when an agent restarts: see leave.
 func (h *handshake) findsLeaving() bool {
-	for a := range h.Pool {
-		entry := h.Release[a]
-		if b := h.blockOf(a); b != nil && b.vacates() && !h.inUse(a) && entry != Ready && entry != Released {
+	for a := range h.state.Pool {
+		entry := h.state.Release[a]
+		if b := h.blocks.blockOf(a); b != nil && b.vacates() && !h.usage.inUse(a) && entry != Ready && entry != Released {
 			return true
 		}
 	}
@@ -247,11 +267,11 @@ func (h *handshake) findsLeaving() bool {
 }
 
 // isOwn reports whether a is the agent's own address, and no pod's.
-func (h *handshake) isOwn(a netip.Addr) bool {
-	if owner, reported := h.Used[a]; !reported && !h.unreported[a].agent || reported && !NamesAgent(owner) {
+func (u *usage) isOwn(a netip.Addr) bool {
+	if owner, reported := u.state.Used[a]; !reported && !u.unreported[a].agent || reported && !NamesAgent(owner) {
 		return false
 	}
-	return h.Pool[a] == "" && !slices.ContainsFunc(h.Pods, func(p Pod) bool { return slices.Contains(p.IPs, a) })
+	return u.state.Pool[a] == "" && !slices.ContainsFunc(u.state.Pods, func(p Pod) bool { return slices.Contains(p.IPs, a) })
 }
 
 // NamesAgent reports whether an owner in the agent's report is the agent itself (Cilium
@@ -269,7 +289,7 @@ func NamesAgent(owner string) bool {
 // restarts and finds none does not come up.
 func (h *handshake) hasRoomToMove() bool {
 	moving := 0
-	for _, b := range h.all {
+	for _, b := range h.blocks.all {
 		if b.vacates() {
 			moving += b.own
 		}
@@ -278,17 +298,17 @@ func (h *handshake) hasRoomToMove() bool {
 		return false
 	}
 	free := 0
-	for a, owner := range h.Pool {
-		if h.ours(a) && owner == "" && !h.inUse(a) && !inHandshake(h.Release[a]) && h.remains(a) {
+	for a, owner := range h.state.Pool {
+		if h.state.ours(a) && owner == "" && !h.usage.inUse(a) && !inHandshake(h.state.Release[a]) && h.remains(a) {
 			free++
 		}
 	}
-	return free >= moving+h.waiting
+	return free >= moving+h.usage.waiting
 }
 
 // remains reports whether a published address remains in the pool after this plan, and for longer:
 // else the agent would need to move again, or could not move any more.
 func (h *handshake) remains(a netip.Addr) bool {
-	b := h.blockOf(a)
-	return b == nil || b.inService() && b.usable(a) && !h.leavesSoon(b)
+	b := h.blocks.blockOf(a)
+	return b == nil || b.inService() && b.usable(a) && !b.leavesSoon(h.planner.input.now)
 }

@@ -40,7 +40,7 @@ func userOf(owner string) user {
 
 // usage records the users of the node's addresses, and its pods that wait for one.
 type usage struct {
-	*input
+	state *State
 	// reported: the agent has reported. trusted: it is settled as well, so that an
 	// address it does not report as used is free.
 	reported, trusted bool
@@ -69,42 +69,42 @@ type needs struct {
 }
 
 // slowStart is the time until a pod without an address counts as stuck.
-func (i *input) slowStart() time.Duration { return slowStart * i.policy.AckTimeout }
+func (p Policy) slowStart() time.Duration { return slowStart * p.AckTimeout }
 
-func (i *input) ours(a netip.Addr) bool { return ipalloc.FamilyOf(a) == i.Family }
+func (s *State) ours(a netip.Addr) bool { return ipalloc.FamilyOf(a) == s.Family }
 
 // inUse reports whether a is in use according to the agent's report, a pod's status or the
 // node's own addresses. An address that a user assigned to one pod counts as well: the agent
 // assigns it to that pod whatever its release entry is (Cilium v1.20.1, pkg/ipam/crd.go,
 // allocateNext).
 func (u *usage) inUse(a netip.Addr) bool {
-	if _, ok := u.Used[a]; ok {
+	if _, ok := u.state.Used[a]; ok {
 		return true
 	}
 	if _, ok := u.unreported[a]; ok {
 		return true
 	}
-	return u.Pool[a] != ""
+	return u.state.Pool[a] != ""
 }
 
 // countAddresses computes the demand, and records which addresses are in use.
-func countAddresses(input *input) usage {
-	u := usage{input: input}
+func countAddresses(s *State, input *input) usage {
+	u := usage{state: s}
 	reported := 0
-	for a, owner := range u.Used {
-		if !u.ours(a) {
+	for a, owner := range s.Used {
+		if !s.ours(a) {
 			continue
 		}
 		reported++
-		if u.Pool[a] == "" {
+		if s.Pool[a] == "" {
 			u.countUsed(owner)
 		}
 	}
 	u.reported = reported > 0
-	u.trusted = u.AgentSettled && u.reported
+	u.trusted = s.AgentSettled && u.reported
 
-	u.countPods()
-	for _, a := range u.Own {
+	u.countPods(input)
+	for _, a := range s.Own {
 		u.learn(a, user{name: a.String(), agent: true})
 	}
 	return u
@@ -119,33 +119,33 @@ func (u *usage) countUsed(owner string) {
 }
 
 // countPods adds the bound pods that are missing from the report to the demand.
-func (u *usage) countPods() {
+func (u *usage) countPods(input *input) {
 	var known map[string]struct{}
 	waiting := 0
-	for _, pod := range u.Pods {
+	for _, pod := range u.state.Pods {
 		if u.reportedByIP(pod) {
 			continue
 		}
-		if u.FamilyDisabled {
+		if u.state.FamilyDisabled {
 			if len(pod.IPs) == 0 { // the agent may have run the family when the pod was added
-				u.awaitAddress(pod, u.slowStart())
+				u.awaitAddress(pod, input.now, pod.Seen.Add(input.policy.slowStart()))
 			}
 			continue
 		}
 		if known == nil {
 			known = u.knownOwners()
 		}
-		wait := u.slowStart()
+		wait := input.policy.slowStart()
 		_, ok := known[pod.Name]
 		switch {
 		case ok: // it, or the pod that it replaces under the same name
-			wait = u.policy.AckTimeout
-		case slices.ContainsFunc(pod.IPs, u.ours):
+			wait = input.policy.AckTimeout
+		case slices.ContainsFunc(pod.IPs, u.state.ours):
 			u.demand++
 		default:
 			waiting++
 		}
-		u.awaitAddress(pod, wait)
+		u.awaitAddress(pod, input.now, pod.Seen.Add(wait))
 	}
 	u.waiting = u.admitted(waiting)
 	u.demand += u.waiting
@@ -155,22 +155,21 @@ func (u *usage) countPods() {
 // who may create pods can bind any number to a node (spec.nodeName); the kubelet fails those beyond
 // its limit. Addresses in use always count, even beyond the limit.
 func (u *usage) admitted(waiting int) int {
-	if u.MaxPods <= 0 {
+	if u.state.MaxPods <= 0 {
 		return waiting
 	}
-	return min(waiting, max(0, limit(u.MaxPods)+u.own-u.demand))
+	return min(waiting, max(0, limit(u.state.MaxPods)+u.own-u.demand))
 }
 
 // awaitAddress notes a recent pod with an address that neither the agent's report, which lags, nor
 // the pod's status names yet. It may be any address that looks free. If that were marked, and the
 // agent restarted before the mark is withdrawn, the pod would not be restored. A pod without one
-// for longer than wait is stuck, maybe for good.
-func (u *usage) awaitAddress(pod Pod, wait time.Duration) {
-	known := slices.ContainsFunc(pod.IPs, u.ours)
-	end := pod.Seen.Add(wait)
-	if !known && u.now.Before(end) {
+// after end is stuck, maybe for good.
+func (u *usage) awaitAddress(pod Pod, now, end time.Time) {
+	known := slices.ContainsFunc(pod.IPs, u.state.ours)
+	if !known && now.Before(end) {
 		u.pendingPods = append(u.pendingPods, pod.Name)
-		u.pendingFor = max(u.pendingFor, end.Sub(u.now))
+		u.pendingFor = max(u.pendingFor, end.Sub(now))
 	}
 }
 
@@ -179,10 +178,10 @@ func (u *usage) awaitAddress(pod Pod, wait time.Duration) {
 func (u *usage) reportedByIP(pod Pod) bool {
 	found := false
 	for _, a := range pod.IPs {
-		if !u.ours(a) {
+		if !u.state.ours(a) {
 			continue
 		}
-		if _, ok := u.Used[a]; ok {
+		if _, ok := u.state.Used[a]; ok {
 			found = true
 			continue
 		}
@@ -193,7 +192,7 @@ func (u *usage) reportedByIP(pod Pod) bool {
 
 // learn notes that a is in use though the agent does not report it.
 func (u *usage) learn(a netip.Addr, owner user) {
-	if _, ok := u.Used[a]; ok || !u.ours(a) {
+	if _, ok := u.state.Used[a]; ok || !u.state.ours(a) {
 		return
 	}
 	if known, ok := u.unreported[a]; !ok || (owner.agent && !known.agent) {
@@ -203,14 +202,14 @@ func (u *usage) learn(a netip.Addr, owner user) {
 
 // knownOwners are the pods that have an address, or one kept for them.
 func (u *usage) knownOwners() map[string]struct{} {
-	known := make(map[string]struct{}, len(u.Used))
-	for a, owner := range u.Used {
-		if u.ours(a) {
+	known := make(map[string]struct{}, len(u.state.Used))
+	for a, owner := range u.state.Used {
+		if u.state.ours(a) {
 			known[userOf(owner).name] = struct{}{}
 		}
 	}
-	for a, owner := range u.Pool {
-		if owner != "" && u.ours(a) {
+	for a, owner := range u.state.Pool {
+		if owner != "" && u.state.ours(a) {
 			known[owner] = struct{}{}
 		}
 	}
@@ -218,23 +217,24 @@ func (u *usage) knownOwners() map[string]struct{} {
 }
 
 // addressNeeds returns the needs of a node with an agent that is assigned addresses.
-func addressNeeds(u *usage, bs *blocks) needs {
-	n := needs{hardCap: u.policy.MaxAddresses}
-	if most := limit(u.Limits.MaxAllocate); most > 0 {
+func addressNeeds(policy Policy, u *usage, bs *blocks) needs {
+	s := u.state
+	n := needs{hardCap: policy.MaxAddresses}
+	if most := limit(s.Limits.MaxAllocate); most > 0 {
 		n.hardCap = min(n.hardCap, most)
 	}
-	if u.FamilyDisabled { // no block is claimed
+	if s.FamilyDisabled { // no block is claimed
 		return n
 	}
-	requested := u.demand + u.requestedBeyond()
-	n.need = u.withReserve(u.demand)
-	n.unreserved = max(u.agentStarts(), requested)
-	n.target = max(n.need, u.withReserve(requested), limit(u.Limits.MinAllocate), u.demand+limit(u.Limits.PreAllocate))
-	if u.Expected > 0 {
+	requested := u.demand + s.requestedBeyond()
+	n.need = u.withReserve(policy, u.demand)
+	n.unreserved = max(s.Limits.agentStarts(), requested)
+	n.target = max(n.need, u.withReserve(policy, requested), limit(s.Limits.MinAllocate), u.demand+limit(s.Limits.PreAllocate))
+	if s.Expected > 0 {
 		// Until the Node can offer the requests of pods that are yet to be scheduled there. These
 		// may have the reserve: it follows once they are bound.
 		published := bs.openCapacity()
-		expected := published - offerRoom(u, bs, published) + limit(u.Expected)
+		expected := published - offerRoom(u, bs, published) + limit(s.Expected)
 		n.unreserved = max(n.unreserved, expected)
 		n.target = max(n.target, expected)
 	}
@@ -243,16 +243,16 @@ func addressNeeds(u *usage, bs *blocks) needs {
 
 // agentStarts is the number of addresses that the agent waits for before it starts (Cilium v1.20.1,
 // pkg/ipam/crd.go, hasMinimumIPsInPool).
-func (i *input) agentStarts() int {
-	return max(agentFloor, limit(cmp.Or(i.Limits.MinAllocate, i.Limits.PreAllocate)))
+func (l Limits) agentStarts() int {
+	return max(agentFloor, limit(cmp.Or(l.MinAllocate, l.PreAllocate)))
 }
 
 // withReserve is the number of addresses that the policy has for a demand. The reserve is for no
 // more pods than the kubelet admits: others could use the rest.
-func (u *usage) withReserve(demand int) int {
-	percent := u.policy.ExpandPercent
-	reserve := max(demand+u.policy.MinFree, (demand*100+percent-1)/percent)
-	if most := limit(u.MaxPods); most > 0 {
+func (u *usage) withReserve(policy Policy, demand int) int {
+	percent := policy.ExpandPercent
+	reserve := max(demand+policy.MinFree, (demand*100+percent-1)/percent)
+	if most := limit(u.state.MaxPods); most > 0 {
 		reserve = min(reserve, max(demand, most+max(agentFloor, u.own)))
 	}
 	return max(agentFloor, reserve)
@@ -261,13 +261,13 @@ func (u *usage) withReserve(demand int) int {
 // requestedBeyond is the number of addresses that bound pods request of the scheduler beyond the
 // one that each has: no other pod can request the free part of them. A pod without an address does
 // not count: the kubelet fails pods that the Node offers too few for.
-func (i *input) requestedBeyond() int {
-	if !i.Offers {
+func (s *State) requestedBeyond() int {
+	if !s.Offers {
 		return 0
 	}
 	n := 0
-	for _, pod := range i.Pods {
-		if requests := int(pod.Requests[i.Family]); requests > 1 && slices.ContainsFunc(pod.IPs, i.ours) {
+	for _, pod := range s.Pods {
+		if requests := int(pod.Requests[s.Family]); requests > 1 && slices.ContainsFunc(pod.IPs, s.ours) {
 			n += requests - 1
 		}
 	}

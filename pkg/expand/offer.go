@@ -34,10 +34,9 @@ const ReportLag = 30 * time.Second
 // agent may return an unused one at any time. Until that has cooled down the node can have it back,
 // so no other node has the address of a pod that is bound by the older offer.
 func Offer(s State, b Budget, p Plan) int {
-	input := &input{State: &s, budget: b}
-	o := &offering{input, sortBlocks(input), &p}
+	o := &offering{&s, sortBlocks(&s, &b), &p}
 	if s.BlockAssignment != nil {
-		o.blocks = newBlockShare(input).blocks
+		o.blocks = newBlockShare(&s, &input{budget: b}).blocks
 	}
 	u := o.requestUse()
 	n := u.requested
@@ -55,20 +54,20 @@ func (s *State) RunsFamily() bool {
 
 // offering is a node, and a plan for it.
 type offering struct {
-	*input
-	*blocks
-	plan *Plan
+	state  *State
+	blocks *blocks
+	plan   *Plan
 }
 
 // offerable is Offer without its lower bound.
 func (o *offering) offerable(u requestUse) int {
 	free := 0
-	if o.BlockAssignment != nil {
+	if o.state.BlockAssignment != nil {
 		free = o.free(u)
 	}
-	for a, owner := range o.Pool {
+	for a, owner := range o.state.Pool {
 		byRequest, used := u.byRequest[a]
-		if owner == "" && o.ours(a) && (byRequest || !used) && o.stays(a) {
+		if owner == "" && o.state.ours(a) && (byRequest || !used) && o.stays(a) {
 			free++
 		}
 	}
@@ -77,18 +76,18 @@ func (o *offering) offerable(u requestUse) int {
 
 // free is the number of addresses of listed blocks, or of CIDRs of no block, that offerable counts.
 func (o *offering) free(u requestUse) int {
-	free := o.BlockAssignment.Foreign
+	free := o.state.BlockAssignment.Foreign
 	serves := func(b *block) bool {
-		return b.Listed && b.Phase == ipalloc.InService && !o.isClosed(b) && !o.drains(b)
+		return b.Listed && b.Phase == ipalloc.InService && !o.state.isClosed(b.Block) && !o.drains(b)
 	}
-	for _, b := range o.all {
+	for _, b := range o.blocks.all {
 		if serves(b) {
 			free += b.allocatable
 		}
 	}
 	for a, byRequest := range u.byRequest {
-		b := o.blockOf(a)
-		if !byRequest && (b != nil && serves(b) || b == nil && o.BlockAssignment.isPublished(a)) {
+		b := o.blocks.blockOf(a)
+		if !byRequest && (b != nil && serves(b) || b == nil && o.state.BlockAssignment.isPublished(a)) {
 			free--
 		}
 	}
@@ -107,19 +106,19 @@ type requestUse struct {
 }
 
 func (o *offering) requestUse() requestUse {
-	f := o.Family
-	u := requestUse{byRequest: make(map[netip.Addr]bool, len(o.Used))}
-	for _, pod := range o.Pods {
+	f := o.state.Family
+	u := requestUse{byRequest: make(map[netip.Addr]bool, len(o.state.Used))}
+	for _, pod := range o.state.Pods {
 		for _, a := range pod.IPs {
-			if o.ours(a) {
+			if o.state.ours(a) {
 				u.byRequest[a] = pod.Requests[f] > 0
 			}
 		}
 	}
 	agents := o.agentsOwn()
 	byOwner := map[string]netip.Addr{} // reported, and no pod's status names it
-	for a, owner := range o.Used {
-		if !o.ours(a) {
+	for a, owner := range o.state.Used {
+		if !o.state.ours(a) {
 			continue
 		}
 		u.reported = true
@@ -135,8 +134,8 @@ func (o *offering) requestUse() requestUse {
 	for a := range agents {
 		u.byRequest[a] = false
 	}
-	if o.BlockAssignment != nil {
-		u.reported = o.BlockAssignment.Reported
+	if o.state.BlockAssignment != nil {
+		u.reported = o.state.BlockAssignment.Reported
 	}
 	u.lacking = o.lacking(agents)
 	o.addRequests(&u, byOwner)
@@ -147,7 +146,7 @@ func (o *offering) requestUse() requestUse {
 // when it starts, and others in place of its own leaving ones.
 func (o *offering) lacking(agents map[netip.Addr]struct{}) int {
 	n := max(agentFloor, len(agents))
-	w := o.BlockAssignment
+	w := o.state.BlockAssignment
 	if w != nil && w.NoPreallocation { // a pool for pods alone
 		return 0
 	}
@@ -155,7 +154,7 @@ func (o *offering) lacking(agents map[netip.Addr]struct{}) int {
 		return n - len(agents)
 	}
 	for a := range agents {
-		b := o.blockOf(a)
+		b := o.blocks.blockOf(a)
 		isLeaving := b != nil && (b.vacates() || b.Request != None && o.drains(b))
 		if !isLeaving {
 			n--
@@ -167,13 +166,13 @@ func (o *offering) lacking(agents map[netip.Addr]struct{}) int {
 // agentsOwn are the addresses that the agent uses itself.
 func (o *offering) agentsOwn() map[netip.Addr]struct{} {
 	addrs := map[netip.Addr]struct{}{}
-	for a, owner := range o.Used {
-		if o.ours(a) && userOf(owner).agent {
+	for a, owner := range o.state.Used {
+		if o.state.ours(a) && userOf(owner).agent {
 			addrs[a] = struct{}{}
 		}
 	}
-	for _, a := range o.Own {
-		if o.ours(a) {
+	for _, a := range o.state.Own {
+		if o.state.ours(a) {
 			addrs[a] = struct{}{}
 		}
 	}
@@ -183,15 +182,15 @@ func (o *offering) agentsOwn() map[netip.Addr]struct{} {
 // hasEnded reports whether a pod has just ended under an agent that runs steadily, so
 // that its address is free: an agent that is down frees it only once it is back.
 func (o *offering) hasEnded(name string) bool {
-	return o.AgentSettled && slices.Contains(o.Ended, name)
+	return o.state.AgentSettled && slices.Contains(o.state.Ended, name)
 }
 
 // addRequests counts the requests of bound pods. A pod without an address in its status may be
 // reported by its name already.
 func (o *offering) addRequests(u *requestUse, byOwner map[string]netip.Addr) {
-	for _, pod := range o.Pods {
-		requests := int(pod.Requests[o.Family])
-		hasAddress := slices.ContainsFunc(pod.IPs, o.ours)
+	for _, pod := range o.state.Pods {
+		requests := int(pod.Requests[o.state.Family])
+		hasAddress := slices.ContainsFunc(pod.IPs, o.state.ours)
 		if a, reported := byOwner[pod.Name]; reported && !hasAddress {
 			delete(byOwner, pod.Name)
 			u.byRequest[a] = requests > 0
@@ -208,13 +207,13 @@ func (o *offering) addRequests(u *requestUse, byOwner map[string]netip.Addr) {
 // stays reports whether any pod may get a, and whether a stays in the pool once the plan
 // has been carried out.
 func (o *offering) stays(a netip.Addr) bool {
-	if inHandshake(o.Release[a]) {
+	if inHandshake(o.state.Release[a]) {
 		return false
 	}
 	if _, marked := slices.BinarySearchFunc(o.plan.Mark, a, netip.Addr.Compare); marked {
 		return false
 	}
-	b := o.blockOf(a)
+	b := o.blocks.blockOf(a)
 	if b == nil {
 		return true
 	}
@@ -243,12 +242,12 @@ type Room struct {
 func RoomOf(now time.Time, policy Policy, s State) Room {
 	s.Expected = 0
 	s.Limits.MaxAboveWatermark = 0 // the latter follows the target
-	input := &input{State: &s, now: now, policy: policy}
+	input := &input{now: now, policy: policy}
 	if s.BlockAssignment != nil {
-		return roomOfBlocks(input)
+		return roomOfBlocks(&s, input)
 	}
-	p := planAddresses(input)
-	published := p.openCapacity()
+	p := planAddresses(&s, input)
+	published := p.blocks.openCapacity()
 	free := offerRoom(&p.usage, p.blocks, published)
 	p.fillBlocks()
 	p.cancelDrains()
@@ -259,13 +258,13 @@ func RoomOf(now time.Time, policy Policy, s State) Room {
 }
 
 // roomOfBlocks is RoomOf a node with an agent that is assigned whole blocks.
-func roomOfBlocks(input *input) Room {
-	w, p := planBlocks(input)
-	listed := p.published
+func roomOfBlocks(s *State, input *input) Room {
+	w, p := planBlocks(s, input)
+	listed := p.blocks.published
 	free := offerRoom(&p.usage, p.blocks, listed)
 	w.assignBlocks(p)
 	p.cancelDrains()
-	if !input.RunsFamily() {
+	if !s.RunsFamily() {
 		return Room{}
 	}
 	return p.roomWith(free + p.plan.Capacity - listed)
@@ -273,8 +272,8 @@ func roomOfBlocks(input *input) Room {
 
 // roomWith returns the room of a node with so many free addresses once the plan is done.
 func (p *planner) roomWith(free int) Room {
-	room := Room{Free: free, Blocks: max(0, p.policy.MaxBlocks-p.inService())}
-	for _, b := range p.all {
+	room := Room{Free: free, Blocks: max(0, p.input.policy.MaxBlocks-p.blocks.inService())}
+	for _, b := range p.blocks.all {
 		if b.mayReturn() && !p.closed.contains(b) && room.Blocks > 0 {
 			room.Back += b.Count()
 			room.Blocks--
@@ -291,9 +290,9 @@ func offerRoom(u *usage, bs *blocks, published int) int {
 		return published - u.demand - max(0, agentFloor-u.own)
 	}
 	requested := 0
-	for i := range u.Pods {
-		requested += int(u.Pods[i].Requests[u.Family])
+	for i := range u.state.Pods {
+		requested += int(u.state.Pods[i].Requests[u.state.Family])
 	}
-	o := &offering{u.input, bs, &Plan{}}
+	o := &offering{u.state, bs, &Plan{}}
 	return o.offerable(o.requestUse()) - requested
 }

@@ -13,7 +13,7 @@ import (
 // the agent has run steadily.
 
 // parkingAllowed reports whether a block may be parked: no other one of the node is, of any family or Cilium pool.
-func (i *input) parkingAllowed() bool { return i.MayPark && !i.budget.OtherParks }
+func (w *blockShare) parkingAllowed() bool { return w.state.MayPark && !w.input.budget.OtherParks }
 
 // parkFor is the time that a block in use is parked: longer than the agent's watch takes.
 const parkFor = time.Second
@@ -61,69 +61,66 @@ func (u *usage) steadyAgent() string {
 	if !u.trusted {
 		return ""
 	}
-	return u.Agent
+	return u.state.Agent
 }
-
-// closing lets a plan close blocks to new pods.
-type closing struct{ *planner }
 
 // parkDraining parks a draining block, lists parked ones in use again, and records which
 // the agent has closed.
-func (c closing) parkDraining() {
-	c.keepHeld()
-	if c.MayHaveClosed && c.waiting+len(c.stuck) > 0 {
-		c.requeueLater() // see inferClosed
+func (w *blockShare) parkDraining(p *planner) {
+	p.keepHeld()
+	if w.state.MayHaveClosed && p.usage.waiting+len(p.usage.stuck) > 0 {
+		p.requeueLater() // see inferClosed
 	}
-	for _, b := range c.all {
+	for _, b := range w.blocks.all {
 		if !b.Listed {
 			continue
 		}
 		if b.users == 0 && b.Closed.Agent != "" {
-			begin, known := c.old.EmptySince[b.CIDR]
+			begin, known := w.input.old.EmptySince[b.CIDR]
 			if !known {
-				begin = c.now
+				begin = w.input.now
 			}
-			remember(&c.memory.EmptySince, b.CIDR, begin)
+			remember(&p.memory.EmptySince, b.CIDR, begin)
 		}
-		c.parkBlock(b)
+		w.parkBlock(p, b)
 	}
 }
 
-func (c closing) parkBlock(b *block) {
-	parking, known := c.old.Parked[b.CIDR]
-	found := c.closed.evidence[b.CIDR]
+func (w *blockShare) parkBlock(p *planner, b *block) {
+	parking, known := w.input.old.Parked[b.CIDR]
+	found := w.closed.evidence[b.CIDR]
 	switch {
 	case b.Parked:
 		if !known {
-			parking = Parking{c.steadyAgent(), c.now}
+			parking = Parking{p.usage.steadyAgent(), w.input.now}
 		}
-		remember(&c.memory.Parked, b.CIDR, parking)
-		c.unpark(b, parking)
-	case known && c.closedSince(b, parking):
-		remember(&c.memory.Parked, b.CIDR, parking)
-		c.record(b, Closed{Agent: parking.Agent, Since: parking.Since, Fruitless: c.fruitless(b)})
+		remember(&p.memory.Parked, b.CIDR, parking)
+		p.unpark(b, parking)
+	case known && w.state.closedSince(b.Block, parking):
+		remember(&p.memory.Parked, b.CIDR, parking)
+		p.recordClosed(b, Closed{Agent: parking.Agent, Since: parking.Since, Fruitless: w.fruitless(b)})
 	case found.disproved && b.inService():
-		c.record(b, Closed{})
+		p.recordClosed(b, Closed{})
 	case found.inferred != Closed{}:
-		c.record(b, found.inferred)
-	case b.Closed.Fruitless == mostFruitless-1 && c.fruitless(b) == mostFruitless:
-		c.record(b, Closed{Agent: b.Closed.Agent, Since: b.Closed.Since, Fruitless: mostFruitless})
-	case c.mayPark(b) && c.parks(b):
-		c.plan.Park = b.CIDR
+		p.recordClosed(b, found.inferred)
+	case b.Closed.Fruitless == mostFruitless-1 && w.fruitless(b) == mostFruitless:
+		p.recordClosed(b, Closed{Agent: b.Closed.Agent, Since: b.Closed.Since, Fruitless: mostFruitless})
+	case w.mayPark(p, b) && w.parks(p, b):
+		p.plan.Park = b.CIDR
 	}
 }
 
-func (c closing) record(b *block, closed Closed) {
-	c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR, Closed: closed})
+func (p *planner) recordClosed(b *block, closed Closed) {
+	p.plan.Close = append(p.plan.Close, Close{CIDR: b.CIDR, Closed: closed})
 }
 
 // fruitless counts the fruitless parkings of a block by this run of the agent, the last one that is recorded
 // included.
-func (c closing) fruitless(b *block) int {
-	if b.Closed.Agent != c.Agent || b.Closed.Inferred {
+func (w *blockShare) fruitless(b *block) int {
+	if b.Closed.Agent != w.state.Agent || b.Closed.Inferred {
 		return 0
 	}
-	if c.hasNewer(b, b.Closed.Since) {
+	if w.state.hasNewer(b.CIDR, b.Closed.Since) {
 		return min(b.Closed.Fruitless+1, mostFruitless)
 	}
 	return b.Closed.Fruitless
@@ -131,75 +128,72 @@ func (c closing) fruitless(b *block) int {
 
 // closedSince reports whether the agent that runs has closed a block which is back, and
 // that is yet to be recorded.
-func (u *usage) closedSince(b *block, parking Parking) bool {
+func (s *State) closedSince(b *Block, parking Parking) bool {
 	recorded := b.Closed.Agent == parking.Agent && !b.Closed.Since.Before(parking.Since)
-	return parking.Agent != "" && parking.Agent == u.Agent && !recorded
+	return parking.Agent != "" && parking.Agent == s.Agent && !recorded
 }
 
 // unpark lists a parked block in use again, once its agent must have seen that it was parked, and
 // at once if the agent may restart. A parked block without a known user is the agent's to drop: if
 // it were back before that, the agent would allocate from it again.
-func (c closing) unpark(b *block, parking Parking) {
+func (p *planner) unpark(b *block, parking Parking) {
 	if b.users == 0 {
 		return
 	}
-	if !c.trusted || c.due(parking.Since.Add(parkFor)) {
-		c.plan.Unpark = append(c.plan.Unpark, b.CIDR)
+	if !p.usage.trusted || p.due(parking.Since.Add(parkFor)) {
+		p.plan.Unpark = append(p.plan.Unpark, b.CIDR)
 	}
 }
 
 // mayPark reports whether a block that must go may be parked: no other one is, the agent
 // runs steadily, and no agent of crd mode may run in its place.
-func (c closing) mayPark(b *block) bool {
+func (w *blockShare) mayPark(p *planner, b *block) bool {
 	drains := b.change != changeUndrain && (b.fate == fateVacating || b.fate == fateDraining && b.Reason == Compaction)
-	return drains && c.parkingAllowed() && !c.plan.Park.IsValid() && c.steadyAgent() != "" && !b.Leftover
+	return drains && w.parkingAllowed() && !p.plan.Park.IsValid() && p.usage.steadyAgent() != "" && !b.Leftover
 }
 
 // parks reports whether to park such a block: one not closed, or one that has become empty, as its
 // agent would keep it for its reserve. Pods must find an address elsewhere. A block with the
 // agent's own addresses cannot leave, so no second run of the agent has to close it. Pods that seem
 // newer than the last parking, as this clock may be behind, make it park again no sooner than in a while.
-func (c closing) parks(b *block) bool {
+func (w *blockShare) parks(p *planner, b *block) bool {
 	closedSince := b.Closed.Since
-	if closedSince.After(c.now) {
-		closedSince = c.now
+	if closedSince.After(w.input.now) {
+		closedSince = w.input.now
 	}
-	if !c.mayReplace() && c.BlockAssignment.Foreign+c.freeElsewhere(&c.closed, b)-c.waiting <= 0 {
+	if !w.mayReplace(p) && w.assignment.Foreign+w.blocks.freeElsewhere(&w.closed, b)-p.usage.waiting <= 0 {
 		b.heldFor = WaitReplacement
-		c.requeueLater()
+		p.requeueLater()
 		return false
 	}
 	if b.users > 0 {
-		return c.parksInUse(b, closedSince)
+		return w.parksInUse(p, b, closedSince)
 	}
-	if c.waiting > 0 && c.holds(b) { // they may have an address of it already
-		c.requeueLater()
+	if p.usage.waiting > 0 && p.holds(b) { // they may have an address of it already
+		p.requeueLater()
 		return false
 	}
-	emptySince := c.memory.EmptySince[b.CIDR]
-	if b.Closed.Agent != c.Agent || closedSince.Before(emptySince) && !b.Closed.Regained(c.Agent) {
+	emptySince := p.memory.EmptySince[b.CIDR]
+	if b.Closed.Agent != w.state.Agent || closedSince.Before(emptySince) && !b.Closed.Regained(w.state.Agent) {
 		return true
 	}
 	// The agent has a user of it that is not known here, or finds new ones: it is asked again, later each time.
-	return c.due(emptySince.Add(max(givesBackWithin, 2*closedSince.Sub(emptySince))))
+	return p.due(emptySince.Add(max(givesBackWithin, 2*closedSince.Sub(emptySince))))
 }
 
 // parksInUse reports whether to park a block with users that its agent was last known to close at
 // closedSince.
-func (c closing) parksInUse(b *block, closedSince time.Time) bool {
-	if c.closed.contains(b) || c.regains() {
+func (w *blockShare) parksInUse(p *planner, b *block, closedSince time.Time) bool {
+	if w.closed.contains(b) || w.state.regains() {
 		return false
 	}
-	if b.own > 0 && b.Closed.Agent != "" && b.Closed.Agent != c.Agent && !b.Closed.Inferred {
+	if b.own > 0 && b.Closed.Agent != "" && b.Closed.Agent != w.state.Agent && !b.Closed.Inferred {
 		return false
 	}
-	return b.Closed.Agent != c.Agent || c.due(closedSince.Add(reserveWait))
+	return b.Closed.Agent != w.state.Agent || p.due(closedSince.Add(reserveWait))
 }
 
 // mayReplace reports whether the node may have another block.
-func (c closing) mayReplace() bool {
-	return c.Replaceable && c.inService() < c.policy.MaxBlocks && c.room() > 0
+func (w *blockShare) mayReplace(p *planner) bool {
+	return w.state.Replaceable && w.blocks.inService() < w.input.policy.MaxBlocks && p.room() > 0
 }
-
-// requeueLater requeues the node in a while: that pods have waited for too long is no event.
-func (c closing) requeueLater() { c.requeueAt(c.now.Add(reserveWait)) }

@@ -27,7 +27,7 @@ func (p *planner) drainRequested(covered bool) {
 	if !covered && !p.coveredAtLimit() {
 		return
 	}
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		// freeEmpty frees a block in conflict without a drain if none of its addresses is left on
 		// the node.
 		if b.fate == fateMustLeave && (!b.Conflict || !b.empty()) {
@@ -39,15 +39,15 @@ func (p *planner) drainRequested(covered bool) {
 // coveredAtLimit reports whether the node can have no more addresses, and the rest is enough for
 // its pods. Keeping the block that must leave would not add to its reserve, either.
 func (p *planner) coveredAtLimit() bool {
-	grows := p.changesService() || p.plan.Claim.Addresses > 0
-	return !grows && p.plan.Capacity-p.closed.free >= max(p.demand, agentFloor)
+	grows := p.blocks.serviceChanges() || p.plan.Claim.Addresses > 0
+	return !grows && p.plan.Capacity-p.closed.free >= max(p.usage.demand, agentFloor)
 }
 
 // drainAgain corrects the reason of drains that a user has requested since, and
 // drains cooling-down blocks again if any of their addresses is published or used, or an
 // agent runs with them.
 func (p *planner) drainAgain() {
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		if b.change == changeUndrain || b.superseded() {
 			continue
 		}
@@ -57,7 +57,7 @@ func (p *planner) drainAgain() {
 				p.drain(b, b.Request)
 			}
 		case fateCooling, fateExpiring:
-			if b.published+b.users > 0 || b.runs {
+			if b.published+b.users > 0 || b.assignment.runs {
 				p.drain(b, cmp.Or(b.Request, Reclaim))
 			}
 		}
@@ -66,17 +66,17 @@ func (p *planner) drainAgain() {
 
 // reclaim drains blocks that the node has not needed for long enough.
 func (p *planner) reclaim(candidates []*block, reason Reason) {
-	if p.policy.ReclaimDisabled || !p.trusted {
+	if p.input.policy.ReclaimDisabled || !p.usage.trusted {
 		return
 	}
-	idle := slices.Clone(p.old.IdleSince[:min(len(p.old.IdleSince), len(candidates))])
+	idle := slices.Clone(p.input.old.IdleSince[:min(len(p.input.old.IdleSince), len(candidates))])
 	for len(idle) < len(candidates) {
-		idle = append(idle, p.now)
+		idle = append(idle, p.input.now)
 	}
 
 	due := 0
-	idleFor := p.policy.IdleUnder(p.PoolTaken, p.Cordoned)
-	for due < len(idle) && (p.recalled(candidates[due]) || p.now.Sub(idle[due]) >= idleFor) {
+	idleFor := p.input.policy.IdleUnder(p.state.PoolTaken, p.state.Cordoned)
+	for due < len(idle) && (p.recalled(candidates[due]) || p.input.now.Sub(idle[due]) >= idleFor) {
 		due++
 	}
 	if due < len(idle) {
@@ -84,7 +84,7 @@ func (p *planner) reclaim(candidates []*block, reason Reason) {
 	}
 	starts := p.mayReclaim(due)
 	for _, b := range candidates[:starts] {
-		if !b.whole { // an agent counts on its addresses until it has returned it
+		if !b.assignment.whole { // an agent counts on its addresses until it has returned it
 			p.plan.Capacity -= b.capacity()
 		}
 		p.drain(b, reason)
@@ -96,26 +96,21 @@ func (p *planner) reclaim(candidates []*block, reason Reason) {
 
 // mayReclaim is the number of due reclaims that may start.
 func (p *planner) mayReclaim(due int) int {
-	if due == 0 || p.deficit() > 0 || p.changesService() {
+	if due == 0 || p.deficit() > 0 || p.blocks.serviceChanges() {
 		return 0
 	}
-	starts := min(due, max(p.budget.Reclaims, 0))
-	delay := p.ReclaimDelay
+	starts := min(due, max(p.input.budget.Reclaims, 0))
+	delay := p.state.ReclaimDelay
 	if delay.Reason == "" {
-		delay = p.budget.ReclaimDelay
+		delay = p.input.budget.ReclaimDelay
 	}
 	if delay.Reason != "" {
 		starts = 0
 		p.requeueAt(delay.Until)
 	} else if starts < due {
-		p.requeueAt(p.now.Add(budgetWait))
+		p.requeueAt(p.input.now.Add(budgetWait))
 	}
 	return starts
-}
-
-// changesService reports whether the plan already changes which blocks serve, by writes that should pass.
-func (p *planner) changesService() bool {
-	return slices.ContainsFunc(p.all, func(b *block) bool { return !b.Stuck && (b.change == changeUndrain || b.change == changeDrain) })
 }
 
 // removable are the blocks that the node can do without all together, in the order of their return:
@@ -126,7 +121,7 @@ func (p *planner) changesService() bool {
 // it.
 func (p *planner) removable() []*block {
 	var candidates, chosen []*block
-	for _, b := range p.all {
+	for _, b := range p.blocks.all {
 		if b.inService() && b.mayGo() {
 			candidates = append(candidates, b)
 		}
@@ -135,10 +130,10 @@ func (p *planner) removable() []*block {
 		return cmp.Or(cmp.Compare(p.recallRank(b), p.recallRank(a)), cmp.Compare(a.users, b.users), b.CIDR.Compare(a.CIDR))
 	})
 	rest := p.plan.Capacity
-	blocks := p.inService()
+	blocks := p.blocks.inService()
 	later := 0
-	for _, b := range p.all {
-		if p.leavesSoon(b) {
+	for _, b := range p.blocks.all {
+		if b.leavesSoon(p.input.now) {
 			later += b.capacity()
 		}
 	}
@@ -148,7 +143,7 @@ func (p *planner) removable() []*block {
 			break
 		}
 		remaining := rest - b.capacity()
-		soon := p.leavesSoon(b)
+		soon := b.leavesSoon(p.input.now)
 		switch {
 		case !p.releasable(b, remaining) || soon && keeps: // a leaving block is no better than the one kept for it
 		case !soon && !p.releasable(b, remaining-later):
@@ -167,16 +162,16 @@ func (p *planner) removable() []*block {
 
 // recalled reports whether pods or another node wait for the block, and it is unused. That it is
 // not needed again soon, as ReclaimPercent sees to, does not count then.
-func (i *input) recalled(b *block) bool {
-	return b.users == 0 && slices.Contains(i.Recall, b.CIDR)
+func (p *planner) recalled(b *block) bool {
+	return b.users == 0 && slices.Contains(p.state.Recall, b.CIDR)
 }
 
 // recallRank is 1 for blocks that are recalled, -1 for stuck ones, and 0 for others.
-func (i *input) recallRank(b *block) int {
+func (p *planner) recallRank(b *block) int {
 	if b.Stuck {
 		return -1
 	}
-	if i.recalled(b) {
+	if p.recalled(b) {
 		return 1
 	}
 	return 0
@@ -184,7 +179,7 @@ func (i *input) recallRank(b *block) int {
 
 // releasable reports whether the node can do without a block if it has so many addresses then.
 func (p *planner) releasable(b *block, capacity int) bool {
-	return capacity >= p.target && (p.recalled(b) || p.demand*100 <= p.policy.ReclaimPercent*capacity)
+	return capacity >= p.needs.target && (p.recalled(b) || p.usage.demand*100 <= p.input.policy.ReclaimPercent*capacity)
 }
 
 // Releasable returns the blocks that could be recalled from a node now, all together, in the order of
@@ -197,9 +192,9 @@ func Releasable(now time.Time, policy Policy, s State) []netip.Prefix {
 	for i := range s.Blocks {
 		s.Recall = append(s.Recall, s.Blocks[i].CIDR)
 	}
-	p := planAddresses(&input{State: &s, now: now, policy: policy})
+	p := planAddresses(&s, &input{now: now, policy: policy})
 	p.fillBlocks()
-	if policy.ReclaimDisabled || !p.trusted || s.ReclaimDelay.Reason != "" || p.deficit() > 0 {
+	if policy.ReclaimDisabled || !p.usage.trusted || s.ReclaimDelay.Reason != "" || p.deficit() > 0 {
 		return nil
 	}
 	var out []netip.Prefix
@@ -212,6 +207,6 @@ func Releasable(now time.Time, policy Policy, s State) []netip.Prefix {
 }
 
 // leavesSoon reports whether the block serves until its delay ends, shortly.
-func (i *input) leavesSoon(b *block) bool {
-	return b.fate == fateDelayed && b.inService() && !b.Delay.Until.IsZero() && b.Delay.Until.Before(i.now.Add(delaySoon))
+func (b *block) leavesSoon(now time.Time) bool {
+	return b.fate == fateDelayed && b.inService() && !b.Delay.Until.IsZero() && b.Delay.Until.Before(now.Add(delaySoon))
 }

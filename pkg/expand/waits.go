@@ -13,8 +13,8 @@ import (
 // own addresses until it restarts, or as long as the Node exists, pods come and go, the handshake
 // proceeds on its own.
 func (p *planner) explain(waitOf func(*block) (WaitReason, []string)) {
-	p.findUsers()
-	for _, b := range p.all {
+	p.blocks.findUsers(&p.usage)
+	for _, b := range p.blocks.all {
 		planned := b.planned()
 		if planned != fateMustLeave && planned != fateDelayed && !b.goingOut() {
 			continue
@@ -44,10 +44,10 @@ func (h *handshake) waitOf(b *block) (WaitReason, []string) {
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
 	case b.heldFor != "":
-		return WaitPodAddress, slices.Sorted(slices.Values(h.pendingPods))
-	case h.FamilyDisabled && h.AgentSettled:
+		return WaitPodAddress, slices.Sorted(slices.Values(h.usage.pendingPods))
+	case h.state.FamilyDisabled && h.state.AgentSettled:
 		return WaitHandshake, nil
-	case !h.reported, b.published > 0 && !h.trusted:
+	case !h.usage.reported, b.published > 0 && !h.usage.trusted:
 		return WaitUnsettled, nil
 	default:
 		return WaitHandshake, nil
@@ -60,14 +60,14 @@ func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
 	switch {
 	case !leave:
 		return WaitAgent, b.byAgent
-	case !h.trusted: // it may have restarted
+	case !h.usage.trusted: // it may have restarted
 		return WaitUnsettled, nil
 	case !b.vacates(): // it drains by this very plan
 		return WaitHandshake, nil
 	case !h.roomToMove:
 		return WaitReplacement, nil
 	case b.heldFor != "":
-		return WaitPodAddress, slices.Sorted(slices.Values(h.pendingPods))
+		return WaitPodAddress, slices.Sorted(slices.Values(h.usage.pendingPods))
 	case b.retired < b.own: // some look like a pod's, or have an entry yet
 		return WaitAgent, b.byAgent
 	case h.findsLeaving():
@@ -78,33 +78,33 @@ func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
 }
 
 // findUsers sets the names of the users of each block on its way out.
-func (p *planner) findUsers() {
-	if !slices.ContainsFunc(p.all, (*block).goingOut) {
+func (bs *blocks) findUsers(u *usage) {
+	if !slices.ContainsFunc(bs.all, (*block).goingOut) {
 		return
 	}
-	add := func(a netip.Addr, u user) {
-		b := p.blockOf(a)
+	add := func(a netip.Addr, holder user) {
+		b := bs.blockOf(a)
 		if b == nil || !b.goingOut() {
 			return
 		}
-		if u.agent {
-			b.byAgent = append(b.byAgent, cmp.Or(u.name, a.String()))
+		if holder.agent {
+			b.byAgent = append(b.byAgent, cmp.Or(holder.name, a.String()))
 			return
 		}
-		b.byPods = append(b.byPods, u.name)
+		b.byPods = append(b.byPods, holder.name)
 	}
-	for a, owner := range p.Used {
+	for a, owner := range u.state.Used {
 		add(a, userOf(owner))
 	}
-	for a, u := range p.unreported {
-		add(a, u)
+	for a, holder := range u.unreported {
+		add(a, holder)
 	}
-	for a, owner := range p.Pool {
+	for a, owner := range u.state.Pool {
 		if owner != "" {
 			add(a, user{name: owner})
 		}
 	}
-	for _, b := range p.all {
+	for _, b := range bs.all {
 		slices.Sort(b.byAgent)
 		slices.Sort(b.byPods)
 		b.byAgent, b.byPods = slices.Compact(b.byAgent), slices.Compact(b.byPods)
