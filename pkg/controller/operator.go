@@ -167,8 +167,8 @@ func (o *Operator) offer(families []ipalloc.Family) {
 	o.Node.OfferFamilies = families
 	if len(families) == 0 {
 		o.Feed.Unscheduled = nil
-		o.Node.Unscheduled = nil
-		o.Node.Pods.RememberEnded = false
+		o.Node.Cluster.Unscheduled = nil
+		o.Node.Cluster.Pods.RememberEnded = false
 	}
 }
 

@@ -88,11 +88,11 @@ func TestOffersNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			o.offer(families)
-			o.Node.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+			o.Node.Cluster.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 			pod := state.ReadPod(fixtures.Pod("a", "a", "n"))
-			o.Node.Pods.Set(pod, fixtures.Noon())
-			o.Node.Pods.Delete(pod.PodKey, fixtures.Noon())
-			s := o.Node.Snapshot("n", fixtures.Node(), fixtures.Noon())
+			o.Node.Cluster.Pods.Set(pod, fixtures.Noon())
+			o.Node.Cluster.Pods.Delete(pod.PodKey, fixtures.Noon())
+			s := o.Node.Cluster.Snapshot("n", fixtures.Node(), fixtures.Noon())
 			if want := len(families) > 0; s.Shares[0].State.Offers != want || len(s.Ended) > 0 != want || (o.Feed.Unscheduled != nil) != want {
 				t.Errorf("offers %t, remembers %v, watches unscheduled pods %t; want %t", s.Shares[0].State.Offers, s.Ended, o.Feed.Unscheduled != nil, want)
 			}
@@ -117,7 +117,7 @@ func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 		Reporter: &node.Reporter{Client: b.API, Events: b.Events, Shared: b.Shared, Clock: b.Clock, Cache: b.Cached(), Live: b.Live(), Ledger: b.Ledger},
 		Pacing:   b.Pacing, Pressure: b.Pressure, Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
 	}
-	nodes.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", false)), fixtures.Noon())
+	nodes.Cluster.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", false)), fixtures.Noon())
 	pools := poolReconciler(b)
 	for range 3 {
 		b.Watch()

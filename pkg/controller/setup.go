@@ -48,7 +48,7 @@ func Setup(mgr manager.Manager, s config.Settings, recovery *state.Recovery) err
 	feed.Elected = mgr.Elected()
 	prerequisites := Prerequisites{
 		Mapper: mgr.GetRESTMapper(), Live: mgr.GetAPIReader(),
-		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: o.Node.AnyMode, Cilium: o.Node.Cilium,
+		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: o.Node.Cluster.AnyMode, Cilium: o.Node.Cluster.Cilium,
 	}
 	pod := podOf(mgr.GetConfig(), mgr.GetAPIReader())
 	scheduling := Scheduling{Mapper: mgr.GetRESTMapper(), Webhook: s.Webhook.Name != "", Families: s.OfferFamilies}
@@ -112,7 +112,7 @@ func addChecks(mgr manager.Manager, o *Operator, s config.Settings) error {
 	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.metrics, seen: map[string]bool{}}); err != nil {
 		return err
 	}
-	if o.Node.Recovery != nil {
+	if o.Node.Cluster.Recovery != nil {
 		if err := mgr.Add(&recoveryCheck{cluster: &o.Node.Cluster, events: o.Node.Events, metrics: o.metrics, namespace: s.AgentNamespace}); err != nil {
 			return err
 		}

@@ -99,13 +99,13 @@ func (r *Reconciler) changeOf(ctx context.Context, o *observation, decisions []d
 // except blocks that overlap one published earlier. Anything already published but not listed may
 // belong to another block, which is read live.
 func (r *Reconciler) toList(ctx context.Context, o *observation, decisions []decision, change *ciliumnode.Change, result *result) error {
-	for _, b := range r.Ledger.NodeBlocks(o.Name) {
-		ciliumPool := r.CiliumPoolOf(b, o.CiliumNode)
-		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(decisions, func(d decision) bool { return d.covers(b, ciliumPool) }) {
+	for _, b := range r.Cluster.Ledger.NodeBlocks(o.Name) {
+		ciliumPool := r.Cluster.CiliumPoolOf(b, o.CiliumNode)
+		if r.Cluster.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(decisions, func(d decision) bool { return d.covers(b, ciliumPool) }) {
 			continue
 		}
 		if view := o.CiliumNode.Of(ciliumPool); !view.Lists(b.CIDR) {
-			mayList := len(r.Ledger.Overlaps(b.CIDR)) == 0
+			mayList := len(r.Cluster.Ledger.Overlaps(b.CIDR)) == 0
 			if mayList && view.CountIn(b.CIDR) > 0 {
 				var err error
 				mayList, err = r.Blocks.verifyUnchanged(ctx, b)
@@ -227,7 +227,7 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 	r.Metrics.handshake("publish", len(change.Publish))
 	r.Metrics.handshake("remove", len(change.Remove))
 	for _, cidr := range change.Park { // its agent may answer before it is seen
-		o.noteParked(cidr, expand.Parking{Agent: r.Agents.Container(o.Name), Since: r.Clock.Now()})
+		o.noteParked(cidr, expand.Parking{Agent: r.Cluster.Agents.Container(o.Name), Since: r.Clock.Now()})
 	}
 	log.FromContext(ctx).V(1).Info("published", "added", len(change.Publish), "assigned", len(change.Assign), "removed", len(change.Remove),
 		"pool", len(now.Pool), "podCIDRs", len(now.PodCIDRs))
@@ -241,10 +241,10 @@ func (r *Reconciler) wroteNode(o *observation, write string, written *ciliumnode
 	if err := r.Shared.Wrote("CiliumNode", o.Name, write, err); err != nil {
 		return nil, err
 	}
-	r.Ledger.UpsertCiliumNode(written)
+	r.Cluster.Ledger.UpsertCiliumNode(written)
 	for _, b := range o.Blocks {
 		if b.Phase == ipalloc.CoolingDown {
-			r.Ledger.MarkFenced(b)
+			r.Cluster.Ledger.MarkFenced(b)
 		}
 	}
 	return written, nil
@@ -262,7 +262,7 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, d *decisio
 	for _, b := range o.Blocks {
 		addrs := inBlock(b.CIDR, d.plan.Publish)
 		whole := slices.Contains(d.plan.Assign, b.CIDR)
-		if len(addrs) == 0 && !whole || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.CiliumNode) {
+		if len(addrs) == 0 && !whole || len(r.Cluster.Ledger.Overlaps(b.CIDR)) > 0 || r.Cluster.IsOrphaned(b, o.CiliumNode) {
 			continue
 		}
 		finalized, err := r.Blocks.verifyFinalized(ctx, b)
@@ -307,7 +307,7 @@ func (r *Reconciler) dropTaken(o *observation, change *ciliumnode.Change, result
 		if len(addrs) == 0 && !whole {
 			continue
 		}
-		elsewhere := r.Ledger.NamedElsewhere(o.Name, block)
+		elsewhere := r.Cluster.Ledger.NamedElsewhere(o.Name, block)
 		if whole && (len(elsewhere) == 0 || o.uses(block)) {
 			assign = append(assign, block)
 		}

@@ -195,7 +195,7 @@ func TestRefusedPoolIsLeft(t *testing.T) {
 // Nothing is remembered of a node that is gone, however the operator runs.
 func TestForgetsANodeThatIsGone(t *testing.T) {
 	for name, runs := range map[string]func(*Reconciler){
-		"as usual": func(*Reconciler) {}, "paused": func(r *Reconciler) { r.Paused = true }, "in shadow": func(r *Reconciler) { r.Shadow = true },
+		"as usual": func(*Reconciler) {}, "paused": func(r *Reconciler) { r.Cluster.Paused = true }, "in shadow": func(r *Reconciler) { r.Shadow = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), bare())

@@ -62,7 +62,7 @@ func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 			b.pods(5)
 			b.callsNothing("at rest")
 			b.restart()
-			if len(b.r.Ledger.NamedElsewhere("m", fixtures.Prefix("10.0.0.0/30"))) == 0 {
+			if len(b.r.Cluster.Ledger.NamedElsewhere("m", fixtures.Prefix("10.0.0.0/30"))) == 0 {
 				t.Error("another node may be given what this one has")
 			}
 		})
@@ -73,7 +73,7 @@ func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 // pod could start there while the taint stands.
 func TestShortageEndsWithAnotherIPAM(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), foreignBlock("10.0.0.0/30"), bare())
-	b.r.ShortageTaint, b.r.Reporter.NodeCondition = "short", true
+	b.r.Cluster.ShortageTaint, b.r.Reporter.NodeCondition = "short", true
 	b.settleAgent()
 	b.pods(1)
 	b.settle()
@@ -121,7 +121,7 @@ func TestAdoptedBlocks(t *testing.T) {
 			b.pods(30)
 			if test.more != "" {
 				want = slices.Insert(want, 0, test.more)
-				b.r.Pods.Set(podOn("uses", test.more), fixtures.Noon())
+				b.r.Cluster.Pods.Set(podOn("uses", test.more), fixtures.Noon())
 			}
 			if diff := cmp.Diff([]string{"patch CiliumNode"}, fakeapi.WritesOf(b.step())); diff != "" {
 				t.Fatalf("writes (-want +got):\n%s", diff)

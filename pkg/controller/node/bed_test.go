@@ -262,14 +262,14 @@ func (b *bed) agentWrites(patch string) {
 
 // agentSince makes the agent of n ready since a time after noon; settleAgent for an hour by now.
 func (b *bed) agentSince(sinceNoon time.Duration) {
-	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon().Add(sinceNoon))
+	b.r.Cluster.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon().Add(sinceNoon))
 }
 
 func (b *bed) settleAgent() { b.agentSince(-time.Hour) }
 
 // startAgent starts the agent of n, which is not Ready yet.
 func (b *bed) startAgent() {
-	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", false)), fixtures.Noon())
+	b.r.Cluster.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", false)), fixtures.Noon())
 }
 
 // podOn is a pod on n: with these IPs, or waiting for one if there are none.
@@ -280,7 +280,7 @@ func podOn(name string, ips ...string) state.BoundPod {
 // pods binds this many pods to n that wait for an address.
 func (b *bed) pods(n int) {
 	for i := range n {
-		b.r.Pods.Set(podOn(fmt.Sprint("pod", i)), fixtures.Noon())
+		b.r.Cluster.Pods.Set(podOn(fmt.Sprint("pod", i)), fixtures.Noon())
 	}
 }
 

@@ -185,9 +185,9 @@ func TestRefusedClaimTriesOthers(t *testing.T) {
 // A Node gets the taint also if its condition cannot be written.
 func TestRefusedConditionDoesNotStopTheTaint(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), foreignBlock("10.0.0.0/30"))
-	b.r.ShortageTaint, b.r.Reporter.NodeCondition = "short", true
+	b.r.Cluster.ShortageTaint, b.r.Reporter.NodeCondition = "short", true
 	b.startAgent()
-	b.r.Pods.Set(podOn("a"), fixtures.Noon())
+	b.r.Cluster.Pods.Set(podOn("a"), fixtures.Noon())
 	b.Refuse = map[string]error{"patch Node status": errDenied}
 	if _, err := b.reconcile(); !errors.Is(err, errDenied) {
 		t.Fatalf("the condition is not refused, but %v", err)

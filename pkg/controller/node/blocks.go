@@ -29,7 +29,7 @@ import (
 func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out *outcome, change *ciliumnode.Change, result *result) error {
 	want := d.plan.Claim
 	inDoubt := func(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == d.Family }
-	if another, _ := want.Next(0, 0); !another || slices.ContainsFunc(r.Ledger.UnknownClaims(o.Name), inDoubt) {
+	if another, _ := want.Next(0, 0); !another || slices.ContainsFunc(r.Cluster.Ledger.UnknownClaims(o.Name), inDoubt) {
 		return nil
 	}
 	var created []crd.Block
@@ -46,7 +46,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out
 		if !another {
 			break
 		}
-		b, pool, err := r.Blocks.claimAny(ctx, o.Node, d.Family, r.Agents.Container(o.Name), pools, pinned)
+		b, pool, err := r.Blocks.claimAny(ctx, o.Node, d.Family, r.Cluster.Agents.Container(o.Name), pools, pinned)
 		if failed = err; err != nil {
 			break
 		}
@@ -63,7 +63,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out
 			got += view.BlockAssignment.Count(b.CIDR)
 			continue
 		}
-		addrs = append(addrs, slices.DeleteFunc(r.Publishable(view, pool, b.CIDR), func(addr netip.Addr) bool {
+		addrs = append(addrs, slices.DeleteFunc(r.Cluster.Publishable(view, pool, b.CIDR), func(addr netip.Addr) bool {
 			_, ok := o.CiliumNode.Release[addr] // an entry of the handshake
 			return ok
 		})...)
@@ -92,7 +92,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out
 
 // whyClaimed returns the reason of a claim, for the log.
 func (r *Reconciler) whyClaimed(b crd.Block) string {
-	if r.Ledger.Pins.IsPinned(b) {
+	if r.Cluster.Ledger.Pins.IsPinned(b) {
 		return "Pinned"
 	}
 	return "NeedsAddresses"
@@ -105,7 +105,7 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 		return err
 	}
 	message := o.phaseMessage(b, phase, reason)
-	obstacle := obstacleOf(b, r.Pools.Get(b.Pool), obstacles)
+	obstacle := obstacleOf(b, r.Cluster.Pools.Get(b.Pool), obstacles)
 	err = r.Blocks.setPhase(ctx, b, phase, reason, message, obstacle)
 	o.memory.noteWrite(b.UID, b.ResourceVersion, err, r.Clock.Now())
 	if err != nil {
@@ -157,7 +157,7 @@ func (r *Reconciler) deleteBlock(ctx context.Context, o *observation, cidr netip
 // pool, which the agent refuses and the operator clears. The address is one of the
 // block unless another block of the node contains it.
 func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode.View, b crd.Block) error {
-	if r.Ledger.Fenced(b) {
+	if r.Cluster.Ledger.Fenced(b) {
 		return nil
 	}
 	addr := b.CIDR.Addr()
@@ -199,7 +199,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 	}
 	restored := false
 	for _, cidr := range view.Listed() {
-		if _, known := r.Ledger.Block(cidr); known || o.pausedFor(cidr, view.ListedFor(cidr)) {
+		if _, known := r.Cluster.Ledger.Block(cidr); known || o.pausedFor(cidr, view.ListedFor(cidr)) {
 			continue
 		}
 		pool := poolOfOrphan(r, o, view, cidr)
@@ -232,14 +232,14 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 func poolOfOrphan(r *Reconciler, o *observation, view *ciliumnode.View, cidr netip.Prefix) *crd.Pool {
 	ciliumPool := view.ListedFor(cidr)
 	pod := crd.PodOfPool(ciliumPool)
-	for _, pool := range r.Pools.Match(o.Node.Labels) {
+	for _, pool := range r.Cluster.Pools.Match(o.Node.Labels) {
 		if !pool.OnGrid(cidr) {
 			continue
 		}
 		if pod != "" {
 			return pool.ForPod(ciliumPool)
 		}
-		if !r.Defaults.CiliumPools || pool.CiliumPool == ciliumPool {
+		if !r.Cluster.Defaults.CiliumPools || pool.CiliumPool == ciliumPool {
 			return pool
 		}
 	}
@@ -255,7 +255,7 @@ func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *result
 		return o, nil
 	}
 	for _, cidr := range o.CiliumNode.AssignedCIDRs() {
-		if _, known := r.Ledger.Block(cidr); known || len(o.CiliumNode.PublishedIn(cidr)) == 0 {
+		if _, known := r.Cluster.Ledger.Block(cidr); known || len(o.CiliumNode.PublishedIn(cidr)) == 0 {
 			continue
 		}
 		live, err := r.Blocks.read(ctx, crd.BlockName(cidr))
@@ -289,10 +289,10 @@ func (r *Reconciler) reportObstacles(ctx context.Context, o *observation, decisi
 	for i := range decisions {
 		d := &decisions[i]
 		for _, b := range o.Blocks {
-			if b.Obstacle.Reason == "" && len(d.plan.Obstacles) == 0 || !d.covers(b, r.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(d.plan, b.CIDR) {
+			if b.Obstacle.Reason == "" && len(d.plan.Obstacles) == 0 || !d.covers(b, r.Cluster.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(d.plan, b.CIDR) {
 				continue
 			}
-			obstacle := obstacleOf(b, r.Pools.Get(b.Pool), d.plan.Obstacles)
+			obstacle := obstacleOf(b, r.Cluster.Pools.Get(b.Pool), d.plan.Obstacles)
 			if obstacle.Reason == b.Obstacle.Reason && obstacle.Request == b.Obstacle.Request && (obstacle.Note == b.Obstacle.Note || !obstacle.Reason.IsDelay()) {
 				continue
 			}
@@ -368,7 +368,7 @@ func agentObstacleNote(b crd.Block, obstacle expand.Obstacle) string {
 // away after its pool had lost the range. Left parked, they would prevent every other parking, and
 // their pods would lose their network when the agent restarts.
 func (r *Reconciler) parkedAlone(o *observation) []netip.Prefix {
-	alone := ipalloc.Uncovered(o.CiliumNode.Parked(), crd.CIDRs(r.Ledger.NodeBlocks(o.Name)))
+	alone := ipalloc.Uncovered(o.CiliumNode.Parked(), crd.CIDRs(r.Cluster.Ledger.NodeBlocks(o.Name)))
 	return slices.DeleteFunc(alone, func(cidr netip.Prefix) bool {
 		return !o.uses(cidr) || o.pausedFor(cidr, o.CiliumNode.ListedFor(cidr))
 	})

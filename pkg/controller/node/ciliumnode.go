@@ -42,7 +42,7 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, resul
 		}
 		return o.withGone(), nil
 	}
-	if last := r.Ledger.LastCiliumNode(o.Name); last != nil && last.OwnedBy(o.Node) {
+	if last := r.Cluster.Ledger.LastCiliumNode(o.Name); last != nil && last.OwnedBy(o.Node) {
 		return r.recreate(ctx, o, last, result)
 	}
 	written, err := r.CiliumNodes.Create(ctx, o.Node)
@@ -73,15 +73,15 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	if err := r.Blocks.readOverlapping(ctx, ipalloc.Uncovered(last.Named(), crd.CIDRs(o.Blocks))); err != nil {
 		return nil, err
 	}
-	excluded := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
-	excluded = append(excluded, r.Ledger.HeldElsewhere(o.Name, last.Named())...)
+	excluded := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Cluster.Ledger.NodeBlocks(o.Name))...)
+	excluded = append(excluded, r.Cluster.Ledger.HeldElsewhere(o.Name, last.Named())...)
 	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, excluded)
 	if written, err = r.wroteNode(o, "create", written, err); err != nil {
 		return nil, err
 	}
 	o = o.with(func(s *state.Snapshot) { s.CiliumNode = written })
 	if len(last.Used) > 0 {
-		r.Ledger.MarkRestored(o.Name, written.UID)
+		r.Cluster.Ledger.MarkRestored(o.Name, written.UID)
 	}
 	// Reported at once: if the agent writes to the CiliumNode before its addresses are
 	// published, the next reconcile treats it like any other.
@@ -90,9 +90,9 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	log.FromContext(ctx).Info("put back the deleted CiliumNode", "blocks", len(o.Blocks))
 	change := ciliumnode.Change{}
 	for _, b := range o.Blocks {
-		ciliumPool := r.CiliumPoolOf(b, last)
+		ciliumPool := r.Cluster.CiliumPoolOf(b, last)
 		share := last.Of(ciliumPool)
-		if !share.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+		if !share.Lists(b.CIDR) && len(r.Cluster.Ledger.Overlaps(b.CIDR)) > 0 {
 			continue // addresses published earlier stay, and no others of this block are added
 		}
 		change.Add(b.CIDR, ciliumPool)
@@ -169,7 +169,7 @@ func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 // nodeGone handles a Node that a live read shows to be gone: it deletes the CiliumNode
 // and cools down the blocks, as the machine may still be running.
 func (r *Reconciler) nodeGone(ctx context.Context, o *observation, result *result) (*observation, error) {
-	if r.Paused || r.Recovery.Active() || len(o.Blocks) == 0 {
+	if r.Cluster.Paused || r.Cluster.Recovery.Active() || len(o.Blocks) == 0 {
 		if o.CiliumNode == nil && len(o.Blocks) == 0 {
 			r.forget(o.Name)
 		}

@@ -35,7 +35,9 @@ func owned(cn *ciliumv2.CiliumNode, uid types.UID) *ciliumv2.CiliumNode {
 }
 
 // remembers makes the operator remember a CiliumNode that was deleted.
-func (b *bed) remembers(cn *ciliumv2.CiliumNode) { b.r.Ledger.RemoveCiliumNode(b.Mode.View(cn)) }
+func (b *bed) remembers(cn *ciliumv2.CiliumNode) {
+	b.r.Cluster.Ledger.RemoveCiliumNode(b.Mode.View(cn))
+}
 
 // removeByForce removes a block's object, as another process than this one sees it.
 func (b *bed) removeByForce(name string) {
@@ -91,8 +93,8 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 				last := owned(fixtures.Listing("10.8.0.0/30"), "node-uid")
 				last.Spec.IPAM.Pools.Allocated[1].CIDRs = append(last.Spec.IPAM.Pools.Allocated[1].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
 				b.remembers(last)
-				b.r.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 1))
-				b.r.Ledger.Upsert(fixtures.Block("10.8.0.0/30", "blues", "m", 1))
+				b.r.Cluster.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 1))
+				b.r.Cluster.Ledger.Upsert(fixtures.Block("10.8.0.0/30", "blues", "m", 1))
 			},
 		},
 		// The agent may still have every block the node holds, so all are listed, at any demand.
@@ -179,8 +181,8 @@ func TestReconcileRepairs(t *testing.T) {
 			want:    "blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1",
 			objects: []client.Object{optedOut, inService("10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
 			given: func(b *bed) {
-				b.r.Ledger.RemoveCiliumNode(b.r.Ledger.MissingCiliumNodes(nil, fakeapi.Latest)[0])
-				b.r.Ledger.ForgetCiliumNode("n")
+				b.r.Cluster.Ledger.RemoveCiliumNode(b.r.Cluster.Ledger.MissingCiliumNodes(nil, fakeapi.Latest)[0])
+				b.r.Cluster.Ledger.ForgetCiliumNode("n")
 				b.Lags = true
 			},
 		},
@@ -203,10 +205,10 @@ func TestReconcileRepairs(t *testing.T) {
 // CiliumNode: the garbage collector would delete it again, and so on forever.
 func TestCiliumNodeOfGoneNodeIsNotRestored(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
+	b.r.Cluster.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
 	o := b.observe()
 	o.Node = fixtures.Node() // as a cache has it that lags
-	if _, err := b.r.recreate(t.Context(), o, b.r.Ledger.LastCiliumNode("n"), &result{}); !errors.Is(err, errCacheBehind) || b.CiliumNode() != nil {
+	if _, err := b.r.recreate(t.Context(), o, b.r.Cluster.Ledger.LastCiliumNode("n"), &result{}); !errors.Is(err, errCacheBehind) || b.CiliumNode() != nil {
 		t.Errorf("%v, CiliumNode %v", err, b.CiliumNode())
 	}
 }
@@ -235,7 +237,7 @@ func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 func TestMemoryEndsWithAPause(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
 		inService("10.0.0.0/30"))
-	b.r.Paused = true
+	b.r.Cluster.Paused = true
 	o := b.observe()
 	b.memoryOf(o.uid(), ipalloc.IPv4).IdleSince = []time.Time{fixtures.Noon()}
 	b.r.decide(t.Context(), o)
@@ -255,7 +257,7 @@ func TestSilentAgentIsAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), full(), inService("10.0.0.0/29"))
-			b.r.Paused = test.paused
+			b.r.Cluster.Paused = test.paused
 			b.agentSince(test.since)
 			asked := 0
 			b.Before = func(call string) {

@@ -32,8 +32,8 @@ const maxRepairs = 4
 // Reconciler assigns blocks to nodes, reclaims them, and keeps each CiliumNode in
 // sync with the node's blocks.
 type Reconciler struct {
-	state.Cluster
-
+	// Cluster is everything known about the cluster, and how to read it.
+	Cluster state.Cluster
 	// Cache reads from the informers, Live from the API server.
 	Cache client.Reader
 	Live  client.Reader
@@ -72,11 +72,11 @@ type Routes interface {
 // Reconcile reconciles one node, named by the request, with its pools and pods:
 // observe, prepare, decide, offer, act, report.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if err := r.Ledger.WaitReady(ctx); err != nil {
+	if err := r.Cluster.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	r.Awaiting.Begin(req.Name)
-	defer r.Awaiting.End(req.Name)
+	r.Cluster.Awaiting.Begin(req.Name)
+	defer r.Cluster.Awaiting.End(req.Name)
 	// 1. Observe.
 	doubt := r.Blocks.resolveUnknown(ctx, req.Name)
 	o, err := r.observe(ctx, req.Name)
@@ -270,7 +270,7 @@ func (r *Reconciler) requeue(ctx context.Context, o *observation, decisions []de
 		next.by(o.Standing.Until, "the wait for labels is over")
 	}
 	now := r.Clock.Now()
-	if r.Awaiting.Has(o.Name) {
+	if r.Cluster.Awaiting.Has(o.Name) {
 		next.by(now.Add(common.LongestWait), "it waits for a free block")
 	}
 	if result.pollFor != "" {
@@ -294,14 +294,14 @@ func (o *observation) uid() types.UID {
 
 // forget drops the memory of a node that is gone.
 func (r *Reconciler) forget(node string) {
-	r.Ledger.ForgetCiliumNode(node)
+	r.Cluster.Ledger.ForgetCiliumNode(node)
 	r.Pacing.Release(node, r.Clock.Now())
-	r.Awaiting.Forget(node)
+	r.Cluster.Awaiting.Forget(node)
 	r.Events.Last.Forget(node)
 	r.Events.ForgetWrites(writesOf + node)
 	r.Pressure.SetIdle(node, [2][]string{})
-	if r.Unscheduled != nil {
-		r.Unscheduled.SetWithoutBlock(node, false)
+	if r.Cluster.Unscheduled != nil {
+		r.Cluster.Unscheduled.SetWithoutBlock(node, false)
 	}
 	r.memory.forget(node)
 	r.Metrics.shadow.DeletePartialMatch(prometheus.Labels{"node": node})

@@ -40,7 +40,7 @@ func TestReconcileFirstBlocks(t *testing.T) {
 // No decision is made before all informers have synced: until then other nodes' blocks are unknown.
 func TestReconcileWaitsUntilAllIsRead(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	b.r.Ledger = state.NewLedger()
+	b.r.Cluster.Ledger = state.NewLedger()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := b.r.Reconcile(ctx, fakeapi.RequestOf("n")); !errors.Is(err, context.Canceled) {

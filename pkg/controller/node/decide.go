@@ -60,7 +60,7 @@ func (r *Reconciler) budgets(o *observation, now time.Time) []expand.Budget {
 		r.Pacing.Release(o.Name, now)
 		return make([]expand.Budget, len(o.Shares))
 	}
-	return r.Pacing.Budgets(o.Name, o.Shares, r.Ledger, r.PoolOf, now)
+	return r.Pacing.Budgets(o.Name, o.Shares, r.Cluster.Ledger, r.Cluster.PoolOf, now)
 }
 
 // decide decides on a share of a node, after others. One block of a node is compacted, and one is parked, at a

@@ -53,7 +53,7 @@ var begin = map[expand.Reason]func(b *bed){
 	recall: func(b *bed) {
 		u := scheduling.NewUnscheduled()
 		u.SetNeeds(map[scheduling.PoolOn]scheduling.NodeNeeds{{Node: "n"}: {Recall: fixtures.Prefixes(idleCIDR)}})
-		b.r.Unscheduled = u
+		b.r.Cluster.Unscheduled = u
 	},
 	expand.NodeGone: func(b *bed) { b.must(b.API.Delete(b.T.Context(), b.node())) },
 }
@@ -64,10 +64,12 @@ var keeps = map[string]func(b *bed, pools ...*v1alpha1.PodIPPool){
 	"pinned": func(b *bed, _ ...*v1alpha1.PodIPPool) {
 		b.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix(idleCIDR), Node: "n"})
 	},
-	"frozen": func(b *bed, pools ...*v1alpha1.PodIPPool) { b.r.Pools.Set(fixtures.Invalidated(pools[len(pools)-1])) },
+	"frozen": func(b *bed, pools ...*v1alpha1.PodIPPool) {
+		b.r.Cluster.Pools.Set(fixtures.Invalidated(pools[len(pools)-1]))
+	},
 	"window": func(b *bed, pools ...*v1alpha1.PodIPPool) {
 		for _, pool := range pools {
-			b.r.Pools.Set(fixtures.Edited(pool, func(s *v1alpha1.PodIPPoolSpec) { s.Maintenance = fixtures.Nightly() }))
+			b.r.Cluster.Pools.Set(fixtures.Edited(pool, func(s *v1alpha1.PodIPPoolSpec) { s.Maintenance = fixtures.Nightly() }))
 		}
 	},
 	"paused": func(b *bed, _ ...*v1alpha1.PodIPPool) {
@@ -81,7 +83,9 @@ var keeps = map[string]func(b *bed, pools ...*v1alpha1.PodIPPool){
 			cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.0.0.9"}}
 		})
 	},
-	"in use": func(b *bed, _ ...*v1alpha1.PodIPPool) { b.r.Pods.Set(podOn("web", "10.0.0.9"), fixtures.Noon()) },
+	"in use": func(b *bed, _ ...*v1alpha1.PodIPPool) {
+		b.r.Cluster.Pods.Set(podOn("web", "10.0.0.9"), fixtures.Noon())
+	},
 	"adopting": func(b *bed, _ ...*v1alpha1.PodIPPool) {
 		idle := b.object(crd.BlockName(fixtures.Prefix(idleCIDR)))
 		idle.Labels = map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}
@@ -107,10 +111,10 @@ func fateBed(t *testing.T, reason expand.Reason, p, q *v1alpha1.PodIPPool) *bed 
 		return b
 	case expand.Compaction:
 		b = poolBed(t, fixtures.Node(), p, q, first, idle, fixtures.Pooled(4, "10.1.0.0/28", idleCIDR))
-		b.r.ParkBlocks, b.r.CompactBlocks, b.r.Cilium = true, true, &ciliumconfig.Latest{}
-		b.r.Cilium.Set(&ciliumconfig.Config{Known: true})
+		b.r.Cluster.ParkBlocks, b.r.Cluster.CompactBlocks, b.r.Cluster.Cilium = true, true, &ciliumconfig.Latest{}
+		b.r.Cluster.Cilium.Set(&ciliumconfig.Config{Known: true})
 		for i, addr := range []string{"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.0.0.10"} {
-			b.r.Pods.Set(podOn(fmt.Sprint(i), addr), fixtures.Noon())
+			b.r.Cluster.Pods.Set(podOn(fmt.Sprint(i), addr), fixtures.Noon())
 		}
 	default:
 		if take := takes[reason]; take != nil {
@@ -145,7 +149,7 @@ func TestReasonsToTakeMeetReasonsToKeep(t *testing.T) {
 				b := fateBed(t, reason, p, q)
 				if reason == expand.PoolChanged {
 					keep(b, q)
-					b.r.Pools.Set(p)
+					b.r.Cluster.Pools.Set(p)
 				} else {
 					keep(b, p, q)
 				}

@@ -116,7 +116,7 @@ func TestWaitForLabelsReadsPodsOnce(t *testing.T) {
 	create := func(pod *corev1.Pod) {
 		b.T.Helper()
 		b.must(b.API.Create(b.T.Context(), pod))
-		b.r.Pods.Set(state.ReadPod(pod), b.Clock.Now())
+		b.r.Cluster.Pods.Set(state.ReadPod(pod), b.Clock.Now())
 	}
 	look := func(what string, lists, blocks int) {
 		b.T.Helper()
@@ -196,7 +196,7 @@ func TestFirstBlocksAreReplaced(t *testing.T) {
 
 	b.agentIs(starts("10.1.0.1"))
 	b.settle()
-	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), b.Clock.Now())
+	b.r.Cluster.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), b.Clock.Now())
 	for range 5 {
 		b.settleAfter(10 * time.Minute)
 	}
@@ -227,12 +227,12 @@ func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 // A node with first blocks of another pool waits for a block of the pool that rules it.
 func TestFirstBlocksWaitForThePoolThatRules(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/30"))
-	b.r.Ledger.Upsert(fixtures.Block("10.1.0.0/30", "z", "m", 1))
+	b.r.Cluster.Ledger.Upsert(fixtures.Block("10.1.0.0/30", "z", "m", 1))
 	b.settle()
 	b.changeNode(labelled)
 	b.settle()
 	b.servesFrom("p")
-	if woken := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"z"}); !slices.Equal(woken, []string{"n"}) {
+	if woken := b.r.Cluster.Awaiting.Wake(ipalloc.IPv4, []string{"z"}); !slices.Equal(woken, []string{"n"}) {
 		t.Errorf("a block of z that comes free wakes %v, want n", woken)
 	}
 }
@@ -248,7 +248,7 @@ func TestFirstBlocksStay(t *testing.T) {
 		"the new pool has no block": func(b *bed) {
 			closed := zoned("10.1.0.0/28")
 			closed.Generation, closed.Spec.IPv4.CIDRs[0].AllocationPolicy = 2, v1alpha1.AllocationDrain
-			b.r.Pools.Set(closed)
+			b.r.Cluster.Pools.Set(closed)
 		},
 		"the agent starts before they are marked": func(b *bed) { b.once("patch CiliumNode status", func() { b.agentIs(starts("10.0.0.1")) }) },
 		"the label goes again": func(b *bed) {
@@ -290,7 +290,7 @@ func TestNodeWithoutBlockIsCounted(t *testing.T) {
 	b := newBed(t, fixtures.Node(), carrier(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), other)
 	changes := 0
 	u := scheduling.NewUnscheduled()
-	b.r.Unscheduled, u.Changed = u, func() { changes++ }
+	b.r.Cluster.Unscheduled, u.Changed = u, func() { changes++ }
 	expect := func(when string, waits bool, changed int) {
 		t.Helper()
 		b.settle()
@@ -307,8 +307,8 @@ func TestNodeWithoutBlockIsCounted(t *testing.T) {
 func TestNodeThatIsGoneIsNotCounted(t *testing.T) {
 	b := newBed(t, fixtures.Node())
 	u := scheduling.NewUnscheduled()
-	b.r.Unscheduled = u
-	b.r.Unscheduled.SetWithoutBlock("n", true)
+	b.r.Cluster.Unscheduled = u
+	b.r.Cluster.Unscheduled.SetWithoutBlock("n", true)
 	b.r.forget("n")
 	if u.Any() {
 		t.Error("it still counts")

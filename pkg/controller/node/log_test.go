@@ -68,7 +68,7 @@ func TestLogLinesPerBlock(t *testing.T) {
 	names := strings.Split("abcdefgh", "")
 	bind := func(names []string) {
 		for _, name := range names {
-			l.r.Pods.Set(podOn(name), l.Clock.Now())
+			l.r.Cluster.Pods.Set(podOn(name), l.Clock.Now())
 		}
 	}
 	for _, step := range []struct {
@@ -83,7 +83,7 @@ func TestLogLinesPerBlock(t *testing.T) {
 		{"the pool is exhausted", func() { bind(names[3:]) }, 30 * time.Minute, 1},
 		{"reclaim", func() {
 			for _, name := range names {
-				l.r.Pods.Delete(podOn(name).PodKey, fixtures.Noon())
+				l.r.Cluster.Pods.Delete(podOn(name).PodKey, fixtures.Noon())
 			}
 		}, 30 * time.Minute, 8},
 	} {

@@ -126,7 +126,7 @@ func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 	if got := b.EventsOf(event.ReasonPodAddressShortage); len(got) != 1 || !strings.Contains(got[0], "runs with podCIDR 10.7.0.0/16") {
 		t.Errorf("events are %q, want one that names the podCIDR", got)
 	}
-	if len(b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"})) > 0 {
+	if len(b.r.Cluster.Awaiting.Wake(ipalloc.IPv4, []string{"p"})) > 0 {
 		t.Error("the node waits for blocks of its pool")
 	}
 
@@ -220,12 +220,12 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		inService("10.0.0.0/30"), blue)
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
-	pods := b.r.Pods
+	pods := b.r.Cluster.Pods
 	pods.Set(podOn("blue", "10.8.0.1"), fixtures.Noon().Add(-time.Hour))
 	again := func(mode ciliumnode.Mode) {
 		b.Mode = mode
 		b.restart()
-		b.r.Pods = pods
+		b.r.Cluster.Pods = pods
 		b.settleAgent()
 		b.settle()
 	}

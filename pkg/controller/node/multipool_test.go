@@ -171,7 +171,7 @@ func TestCiliumPools(t *testing.T) {
 			given: func(b *bed) {
 				pod := fixtures.Pod("web", "web", "n")
 				pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "blue"}
-				b.r.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
+				b.r.Cluster.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
 			},
 			want: "blocks 10.0.0.0/30 10.8.0.0/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
 		},
@@ -195,8 +195,8 @@ func TestCiliumPools(t *testing.T) {
 			given: func(b *bed) {
 				green := fixtures.BluePool("10.8.0.0/28")
 				green.UID, green.Spec.CiliumPoolName = "made-again", "green"
-				b.r.Pools.Delete(green.Name)
-				b.r.Pools.Set(green)
+				b.r.Cluster.Pools.Delete(green.Name)
+				b.r.Cluster.Pools.Set(green)
 			},
 			want: "blocks 10.0.0.0/30 10.8.0.0/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
 		},
@@ -207,7 +207,7 @@ func TestCiliumPools(t *testing.T) {
 			objects: []client.Object{fixtures.Pooled(2, "10.0.0.0/30"), first, inService("10.0.0.4/30"), blueBlock("10.8.0.0/28")},
 			given: func(b *bed) {
 				for i := range 5 {
-					b.r.Pods.Set(podOn(fmt.Sprintf("x%d", i), fmt.Sprintf("10.8.0.%d", i+1)), fixtures.Noon())
+					b.r.Cluster.Pods.Set(podOn(fmt.Sprintf("x%d", i), fmt.Sprintf("10.8.0.%d", i+1)), fixtures.Noon())
 				}
 				b.settle()
 				b.at(time.Hour)
@@ -216,7 +216,7 @@ func TestCiliumPools(t *testing.T) {
 		},
 		"no pool of a block of a forgotten CiliumNode": {
 			objects: []client.Object{blueBlock("10.8.0.0/28")},
-			given:   func(b *bed) { b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon()) },
+			given:   func(b *bed) { b.r.Cluster.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon()) },
 			want:    "blocks 10.0.0.0/30 10.0.0.4/30 10.8.0.0/28 Draining; lists 10.0.0.0/30 10.0.0.4/30",
 		},
 	} {
@@ -226,7 +226,7 @@ func TestCiliumPools(t *testing.T) {
 	t.Run("its pool goes during a claim", func(t *testing.T) {
 		b := blueBed(t)
 		asks(b)
-		b.once("create PodIPBlock", func() { b.r.Pools.Delete("blues") })
+		b.once("create PodIPBlock", func() { b.r.Cluster.Pools.Delete("blues") })
 		b.step()
 		b.listsOnly("10.0.0.0/30")
 	})
@@ -253,12 +253,12 @@ func TestMultiPoolListsNoFamilyThatCiliumPoolLacks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := poolBed(t, fixtures.Node(), dual, fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"))
-			b.r.CiliumPools = state.NewCiliumPools()
-			b.r.CiliumPools.Set(ciliumpool.Read(fixtures.HandMade(fixtures.CiliumPodIPPool("default", 30))))
-			b.r.CiliumPools.SetKnown()
-			b.r.Cilium = &ciliumconfig.Latest{}
+			b.r.Cluster.CiliumPools = state.NewCiliumPools()
+			b.r.Cluster.CiliumPools.Set(ciliumpool.Read(fixtures.HandMade(fixtures.CiliumPodIPPool("default", 30))))
+			b.r.Cluster.CiliumPools.SetKnown()
+			b.r.Cluster.Cilium = &ciliumconfig.Latest{}
 			if test.data != nil {
-				b.r.Cilium.Set(&ciliumconfig.Config{Known: true, Data: test.data})
+				b.r.Cluster.Cilium.Set(&ciliumconfig.Config{Known: true, Data: test.data})
 			}
 			b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2,"ipv6-addrs":8}}]}}}}`)
 			b.settle()

@@ -77,14 +77,14 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 	} else if err != nil {
 		node = nil
 	}
-	o := &observation{Snapshot: r.Snapshot(name, node, r.Clock.Now()), memory: r.memory.of(name)}
+	o := &observation{Snapshot: r.Cluster.Snapshot(name, node, r.Clock.Now()), memory: r.memory.of(name)}
 	if o.Standing.Kind == state.AwaitsLabels {
 		isOver, err := r.endsWait(ctx, o)
 		if err != nil {
 			return nil, err
 		}
 		if isOver {
-			o.Snapshot = r.SnapshotWithFinalLabels(name, node, r.Clock.Now())
+			o.Snapshot = r.Cluster.SnapshotWithFinalLabels(name, node, r.Clock.Now())
 		}
 	}
 	for i := range o.Shares {
@@ -121,7 +121,7 @@ func (r *Reconciler) endsWait(ctx context.Context, o *observation) (bool, error)
 			return false, err
 		}
 		answer.question = question.Sum64()
-		answer.isOver = r.EndsWait(o.Node, pods)
+		answer.isOver = r.Cluster.EndsWait(o.Node, pods)
 	}
 	return answer.isOver, nil
 }

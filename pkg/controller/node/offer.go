@@ -36,7 +36,7 @@ type offered struct {
 // excludes the plans' marks for release, and comes before the marks: a pod is bound only where an
 // address is left for it. If it fails, no address must be marked, and no block closed or deleted.
 func (r *Reconciler) offer(ctx context.Context, o *observation, decisions []decision, result *result) error {
-	if o.Node == nil || r.Paused {
+	if o.Node == nil || r.Cluster.Paused {
 		return nil
 	}
 	last := o.memory.lastOffer(o.Node)

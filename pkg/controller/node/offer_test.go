@@ -104,10 +104,10 @@ func TestOfferLosesAgainstAChangeOfTheNode(t *testing.T) {
 // address lower the offer. Marks do not wait for that interval; the lower offer is written first.
 func TestOffersAreCoalesced(t *testing.T) {
 	b := offering(t)
-	b.r.Pods.Set(podOn("a"), fixtures.Noon())
+	b.r.Cluster.Pods.Set(podOn("a"), fixtures.Noon())
 	b.writesOnlyOffer()
 	for _, name := range []string{"b", "c"} {
-		b.r.Pods.Set(podOn(name), fixtures.Noon())
+		b.r.Cluster.Pods.Set(podOn(name), fixtures.Noon())
 		result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
 		if err != nil || result.RequeueAfter != time.Second {
 			t.Errorf("%+v, %v; want another reconcile in a second", result, err)
@@ -145,8 +145,8 @@ func TestOfferIsRestored(t *testing.T) {
 // resources alone. A paused operator does not write to Nodes.
 func TestOfferIsWithdrawn(t *testing.T) {
 	b := offering(t)
-	b.r.Paused = true
-	b.r.Pods.Set(podOn("a"), fixtures.Noon())
+	b.r.Cluster.Paused = true
+	b.r.Cluster.Pods.Set(podOn("a"), fixtures.Noon())
 	b.callsNothing("paused")
 	b.changeStatus(func(s *corev1.NodeStatus) {
 		s.Capacity["example.org/gpu"] = resource.MustParse("2")
@@ -166,7 +166,7 @@ func TestOfferIsWithdrawn(t *testing.T) {
 func TestOfferIsNotWrittenTwice(t *testing.T) {
 	b := offering(t)
 	before := b.node()
-	b.r.Pods.Set(podOn("a"), fixtures.Noon())
+	b.r.Cluster.Pods.Set(podOn("a"), fixtures.Noon())
 	b.settle()
 	b.offersOf(9)
 	b.r.Cache = readerFunc(func(obj client.Object) error { // a cache that has an older version
@@ -175,7 +175,7 @@ func TestOfferIsNotWrittenTwice(t *testing.T) {
 	})
 	b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
 	b.callsNothing("the cache lags")
-	b.r.Pods.Delete(podOn("a").PodKey, b.Clock.Now())
+	b.r.Cluster.Pods.Delete(podOn("a").PodKey, b.Clock.Now())
 	b.settle()
 	b.offersOf(10)
 }
@@ -209,7 +209,7 @@ func TestOfferOf(t *testing.T) {
 // its agent has returned.
 func TestOffersOfCiliumPools(t *testing.T) {
 	b, u := blueBed(t), scheduling.NewUnscheduled()
-	b.r.OfferFamilies, b.r.Unscheduled = []ipalloc.Family{ipalloc.IPv4}, u
+	b.r.OfferFamilies, b.r.Cluster.Unscheduled = []ipalloc.Family{ipalloc.IPv4}, u
 	offers := func(want string) {
 		t.Helper()
 		b.settleOffers()
@@ -224,7 +224,7 @@ func TestOffersOfCiliumPools(t *testing.T) {
 	inBlue := fixtures.Pod("a", "a", "n", "10.8.0.1")
 	inBlue.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "blue"}
 	inBlue.Spec.Containers = []corev1.Container{fixtures.AddressesContainer(1)} // of the default pool
-	b.r.Pods.Set(state.ReadPodWithRequest(inBlue), fixtures.Noon())
+	b.r.Cluster.Pods.Set(state.ReadPodWithRequest(inBlue), fixtures.Noon())
 	u.SetNeeds(nil)
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 	offers("map[:[1 -1] blue:[1 -1]]")
@@ -236,8 +236,8 @@ func registered(t *testing.T, pool *v1alpha1.PodIPPool, families ...ipalloc.Fami
 	node := fixtures.Node()
 	node.Spec.Taints = []corev1.Taint{{Key: "short", Effect: corev1.TaintEffectNoSchedule}}
 	b := newBed(t, node, pool)
-	b.r.ShortageTaint, b.r.OfferFamilies = "short", families
-	b.r.Unscheduled = scheduling.NewUnscheduled()
+	b.r.Cluster.ShortageTaint, b.r.OfferFamilies = "short", families
+	b.r.Cluster.Unscheduled = scheduling.NewUnscheduled()
 	return b
 }
 
@@ -270,7 +270,7 @@ func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 		b.step()
 	}
 	b.offersOf(4)
-	b.r.Unscheduled.(*scheduling.Unscheduled).SetNeeds(map[scheduling.PoolOn]scheduling.NodeNeeds{{Node: "n"}: {Expected: [2]int{8}}})
+	b.r.Cluster.Unscheduled.(*scheduling.Unscheduled).SetNeeds(map[scheduling.PoolOn]scheduling.NodeNeeds{{Node: "n"}: {Expected: [2]int{8}}})
 	b.settleOffers()
 	if taints := b.node().Spec.Taints; len(taints) > 0 || at < 8 {
 		t.Errorf("taints are %v; the Node offered %d addresses when its taint went, want 8 or more", taints, at)
@@ -281,7 +281,7 @@ func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 // offers, one published address is enough. Where Cilium does not run, no pod needs an address.
 func TestShortageTaintOfANewNode(t *testing.T) {
 	without := func(b *bed) {
-		b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/28", "q", "m", 1))
+		b.r.Cluster.Ledger.Upsert(fixtures.Block("10.0.0.0/28", "q", "m", 1))
 	}
 	for name, test := range map[string]struct {
 		families []ipalloc.Family

@@ -92,7 +92,7 @@ func TestWaysPastAWindow(t *testing.T) {
 			b := newBed(t, test.objects...)
 			b.settle()
 			if test.then != nil {
-				b.r.Pools.Set(test.then)
+				b.r.Cluster.Pools.Set(test.then)
 				b.settle()
 			}
 			b.hasPhases("in the end", test.want...)
@@ -161,7 +161,7 @@ func TestReclaimTakesATurn(t *testing.T) {
 			b.Clock.SetTime(b.Clock.Now().Add(11 * time.Minute))
 		}
 		b.hasPhases("after three refusals", "10.0.0.0/29 InService", "10.0.0.8/29 Draining")
-		if n, wait := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.Clock.Now()); n != 0 || wait == 0 || crossed != 3 {
+		if n, wait := b.r.Pacing.Budget(b.r.Cluster.Pools.Get("p"), b.Clock.Now()); n != 0 || wait == 0 || crossed != 3 {
 			t.Errorf("the reclaim that began used up no turn: budget %d, wait %s", n, wait)
 		}
 	})
@@ -180,7 +180,7 @@ func TestReclaimTakesATurn(t *testing.T) {
 				break
 			}
 		}
-		if n, _ := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.Clock.Now()); n != 0 {
+		if n, _ := b.r.Pacing.Budget(b.r.Cluster.Pools.Get("p"), b.Clock.Now()); n != 0 {
 			t.Errorf("budget %d", n)
 		}
 	})
@@ -241,13 +241,13 @@ func (b *bed) otherMoved() {
 	b.Watch()
 	gone := b.block("10.0.0.12/30")
 	b.must(b.API.Delete(b.T.Context(), inService("10.0.0.12/30")))
-	b.r.Ledger.Remove(gone)
+	b.r.Cluster.Ledger.Remove(gone)
 	b.settleAfter(time.Minute)
 }
 
 func (b *bed) mayMove(node string) bool {
 	shares := []state.Share{{State: expand.State{Blocks: []expand.Block{{Request: expand.NodeUnselected}}}}}
-	budgets := b.r.Pacing.Budgets(node, shares, b.r.Ledger, func(netip.Prefix) *crd.Pool { return b.r.Pools.Get("p") }, b.Clock.Now())
+	budgets := b.r.Pacing.Budgets(node, shares, b.r.Cluster.Ledger, func(netip.Prefix) *crd.Pool { return b.r.Cluster.Pools.Get("p") }, b.Clock.Now())
 	return len(budgets[0].Delays) == 0
 }
 
@@ -328,7 +328,7 @@ func TestNodesThatDoNotMove(t *testing.T) {
 			b.Watch()
 			moved := b.block("10.0.0.12/30")
 			b.must(b.API.Delete(t.Context(), inService("10.0.0.12/30")))
-			b.r.Ledger.Remove(moved)
+			b.r.Cluster.Ledger.Remove(moved)
 			b.Refuse = test.refuse
 			if test.dead {
 				b.startAgent()

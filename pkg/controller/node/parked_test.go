@@ -27,8 +27,8 @@ func parkBed(t *testing.T) *bed {
 
 // park makes the operator park blocks; the agent has run in this container for an hour.
 func (b *bed) park(container string) {
-	b.r.ParkBlocks = true
-	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", container, true)), b.Clock.Now().Add(-time.Hour))
+	b.r.Cluster.ParkBlocks = true
+	b.r.Cluster.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", container, true)), b.Clock.Now().Add(-time.Hour))
 	b.podAt("old", "10.0.0.5", -time.Hour)
 }
 
@@ -36,7 +36,7 @@ func (b *bed) park(container string) {
 func (b *bed) podAt(name, addr string, created time.Duration) {
 	pod := fixtures.Pod(name, name, "n", strings.Fields(addr)...)
 	pod.CreationTimestamp = metav1.NewTime(b.Clock.Now().Add(created))
-	b.r.Pods.Set(state.ReadPodWithRequest(pod), b.Clock.Now())
+	b.r.Cluster.Pods.Set(state.ReadPodWithRequest(pod), b.Clock.Now())
 }
 
 // later reconciles node n a little later and returns the writes.
@@ -192,11 +192,11 @@ func TestParkedBlockTornAway(t *testing.T) {
 	}
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
 	pool.Generation++
-	b.r.Pools.Set(pool)
+	b.r.Cluster.Pools.Set(pool)
 	gone, object := b.block("10.0.0.4/30"), b.object(crd.BlockName(fixtures.Prefix("10.0.0.4/30")))
 	object.Finalizers = nil
 	b.must(b.API.Update(b.T.Context(), object))
-	b.r.Ledger.Remove(gone)
+	b.r.Cluster.Ledger.Remove(gone)
 	for range 5 {
 		b.later()
 	}

@@ -44,7 +44,7 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 			t.Run(what+", "+name, func(t *testing.T) {
 				node, pool := pausedBy(what)
 				b := newBed(t, append(slices.Clone(objects), node, pool)...)
-				b.r.Paused = what == "the operator"
+				b.r.Cluster.Paused = what == "the operator"
 				b.at(time.Hour)
 				b.writesNothing("paused")
 			})
@@ -72,7 +72,7 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 			b.callsNothing("settled")
 			b.publishes("10.0.0.1", "10.0.0.2")
 			for i := range 5 {
-				b.r.Pods.Delete(podOn(fmt.Sprint("pod", i)).PodKey, fixtures.Noon())
+				b.r.Cluster.Pods.Delete(podOn(fmt.Sprint("pod", i)).PodKey, fixtures.Noon())
 			}
 			b.settle()
 			b.hasShortage(reasonEnough)
@@ -147,7 +147,7 @@ func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 
 	// The agent restarts. It may run IPv6 now and wait for addresses, or may just be slow. It
 	// counts as waiting only after it has not come up for long.
-	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "d", false)), b.Clock.Now())
+	b.r.Cluster.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "d", false)), b.Clock.Now())
 	b.settle()
 	if len(b.Blocks()) != 1 {
 		t.Errorf("blocks are %+v a moment after the agent started, want the IPv4 one alone", b.Blocks())

@@ -55,7 +55,7 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare(), existing)
 			b.Late = existing.Name
 			b.restart()
-			held, shown := b.r.Ledger, b.ReadBlock(existing)
+			held, shown := b.r.Cluster.Ledger, b.ReadBlock(existing)
 			b.once("get PodIPBlock", func() { held.Upsert(shown) })
 			b.step()
 			got := b.published()
@@ -72,12 +72,12 @@ func TestReconcileListens(t *testing.T) {
 	starving := func(t *testing.T) (*bed, *[]string) {
 		b, woken := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare()), &[]string{}
 		b.pods(3)
-		b.r.Awaiting.Changed = func(nodes []string) { *woken = append(*woken, nodes...) }
+		b.r.Cluster.Awaiting.Changed = func(nodes []string) { *woken = append(*woken, nodes...) }
 		return b, woken
 	}
 	t.Run("as it publishes", func(t *testing.T) {
 		b, woken := starving(t)
-		b.once("patch CiliumNode", func() { b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}) })
+		b.once("patch CiliumNode", func() { b.r.Cluster.Awaiting.Wake(ipalloc.IPv4, []string{"p"}) })
 		if b.step(); !slices.Equal(*woken, []string{"n"}) {
 			t.Errorf("woken: %v, want n", *woken)
 		}
@@ -85,12 +85,12 @@ func TestReconcileListens(t *testing.T) {
 	t.Run("as it looks", func(t *testing.T) {
 		b, woken := starving(t)
 		b.settle()
-		if got := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{"n"}) {
+		if got := b.r.Cluster.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{"n"}) {
 			t.Fatalf("the first block to come free wakes %v", got)
 		}
-		taken := b.r.Taken // which is called while the node's state is read
-		b.r.Taken = func(pool string, f ipalloc.Family) int {
-			*woken = append(*woken, b.r.Awaiting.Wake(ipalloc.IPv4, []string{pool})...)
+		taken := b.r.Cluster.Taken // which is called while the node's state is read
+		b.r.Cluster.Taken = func(pool string, f ipalloc.Family) int {
+			*woken = append(*woken, b.r.Cluster.Awaiting.Wake(ipalloc.IPv4, []string{pool})...)
 			return taken(pool, f)
 		}
 		if b.step(); !slices.Equal(*woken, []string{"n"}) {
@@ -109,18 +109,18 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 		}
 		return fakeapi.Done
 	}
-	if _, err := b.reconcile(); err == nil || len(b.r.Ledger.UnknownClaims("n")) != 1 {
-		t.Fatalf("the failure went unnoticed, or it is in doubt about %v", b.r.Ledger.UnknownClaims("n"))
+	if _, err := b.reconcile(); err == nil || len(b.r.Cluster.Ledger.UnknownClaims("n")) != 1 {
+		t.Fatalf("the failure went unnoticed, or it is in doubt about %v", b.r.Cluster.Ledger.UnknownClaims("n"))
 	}
 	b.Fate = func(string) fakeapi.Fate { return fakeapi.Done }
 	b.must(b.API.Delete(t.Context(), fixtures.BeingDeleted(fixtures.Node())))
 	woken := 0
-	b.r.Ledger.Changed = func(freed, _ []netip.Prefix, _ []string) { woken += len(freed) }
+	b.r.Cluster.Ledger.Changed = func(freed, _ []netip.Prefix, _ []string) { woken += len(freed) }
 	b.settle()
-	if got := b.r.Ledger.UnknownClaims("n"); len(got) != 0 || woken != 1 {
+	if got := b.r.Cluster.Ledger.UnknownClaims("n"); len(got) != 0 || woken != 1 {
 		t.Errorf("still in doubt about %v, woken %d times", got, woken)
 	}
-	if n := b.r.Ledger.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("10.0.0.0/30"), BlockBits: 30}); n != 1 {
+	if n := b.r.Cluster.Ledger.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("10.0.0.0/30"), BlockBits: 30}); n != 1 {
 		t.Errorf("%d blocks are free, want 1", n)
 	}
 }
@@ -168,11 +168,11 @@ func (f readerFunc) List(context.Context, client.ObjectList, ...client.ListOptio
 func notInTime(context.Context, types.UID) error { return context.DeadlineExceeded }
 
 // overlapped delivers a block of another node that overlaps the first blocks of pool p.
-func overlapped(b *bed) { b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1)) }
+func overlapped(b *bed) { b.r.Cluster.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1)) }
 
 // namedByM delivers that node m's CiliumNode names 10.0.0.2.
 func namedByM(b *bed) {
-	b.r.Ledger.UpsertCiliumNode(ciliumnode.NewView(publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")))
+	b.r.Cluster.Ledger.UpsertCiliumNode(ciliumnode.NewView(publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")))
 }
 
 // A claim is published only once the watch has delivered it, alone. An address that overlaps, or
@@ -197,7 +197,7 @@ func TestReconcilePublishes(t *testing.T) {
 			want: "blocks 10.0.0.0/30 10.0.0.12/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30 10.0.0.12/30; pool 10.0.0.1 10.0.0.13 10.0.0.14 10.0.0.2 10.0.0.5 10.0.0.6",
 			given: func(b *bed) {
 				b.step()
-				b.r.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix("10.0.0.12/30"), Node: "n"})
+				b.r.Cluster.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix("10.0.0.12/30"), Node: "n"})
 			},
 		},
 		"no claim that overlaps": {
@@ -212,7 +212,7 @@ func TestReconcilePublishes(t *testing.T) {
 		"no podCIDR of a block that is gone": {
 			want:    "pool 10.0.0.1 10.0.0.2",
 			objects: []client.Object{small, publishing(fixtures.CiliumNode("n", ""), "10.0.0.1", "10.0.0.2")},
-			given:   func(b *bed) { b.r.Ledger.Upsert(b.ReadBlock(first)) }, calls: "get PodIPBlock",
+			given:   func(b *bed) { b.r.Cluster.Ledger.Upsert(b.ReadBlock(first)) }, calls: "get PodIPBlock",
 		},
 		"nothing more of a listed block that overlaps, even in use": {
 			want:    "blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1",
@@ -262,7 +262,7 @@ func TestReconcilePublishes(t *testing.T) {
 				b.r.Blocks.WaitForCache = func(_ context.Context, uid types.UID) error {
 					for _, k := range b.Blocks() {
 						if k.UID == uid {
-							b.r.Ledger.Remove(k)
+							b.r.Cluster.Ledger.Remove(k)
 						}
 					}
 					return nil
@@ -284,7 +284,7 @@ func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 	}
 	b.r.Blocks.WaitForCache, b.Blind = shown, false
 	for _, k := range b.Blocks() {
-		b.r.Ledger.Upsert(k)
+		b.r.Cluster.Ledger.Upsert(k)
 	}
 	b.settle()
 	if v := b.CiliumNode(); len(v.Pool) != 4 || len(b.Blocks()) != 2 {

@@ -22,7 +22,7 @@ import (
 // recover gives a node back the blocks that its agent and its pods use, after a restore of etcd, once its agent
 // has reported. Pauses of the node do not matter: other nodes must not claim these blocks.
 func (r *Reconciler) recover(ctx context.Context, o *observation, result *result) (*observation, error) {
-	if !r.Recovery.Active() || r.Paused || o.Standing.Kind == state.OtherIPAM || r.Recovery.HasRecovered(o.Name) {
+	if !r.Cluster.Recovery.Active() || r.Cluster.Paused || o.Standing.Kind == state.OtherIPAM || r.Cluster.Recovery.HasRecovered(o.Name) {
 		return o, nil
 	}
 	if o.CiliumNode == nil && o.AgentSeen { // it joined since the snapshot, and its agent makes none while it runs
@@ -44,7 +44,7 @@ func (r *Reconciler) recover(ctx context.Context, o *observation, result *result
 			return nil, err
 		}
 	}
-	r.Recovery.Recovered(o.Name)
+	r.Cluster.Recovery.Recovered(o.Name)
 	return o, nil
 }
 
@@ -82,7 +82,7 @@ const (
 // itself: in multi-pool mode it lists the CIDRs that it uses again, and in kubernetes mode it keeps one block.
 func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *result) (report, error) {
 	if demand := o.CiliumNode.BlockAssignment; demand != nil {
-		rewritten := r.Recovery.Rewritten()
+		rewritten := r.Cluster.Recovery.Rewritten()
 		if demand.SingleBlock || !r.Clock.Now().Before(rewritten) {
 			return reportGiven, nil
 		}
@@ -95,7 +95,7 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 	}
 	mark := []netip.Addr{expand.ReportAddress(family, o.CiliumNode.Pool)}
 	entry, ok := o.CiliumNode.Release[mark[0]]
-	wasAsked := r.Recovery.Asked(o.Name)
+	wasAsked := r.Cluster.Recovery.Asked(o.Name)
 	marked := ok && entry == expand.Marked
 	if wasAsked && !marked {
 		return reportGiven, nil
@@ -108,7 +108,7 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 		}
 	}
 	if marked {
-		r.Recovery.Ask(o.Name)
+		r.Cluster.Recovery.Ask(o.Name)
 		return reportAwaited, nil
 	}
 	change := ciliumnode.Entries{Mark: mark}
@@ -140,7 +140,7 @@ func usedOutsideBlocks(r *Reconciler, o *observation) []usedAddress {
 	}
 	var out []usedAddress
 	for _, addr := range slices.SortedFunc(maps.Keys(pools), netip.Addr.Compare) {
-		if len(r.Ledger.HeldIn(netip.PrefixFrom(addr, addr.BitLen()))) == 0 {
+		if len(r.Cluster.Ledger.HeldIn(netip.PrefixFrom(addr, addr.BitLen()))) == 0 {
 			out = append(out, usedAddress{addr, pools[addr]})
 		}
 	}
@@ -149,9 +149,9 @@ func usedOutsideBlocks(r *Reconciler, o *observation) []usedAddress {
 
 // blockOfUse returns the block with an address in use, and its pool; nil: no pool of the node has it on its grid.
 func blockOfUse(r *Reconciler, o *observation, used usedAddress) (netip.Prefix, *crd.Pool) {
-	for _, pool := range r.Pools.Match(o.Node.Labels) {
+	for _, pool := range r.Cluster.Pools.Match(o.Node.Labels) {
 		ranges, ok := pool.Ranges(ipalloc.FamilyOf(used.addr))
-		if !ok || r.Defaults.CiliumPools && pool.CiliumPool != used.ciliumPool {
+		if !ok || r.Cluster.Defaults.CiliumPools && pool.CiliumPool != used.ciliumPool {
 			continue
 		}
 		if cidr := netip.PrefixFrom(used.addr, ranges.Bits).Masked(); pool.OnGrid(cidr) {

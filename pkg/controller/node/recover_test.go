@@ -22,10 +22,10 @@ import (
 func recovering(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed {
 	t.Helper()
 	b := newBedIn(t, mode, append(objects, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))...)
-	b.r.Recovery = &state.Recovery{}
-	b.r.Recovery.Begin(true, b.Clock.Now())
+	b.r.Cluster.Recovery = &state.Recovery{}
+	b.r.Cluster.Recovery.Begin(true, b.Clock.Now())
 	b.settleAgent()
-	b.r.Pods.Set(podOn("waits"), fixtures.Noon())
+	b.r.Cluster.Pods.Set(podOn("waits"), fixtures.Noon())
 	return b
 }
 
@@ -52,7 +52,7 @@ func TestRecoverBlocksInUse(t *testing.T) {
 			if got := string(b.raw().Status.IPAM.ReleaseIPs["233.252.0.1"]); got != "marked-for-release" {
 				t.Fatalf("the agent is asked for a report by %q", got)
 			}
-			b.r.Pods.Set(podOn("young", "10.0.0.9"), fixtures.Noon())
+			b.r.Cluster.Pods.Set(podOn("young", "10.0.0.9"), fixtures.Noon())
 			b.settleAfter(time.Hour)
 			b.hasPhases("the agent has yet to report", "10.0.0.0/30 InService")
 
@@ -61,10 +61,10 @@ func TestRecoverBlocksInUse(t *testing.T) {
 			b.settle()
 			b.hasPhases("it has reported", "10.0.0.0/30 InService", "10.0.0.4/30 InService", "10.0.0.8/30 InService")
 			b.publishes("10.0.0.1", "10.0.0.2")
-			if !b.r.Recovery.HasRecovered("n") || len(b.EventsOf(event.ReasonBlockRemade)) != 2 {
-				t.Errorf("recovered: %t, events %q", b.r.Recovery.HasRecovered("n"), b.EventsOf(event.ReasonBlockRemade))
+			if !b.r.Cluster.Recovery.HasRecovered("n") || len(b.EventsOf(event.ReasonBlockRemade)) != 2 {
+				t.Errorf("recovered: %t, events %q", b.r.Cluster.Recovery.HasRecovered("n"), b.EventsOf(event.ReasonBlockRemade))
 			}
-			b.r.Recovery.End()
+			b.r.Cluster.Recovery.End()
 			b.settle()
 			if got := b.published(); len(got) < 3 {
 				t.Errorf("published %q, want the addresses in use", got)
@@ -81,8 +81,8 @@ func TestRecoverAsksJoinedNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := recovering(t, ciliumnode.CRD, objects...)
 			writes := fakeapi.WritesOf(b.step())
-			if !slices.Contains(writes, "patch CiliumNode") || !slices.Contains(writes, "patch CiliumNode status") || !b.r.Recovery.Asked("n") {
-				t.Errorf("writes %q, asked: %t", writes, b.r.Recovery.Asked("n"))
+			if !slices.Contains(writes, "patch CiliumNode") || !slices.Contains(writes, "patch CiliumNode status") || !b.r.Cluster.Recovery.Asked("n") {
+				t.Errorf("writes %q, asked: %t", writes, b.r.Cluster.Recovery.Asked("n"))
 			}
 		})
 	}
@@ -94,12 +94,12 @@ func TestRecoverAsksAgainAfterRestart(t *testing.T) {
 	b.settle()
 	b.answers("do-not-release")
 	b.restart()
-	b.r.Recovery = &state.Recovery{}
-	b.r.Recovery.Begin(true, b.Clock.Now())
+	b.r.Cluster.Recovery = &state.Recovery{}
+	b.r.Cluster.Recovery.Begin(true, b.Clock.Now())
 	b.writesNothing("no agent is known")
 	b.settleAgent()
 	b.settle()
-	if b.r.Recovery.HasRecovered("n") {
+	if b.r.Cluster.Recovery.HasRecovered("n") {
 		t.Error("the answer to an earlier process counts")
 	}
 }
@@ -108,12 +108,12 @@ func TestRecoverAsksAgainAfterRestart(t *testing.T) {
 func TestRecoverWholeBlocks(t *testing.T) {
 	b := recovering(t, ciliumnode.MultiPool, fixtures.Pooled(1, "10.0.0.0/30"))
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":5}}]}}}}`)
-	b.r.Pods.Set(podOn("young", "10.0.0.9"), fixtures.Noon())
+	b.r.Cluster.Pods.Set(podOn("young", "10.0.0.9"), fixtures.Noon())
 	b.settle()
 	b.hasPhases("agents may have yet to correct their lists", "10.0.0.0/30 InService")
 	b.settleAfter(2 * time.Minute)
 	b.hasPhases("they have", "10.0.0.0/30 InService", "10.0.0.8/30 InService")
-	b.r.Recovery.End()
+	b.r.Cluster.Recovery.End()
 	b.settle()
 	b.Check("the recovery has ended")
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
@@ -124,12 +124,12 @@ func TestRecoverWholeBlocks(t *testing.T) {
 // A recovery frees no block of a Node that is gone: the restored objects may be older than the Node.
 func TestRecoveryKeepsBlocksOfGoneNodes(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), inService("10.0.0.0/30"))
-	b.r.Recovery = &state.Recovery{}
-	b.r.Recovery.Begin(false, b.Clock.Now())
+	b.r.Cluster.Recovery = &state.Recovery{}
+	b.r.Cluster.Recovery.Begin(false, b.Clock.Now())
 	if writes := fakeapi.WritesOf(b.step()); len(writes) > 0 {
 		t.Errorf("writes %v", writes)
 	}
-	b.r.Recovery.End()
+	b.r.Cluster.Recovery.End()
 	if writes := fakeapi.WritesOf(b.step()); len(writes) == 0 {
 		t.Error("no write after the recovery")
 	}

@@ -26,11 +26,11 @@ import (
 // markMoved records that the CiliumNode has changed since a block began to cool down.
 func (b *bed) markMoved(cidr string) {
 	b.T.Helper()
-	held, ok := b.r.Ledger.Block(fixtures.Prefix(cidr))
+	held, ok := b.r.Cluster.Ledger.Block(fixtures.Prefix(cidr))
 	if !ok {
 		b.T.Fatalf("no block %s", cidr)
 	}
-	b.r.Ledger.MarkFenced(held)
+	b.r.Cluster.Ledger.MarkFenced(held)
 }
 
 // full is the CiliumNode of n with six addresses, as many as it needs.
@@ -77,7 +77,7 @@ func TestReconcileWaitsForAnotherFinalizer(t *testing.T) {
 	if obj = b.object("10.0.0.12-30"); obj.DeletionTimestamp == nil || len(obj.Finalizers) != 1 {
 		t.Errorf("deleted %v, with finalizers %v; want it deleted, with the other finalizer alone", obj.DeletionTimestamp, obj.Finalizers)
 	}
-	if _, held := b.r.Ledger.Block(fixtures.Prefix("10.0.0.12/30")); !held {
+	if _, held := b.r.Cluster.Ledger.Block(fixtures.Prefix("10.0.0.12/30")); !held {
 		t.Error("the block's addresses are free, though its object is there")
 	}
 }
@@ -362,7 +362,7 @@ func TestReconcileNodeGone(t *testing.T) {
 	})
 	t.Run("a paused operator leaves it", func(t *testing.T) {
 		b := newCase(t)
-		b.r.Paused = true
+		b.r.Cluster.Paused = true
 		b.writesNothing("paused")
 	})
 }
@@ -378,9 +378,9 @@ func TestDrainBesidePodsThatHang(t *testing.T) {
 	var waits []string
 	for minute := 0; minute <= 20; minute += 5 {
 		if minute > 0 { // activeDeadlineSeconds
-			b.r.Pods.Delete(podOn(fmt.Sprint("cron-", minute-5)).PodKey, b.Clock.Now())
+			b.r.Cluster.Pods.Delete(podOn(fmt.Sprint("cron-", minute-5)).PodKey, b.Clock.Now())
 		}
-		b.r.Pods.Set(podOn(fmt.Sprint("cron-", minute)), fixtures.Noon().Add(time.Duration(minute)*time.Minute))
+		b.r.Cluster.Pods.Set(podOn(fmt.Sprint("cron-", minute)), fixtures.Noon().Add(time.Duration(minute)*time.Minute))
 		b.settleAt(time.Duration(minute) * time.Minute)
 		if wait := b.object("10.0.0.8-30").Status.WaitsFor; wait != nil {
 			waits = append(waits, wait.Reason+": "+wait.Message)

@@ -79,25 +79,25 @@ func (o *observation) supplies(decisions []decision, outcomes []outcome, now tim
 // report reports, to users and schedulers, the shortage of a node and the obstacles to its drains.
 func (r *Reconciler) report(ctx context.Context, o *observation, decisions []decision, outcomes []outcome) error {
 	supplies := o.supplies(decisions, outcomes, r.Clock.Now())
-	if r.Unscheduled != nil { // other nodes return an idle block for it
-		r.Unscheduled.SetWithoutBlock(o.Name, slices.ContainsFunc(supplies[:len(decisions)], supply.lacksFirstBlock))
+	if r.Cluster.Unscheduled != nil { // other nodes return an idle block for it
+		r.Cluster.Unscheduled.SetWithoutBlock(o.Name, slices.ContainsFunc(supplies[:len(decisions)], supply.lacksFirstBlock))
 	}
 	if o.Node == nil {
 		r.Metrics.drains.forget(o.Name, func(state.ShareKey) bool { return true })
 		r.Metrics.shortages.DeletePartialMatch(prometheus.Labels{"node": o.Name})
 		r.Metrics.offered.DeletePartialMatch(prometheus.Labels{"node": o.Name}) // its blocks cool down for long
 	}
-	if !r.Paused {
+	if !r.Cluster.Paused {
 		r.Reporter.reportAwaited(ctx, o)
 	}
 	unselected := o.Standing.Kind == state.Unselected
 	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent && !u.AtRestart }))
 	if o.Node == nil || o.Standing.Kind == state.AwaitsLabels {
-		r.Awaiting.Forget(o.Name)
+		r.Cluster.Awaiting.Forget(o.Name)
 		return nil
 	}
 	if o.Standing.Kind == state.OtherIPAM {
-		r.Awaiting.Forget(o.Name)
+		r.Cluster.Awaiting.Forget(o.Name)
 		// The other IPAM answers for the shortage now.
 		r.Metrics.shortages.DeletePartialMatch(prometheus.Labels{"node": o.Name})
 		r.Reporter.sendShortage(o.Node, nil, nil)
@@ -111,7 +111,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 		lack = o.unselected(lack)
 	}
 	lack = withUnserved(lack, o.Unserved)
-	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Ledger, supplies) })
+	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Cluster.Ledger, supplies) })
 	r.Reporter.sendUnservedPods(o)
 	return r.setShortage(ctx, o, decisions, supplies, lack)
 }
@@ -141,7 +141,7 @@ func (r *Reconciler) reportSupplies(o *observation, supplies []supply, lack *sho
 		}
 		r.Metrics.drains.set(s.Share, s.plan.Obstacles, s.marks, o.Name, poolOf, now)
 	}
-	r.Awaiting.Set(o.Name, lack != nil || len(helpful[0])+len(helpful[1]) > 0, starves, helpful)
+	r.Cluster.Awaiting.Set(o.Name, lack != nil || len(helpful[0])+len(helpful[1]) > 0, starves, helpful)
 }
 
 // asPublished is a state that leaves no more addresses to publish.

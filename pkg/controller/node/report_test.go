@@ -131,7 +131,7 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	other := crd.NewBlock(fixtures.Prefix("fd00::/126"), "q", "m", "m-uid")
 	b := newBed(t, fixtures.Node(), paused, six, other, bare())
 	b.settle()
-	if got := b.r.Awaiting.Wake(ipalloc.IPv6, []string{"q"}); !slices.Equal(got, []string{"n"}) {
+	if got := b.r.Cluster.Awaiting.Wake(ipalloc.IPv6, []string{"q"}); !slices.Equal(got, []string{"n"}) {
 		t.Errorf("nodes short of addresses: %v", got)
 	}
 }
@@ -140,7 +140,7 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 func TestWaitsAreReportedOnce(t *testing.T) {
 	b := newBed(t, threeBlocks(fixtures.Draining(v1alpha1.Maintenance{}), asIs)...)
 	pod := state.ReadPod(fixtures.Pod("web", "uid", "n", "10.0.0.1"))
-	b.r.Pods.Set(pod, fixtures.Noon())
+	b.r.Cluster.Pods.Set(pod, fixtures.Noon())
 	for range 3 {
 		b.settle()
 		if is := b.block("10.0.0.0/30"); is.Obstacle.Reason != expand.WaitPods || is.Obstacle.Note != "pods default/web" {
@@ -151,12 +151,12 @@ func TestWaitsAreReportedOnce(t *testing.T) {
 	if got := slices.DeleteFunc(b.EventsOf(event.ReasonDrainWaits), func(e string) bool { return !of(e) }); len(got) != 1 {
 		t.Errorf("reported %q", got)
 	}
-	b.r.Pods.Delete(pod.PodKey, fixtures.Noon())
+	b.r.Cluster.Pods.Delete(pod.PodKey, fixtures.Noon())
 	b.settle()
 	if is := b.block("10.0.0.0/30"); is.Phase != ipalloc.Draining || is.Obstacle.Reason != expand.WaitUnsettled {
 		t.Errorf("without pods the block is %s and waits for %q", is.Phase, is.Obstacle.Reason)
 	}
-	b.r.Pods.Set(pod, fixtures.Noon())
+	b.r.Cluster.Pods.Set(pod, fixtures.Noon())
 	b.settle()
 	if got := slices.DeleteFunc(b.EventsOf(event.ReasonDrainWaits), func(e string) bool { return !of(e) }); len(got) != 1 {
 		t.Errorf("with the pod again, reported %q", got)
@@ -167,7 +167,7 @@ func TestWaitsAreReportedOnce(t *testing.T) {
 	}
 	b.must(b.API.Delete(t.Context(), fixtures.Node()))
 	b.Watch()
-	b.r.Pods.Delete(pod.PodKey, fixtures.Noon())
+	b.r.Cluster.Pods.Delete(pod.PodKey, fixtures.Noon())
 	b.settle()
 	if got := fakeapi.Series(t, b.r.Metrics.drains); len(got) > 0 {
 		t.Errorf("of a Node that is gone, counted %v", got)

@@ -319,17 +319,17 @@ func (r *Reporter) concerned(ctx context.Context, node string, refused *common.R
 // get an address, and takes it off afterwards. A Node that registered with the taint keeps it until
 // it is served: autoscalers take a node without its startup taint for a complete one.
 func (r *Reconciler) setShortage(ctx context.Context, o *observation, decisions []decision, supplies []supply, lack *shortage) (err error) {
-	if r.Paused { // a pause promises no write about nodes
+	if r.Cluster.Paused { // a pause promises no write about nodes
 		return nil
 	}
 	if r.Reporter.NodeCondition {
 		err = r.Reporter.setNodeCondition(ctx, o.Node, lack)
 	}
 	short := lack != nil && lack.unmet && !lack.someOnly
-	if r.ShortageTaint == "" || !short && !r.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, decisions, supplies) {
+	if r.Cluster.ShortageTaint == "" || !short && !r.Cluster.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, decisions, supplies) {
 		return err
 	}
-	return errors.Join(err, r.Reporter.setNodeTaint(ctx, o.Node, r.ShortageTaint, short && !r.SetsNoTaint))
+	return errors.Join(err, r.Reporter.setNodeTaint(ctx, o.Node, r.Cluster.ShortageTaint, short && !r.SetsNoTaint))
 }
 
 // servesPods reports whether the node has all addresses that it gets for now: of its first block,

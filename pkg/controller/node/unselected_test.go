@@ -41,11 +41,11 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 		t.Errorf("events %q, want one", got)
 	}
 	b.callsNothing("settled")
-	if len(b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"})) > 0 {
+	if len(b.r.Cluster.Awaiting.Wake(ipalloc.IPv4, []string{"p"})) > 0 {
 		t.Error("free blocks would wake the node, which no pool may give one")
 	}
 
-	b.r.Pools.Set(fixtures.PodIPPool("all", 2, "10.0.1.0/28"))
+	b.r.Cluster.Pools.Set(fixtures.PodIPPool("all", 2, "10.0.1.0/28"))
 	b.settle()
 	b.hasShortage(reasonEnough)
 	if got := b.withoutPool(); len(got) > 0 {
@@ -56,8 +56,8 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 // A node with an agent configured for IPv6 says so while no pool has IPv6: no agent starts there.
 func TestFamilyWithoutPoolIsReported(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	b.r.Reporter.NodeCondition, b.r.ShortageTaint, b.r.Cilium = true, "short", &ciliumconfig.Latest{}
-	b.r.Cilium.Set(&ciliumconfig.Config{Data: map[string]string{"enable-ipv4": "true", "enable-ipv6": "true"}})
+	b.r.Reporter.NodeCondition, b.r.Cluster.ShortageTaint, b.r.Cluster.Cilium = true, "short", &ciliumconfig.Latest{}
+	b.r.Cluster.Cilium.Set(&ciliumconfig.Config{Data: map[string]string{"enable-ipv4": "true", "enable-ipv6": "true"}})
 	b.startAgent()
 	b.settle()
 	b.hasShortage(reasonNotServed)
@@ -65,8 +65,8 @@ func TestFamilyWithoutPoolIsReported(t *testing.T) {
 	if len(b.node().Spec.Taints) != 1 || len(b.withoutPool()) != 1 {
 		t.Errorf("taints %v, series %v", b.node().Spec.Taints, b.withoutPool())
 	}
-	b.r.Pools.Delete("p")
-	b.r.Pools.Set(fixtures.DualStack())
+	b.r.Cluster.Pools.Delete("p")
+	b.r.Cluster.Pools.Set(fixtures.DualStack())
 	b.settle()
 	b.hasShortage(reasonEnough)
 	if len(b.node().Spec.Taints) > 0 || len(b.withoutPool()) > 0 {
@@ -81,8 +81,8 @@ func TestPodWithoutPoolIsReported(t *testing.T) {
 	pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"),
 		fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"), pod)
-	b.r.Reporter.NodeCondition, b.r.ShortageTaint = true, "short"
-	b.r.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
+	b.r.Reporter.NodeCondition, b.r.Cluster.ShortageTaint = true, "short"
+	b.r.Cluster.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
 	b.settle()
 	b.hasShortage(reasonNotServed)
 	if got, want := b.EventsOf(event.ReasonCiliumPoolNotServed), "Warning CiliumPoolNotServed no PodIPPool gives ipv4 of Cilium's pool bleu to node n, as none has this ciliumPoolName (did you mean blue?); the annotation of pod default/web asks for it"; len(got) != 1 || got[0] != want {
@@ -92,7 +92,7 @@ func TestPodWithoutPoolIsReported(t *testing.T) {
 		t.Errorf("taints %v", b.node().Spec.Taints)
 	}
 	b.writesNothing("settled")
-	b.r.Pods.Delete(state.ReadPod(pod).PodKey, fixtures.Noon())
+	b.r.Cluster.Pods.Delete(state.ReadPod(pod).PodKey, fixtures.Noon())
 	b.settle()
 	b.hasShortage(reasonEnough)
 	if got := b.EventsOf(event.ReasonCiliumPoolNotServed); len(got) > 0 {
@@ -107,7 +107,7 @@ func TestFewPodsWithoutPoolAreTold(t *testing.T) {
 	binds := func(name, uid, pool string) {
 		pod := fixtures.Pod(name, uid, "n")
 		pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": pool}
-		b.r.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
+		b.r.Cluster.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
 	}
 	tells := func(when string, want int) {
 		t.Helper()
@@ -129,7 +129,7 @@ func TestFewPodsWithoutPoolAreTold(t *testing.T) {
 	tells("of many", maxNotified-1)
 	binds("web", "other", "green")
 	tells("of another pool", 1)
-	b.r.Pods.Delete(state.ReadPod(fixtures.Pod("w1", "1", "n")).PodKey, fixtures.Noon())
+	b.r.Cluster.Pods.Delete(state.ReadPod(fixtures.Pod("w1", "1", "n")).PodKey, fixtures.Noon())
 	binds("a", "new", "bleu")
 	tells("one for one that has gone", 1)
 }
@@ -157,7 +157,7 @@ func TestUnselectedNodeThatDoesNotCount(t *testing.T) {
 	for name, node := range map[string]*corev1.Node{"opted out": optedOut, "an ignored taint": tainted, "a startup taint": starting} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, node, elsewherePool())
-			b.r.Reporter.NodeCondition, b.r.IgnoreTaints, b.r.StartupTaints = true, map[string]bool{"virtual": true}, map[string]bool{"starting": true}
+			b.r.Reporter.NodeCondition, b.r.Cluster.IgnoreTaints, b.r.Cluster.StartupTaints = true, map[string]bool{"virtual": true}, map[string]bool{"starting": true}
 			b.settle()
 			if len(b.withoutPool()) > 0 || len(b.node().Status.Conditions) > 0 {
 				t.Errorf("series %v, conditions %v; want none", b.withoutPool(), b.node().Status.Conditions)

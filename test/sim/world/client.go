@@ -122,7 +122,7 @@ func (o *Operator) waitForCache(_ context.Context, uid types.UID) error {
 func (o *Operator) shown(uid types.UID) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	return o.parts.Node.Ledger.WaitForCache(ctx, uid) == nil
+	return o.parts.Node.Cluster.Ledger.WaitForCache(ctx, uid) == nil
 }
 
 // caller hands over calls to the world, and returns once it has performed them.

@@ -129,7 +129,7 @@ func (e *etcd) look() {
 		return
 	}
 	now := processClock{o}.Now()
-	if o.recovery.MayEnd(len(o.parts.Node.AwaitsReport(now)), o.settings.Defaults.NodeGoneCooldown, now) {
+	if o.recovery.MayEnd(len(o.parts.Node.Cluster.AwaitsReport(now)), o.settings.Defaults.NodeGoneCooldown, now) {
 		o.recovery.End()
 		e.restored = false
 		e.Counts.Did["recover"]++

@@ -84,7 +84,7 @@ func (r *writeRules) checkFamily(b *v1alpha1.PodIPBlock) {
 func (o *Operator) named() map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, m := range o.w.machines {
-		if view := o.parts.Node.Ledger.CiliumNode(m.name); view != nil {
+		if view := o.parts.Node.Cluster.Ledger.CiliumNode(m.name); view != nil {
 			for _, addr := range slices.Concat(view.Own, view.Stale) {
 				out[addr] = m.name
 			}
@@ -96,7 +96,7 @@ func (o *Operator) named() map[netip.Addr]string {
 // familyDisabled returns the families that an operator knows the agent of a node not to run: it is
 // settled, and its report says so.
 func (o *Operator) familyDisabled(node string) [2]bool {
-	if view := o.parts.Node.Ledger.CiliumNode(node); view != nil && o.agents.settled(node) {
+	if view := o.parts.Node.Cluster.Ledger.CiliumNode(node); view != nil && o.agents.settled(node) {
 		return view.FamiliesDisabled()
 	}
 	return [2]bool{}

@@ -29,7 +29,7 @@ import (
 // they arrived within the AckTimeout, and neither their status nor the agent's report names the
 // address.
 func (o *Operator) awaited(node string, f ipalloc.Family) []string {
-	view := o.parts.Node.Ledger.CiliumNode(node)
+	view := o.parts.Node.Cluster.Ledger.CiliumNode(node)
 	if view == nil {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (o *Operator) awaited(node string, f ipalloc.Family) []string {
 		}
 	}
 	var out []string
-	for _, pod := range o.parts.Node.Pods.On(node) {
+	for _, pod := range o.parts.Node.Cluster.Pods.On(node) {
 		known := owned[pod.Name] || view.FamilyDisabled(f) && len(pod.IPs) > 0 || slices.ContainsFunc(pod.IPs, func(addr netip.Addr) bool { return ipalloc.FamilyOf(addr) == f })
 		if !known && (processClock{o}).Now().Before(pod.Seen.Add(o.settings.Defaults.Policy.AckTimeout)) {
 			out = append(out, pod.Name)
@@ -54,7 +54,7 @@ func (o *Operator) awaited(node string, f ipalloc.Family) []string {
 // knowWindow records, as a reconcile begins, the operator's knowledge for its guards.
 func (f *flight) knowWindow(o *Operator) {
 	f.awaited = [2][]string{ipalloc.IPv4: o.awaited(f.name, ipalloc.IPv4), ipalloc.IPv6: o.awaited(f.name, ipalloc.IPv6)}
-	view := o.parts.Node.Ledger.CiliumNode(f.name)
+	view := o.parts.Node.Cluster.Ledger.CiliumNode(f.name)
 	if view == nil || f.settled {
 		return
 	}
@@ -68,7 +68,7 @@ func (f *flight) knowWindow(o *Operator) {
 
 // drains reports whether, as an operator knows, an address lies in a draining block of a node.
 func (o *Operator) drains(node string, addr netip.Addr) bool {
-	for _, b := range o.parts.Node.Ledger.NodeBlocks(node) {
+	for _, b := range o.parts.Node.Cluster.Ledger.NodeBlocks(node) {
 		if b.CIDR.Contains(addr) {
 			return b.Phase == ipalloc.Draining
 		}
@@ -120,7 +120,7 @@ func (f *flight) noteRead(o *Operator, name string) {
 		f.found = ""
 		return
 	}
-	if known, held := o.parts.Node.Ledger.Block(cidr); held && known.UID != live.UID {
+	if known, held := o.parts.Node.Cluster.Ledger.Block(cidr); held && known.UID != live.UID {
 		f.others = append(f.others, name)
 	}
 	f.changed = slices.DeleteFunc(f.changed, func(p netip.Prefix) bool { return p == cidr })
@@ -138,7 +138,7 @@ func (f *flight) unshown(cidr netip.Prefix) bool {
 
 // knowsPodWith reports whether the operator knows of a pod on a node with an address in its status.
 func (o *Operator) knowsPodWith(node string, addr netip.Addr) bool {
-	return slices.ContainsFunc(o.parts.Node.Pods.On(node), func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
+	return slices.ContainsFunc(o.parts.Node.Cluster.Pods.On(node), func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }
 
 // unknownClaim is a claim that was carried out without a response.
@@ -189,7 +189,7 @@ func (o *Operator) learn() {
 		}
 	}
 	for name, d := range o.unknownClaims {
-		known, held := o.parts.Node.Ledger.Block(d.cidr)
+		known, held := o.parts.Node.Cluster.Ledger.Block(d.cidr)
 		now := o.w.api.Get(KindBlock, name)
 		if held && known.UID == d.uid || now == nil || now.GetUID() != d.uid {
 			delete(o.unknownClaims, name)
@@ -251,7 +251,7 @@ func (o *Operator) forgetAcked() {
 
 // knowsVersion reports whether a process knows a CiliumNode in this version or a later one.
 func (o *Operator) knowsVersion(name, version string) bool {
-	ledger := o.parts.Node.Ledger
+	ledger := o.parts.Node.Cluster.Ledger
 	if cn := ledger.CiliumNode(name); cn != nil {
 		return !older(cn.ResourceVersion, version)
 	}

@@ -101,12 +101,12 @@ func (o *Operator) knownNode(name string) *corev1.Node {
 // labels that can change its ruling pool, and neither a block nor an address; "": it is not
 // such a Node, or has been one for five minutes.
 func (o *Operator) awaitsLabels(name string) types.UID {
-	node, ledger := o.knownNode(name), o.parts.Node.Ledger
+	node, ledger := o.knownNode(name), o.parts.Node.Cluster.Ledger
 	if o.w.cfg.Labels == nil || node == nil || len(node.Spec.Taints) == 0 || len(ledger.NodeBlocks(name)) > 0 {
 		return ""
 	}
 	overdue := !o.w.clock.now.Add(o.skew).Before(node.CreationTimestamp.Add(5 * time.Minute))
-	if overdue || o.parts.Node.Pools.RulingIsFinal(node.Labels) {
+	if overdue || o.parts.Node.Cluster.Pools.RulingIsFinal(node.Labels) {
 		return ""
 	}
 	named := func(v *ciliumnode.View) bool { return v != nil && len(v.Named())+len(v.NonCanonical) > 0 }
@@ -142,7 +142,7 @@ func (r *writeRules) noteFirst(b *v1alpha1.PodIPBlock) {
 	if r.lists(b) {
 		return
 	}
-	if view := r.writer.parts.Node.Ledger.CiliumNode(b.Spec.NodeName); view.NeverReadByAgent() {
+	if view := r.writer.parts.Node.Cluster.Ledger.CiliumNode(b.Spec.NodeName); view.NeverReadByAgent() {
 		r.first[b.UID] = firstClaim{r.writer, r.writer.runs, view.UID}
 	}
 }
@@ -244,7 +244,7 @@ func (o *Operator) stays(name string) map[string]bool {
 // knowsMove reports whether a process knows that a block drains because its pool does not
 // select its node.
 func (o *Operator) knowsMove(b *v1alpha1.PodIPBlock) bool {
-	known, ok := o.parts.Node.Ledger.Block(cidrOf(b))
+	known, ok := o.parts.Node.Cluster.Ledger.Block(cidrOf(b))
 	return ok && known.UID == b.UID && known.Phase == ipalloc.Draining && known.Reason == expand.NodeUnselected
 }
 

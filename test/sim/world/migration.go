@@ -196,7 +196,7 @@ func (mg *migration) checkClaimElsewhere(b *v1alpha1.PodIPBlock) {
 		return
 	}
 	cidr := cidrOf(b)
-	view := mg.rules.writer.parts.Node.Ledger.CiliumNode(b.Spec.NodeName)
+	view := mg.rules.writer.parts.Node.Cluster.Ledger.CiliumNode(b.Spec.NodeName)
 	ran := view != nil && len(view.Used) > 0 // in crd mode, when last seen
 	if m := mg.machine(b.Spec.NodeName); m.elsewhere() && !ran {
 		mg.violate(7, "block %s was claimed for node %s, which another IPAM serves", b.Name, m.name)

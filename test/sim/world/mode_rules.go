@@ -134,8 +134,8 @@ func (o *Operator) serves() map[string]string {
 		return nil
 	}
 	out := map[string]string{}
-	for _, name := range o.parts.Node.Pools.Names() {
-		if pool := o.parts.Node.Pools.Get(name); pool != nil {
+	for _, name := range o.parts.Node.Cluster.Pools.Names() {
+		if pool := o.parts.Node.Cluster.Pools.Get(name); pool != nil {
 			out[name] = cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)
 		}
 	}

@@ -149,7 +149,7 @@ func (o *Operator) start(versionsAgo int) {
 		panic(err)
 	}
 	o.parts = parts
-	parts.Node.Cilium.Set(&ciliumconfig.Config{Known: true})
+	parts.Node.Cluster.Cilium.Set(&ciliumconfig.Config{Known: true})
 	parts.Node.Blocks.WaitForCache = o.waitForCache
 	for c := range o.queues {
 		o.queues[c] = newQueue(o.w.Now)
@@ -305,7 +305,7 @@ func (f *flight) know(o *Operator) {
 	f.awaits, f.stays, f.cluster = o.awaitsLabels(f.name), o.stays(f.name), o.cluster.all()
 	f.knowWindow(o)
 	f.serves = o.serves()
-	for _, pod := range o.parts.Node.Pods.On(f.name) {
+	for _, pod := range o.parts.Node.Cluster.Pods.On(f.name) {
 		for _, addr := range pod.IPs {
 			if f.pods == nil {
 				f.pods = map[netip.Addr]bool{}
@@ -348,12 +348,12 @@ func (o *Operator) resume(f *flight) {
 		// Blocks that the watch delivers while others are read were not decided on.
 		if f.controller == nodes && !f.pending.readsBlock() {
 			f.knew = map[netip.Prefix]crd.Block{}
-			for _, b := range o.parts.Node.Ledger.NodeBlocks(f.name) {
+			for _, b := range o.parts.Node.Cluster.Ledger.NodeBlocks(f.name) {
 				f.knew[b.CIDR] = b
 			}
 		}
 		if c.verb == "delete" && c.kind == KindCiliumPool {
-			f.needed = o.w.isServed(c.key) || len(o.parts.Node.Ledger.ListedFor(c.key)) > 0
+			f.needed = o.w.isServed(c.key) || len(o.parts.Node.Cluster.Ledger.ListedFor(c.key)) > 0
 		}
 		f.pending, f.since, f.called = c, o.w.clock.now, true
 		return

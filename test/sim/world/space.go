@@ -234,7 +234,7 @@ func (s *space) policy(node string, v4 bool) (expand.Policy, string) {
 		if !o.leads {
 			continue
 		}
-		if pools := crd.ForFamily(o.parts.Node.Pools.Match(s.labelsOf(node)), family, ""); len(pools) > 0 {
+		if pools := crd.ForFamily(o.parts.Node.Cluster.Pools.Match(s.labelsOf(node)), family, ""); len(pools) > 0 {
 			return pools[0].Policy, pools[0].Name
 		}
 		return o.settings.Defaults.Policy, ""
