@@ -218,17 +218,21 @@ func keepPodAddresses(ctx context.Context, live client.Reader, o *observation, d
 	if !slices.ContainsFunc(decisions, releases) {
 		return decisions, nil
 	}
-	pods, err := podsOf(ctx, live, o.Name)
-	used, unseen := state.UsedByPods(pods, o.Pods)
 	corrected := slices.Clone(decisions)
+	pods, err := podsOf(ctx, live, o.Name)
+	if err != nil {
+		for i := range corrected {
+			if releases(corrected[i]) {
+				corrected[i].plan.Ask = false
+				corrected[i].plan.Mark = nil
+				corrected[i].plan.Remove = nil
+			}
+		}
+		return corrected, err
+	}
+	used, unseen := state.UsedByPods(pods, o.Pods)
 	for i, d := range decisions {
 		if !releases(d) {
-			continue
-		}
-		if err != nil {
-			corrected[i].plan.Ask = false
-			corrected[i].plan.Mark = nil
-			corrected[i].plan.Remove = nil
 			continue
 		}
 		plan, differs := keepUsed(d, used, unseen)
@@ -238,7 +242,7 @@ func keepPodAddresses(ctx context.Context, live client.Reader, o *observation, d
 			log.FromContext(ctx).V(1).Info("waiting for the watch of pods, which lags", "family", d.Family)
 		}
 	}
-	return corrected, err
+	return corrected, nil
 }
 
 // keepUsed returns the plan of a decision with addresses in use out of the marks and removals, with unseen all
