@@ -167,28 +167,29 @@ func (w *blockShare) countsPod(u *usage, pod Pod) (counts, fresh bool) {
 // own (--ipam-multi-pool-pre-allocation).
 func (w *blockShare) needs(u *usage) needs {
 	n := needs{}
-	requested := limit(w.assignment.Requested)
-	demand := max(u.demand, w.assignment.agentRestores(u)) + w.closed.free
+	agent := w.assignment
+	requested := limit(agent.Requested)
+	demand := max(u.demand, agent.agentRestores(u)) + w.closed.free
 	if w.closed.free > 0 && w.state.OtherFamilyFull {
 		// Pods that find no address beside a closed block make the agent request some. Once
 		// they have found one they fail for the other family, and the agent returns it.
 		requested = 0
 	}
 	switch {
-	case w.assignment.SingleBlock && len(w.assignment.Assigned) > 0:
+	case agent.SingleBlock && len(agent.Assigned) > 0:
 		// It has all it can have.
-	case len(w.assignment.Runs) > 0, w.assignment.SingleBlock && w.awaitsRedrain():
+	case len(agent.Runs) > 0, agent.SingleBlock && w.awaitsRedrain():
 		// It gets the block it runs with, or none.
-	case w.assignment.SingleBlock:
+	case agent.SingleBlock:
 		n.target = 1
-	case w.assignment.NoPreallocation:
+	case agent.NoPreallocation:
 		n.target = max(demand, requested)
-	case !w.assignment.Reported:
+	case !agent.Reported:
 		n.target = u.withReserve(w.input.policy, demand)
-	case !w.assignment.familyUnused():
+	case !agent.familyUnused():
 		n.target = max(agentFloor, demand, requested)
 	}
-	if w.state.Expected > 0 && w.state.RunsFamily() && !w.assignment.SingleBlock {
+	if w.state.Expected > 0 && w.state.RunsFamily() && !agent.SingleBlock {
 		// Until the Node can offer the requests of pods that are yet to be scheduled there. The agent
 		// returns a block that stays unused, and gets it back as long as they wait.
 		listed := w.blocks.published
@@ -221,17 +222,17 @@ func (w *BlockAssignment) agentRestores(u *usage) int {
 // until the agent has reported. The agent has returned a block it does not need, or
 // was never assigned it.
 func (w *blockShare) assignBlocks(p *planner) {
-	p.plan.Capacity = p.blocks.foreign
-	for _, b := range p.blocks.all {
+	p.plan.Capacity = w.blocks.foreign
+	for _, b := range w.blocks.all {
 		p.plan.Capacity += b.allocatable
 	}
 	if w.assignment.SingleBlock {
 		w.assignSingle(p)
 		return
 	}
-	for _, b := range p.blocks.all {
+	for _, b := range w.blocks.all {
 		needed := p.deficit() > 0 || !w.assignment.Reported
-		if b.inService() && b.published == 0 && !p.closed.contains(b) && needed && p.room() > 0 {
+		if b.inService() && b.published == 0 && !w.closed.contains(b) && needed && p.room() > 0 {
 			p.assignBlock(b)
 		}
 	}
@@ -299,8 +300,8 @@ func (s *State) RunsWithAnother() bool {
 
 // restoreLeftovers lists the blocks that an agent may have pods in, draining or not: its successor
 // could not restore them otherwise.
-func (p *planner) restoreLeftovers() {
-	for _, b := range p.blocks.all {
+func (w *blockShare) restoreLeftovers(p *planner) {
+	for _, b := range w.blocks.all {
 		if b.assignment.wasAssigned && (b.Leftover || b.assignment.predatesCiliumNode) {
 			p.memory.Assigned = append(p.memory.Assigned, b.CIDR)
 		}
@@ -339,7 +340,7 @@ func (w *blockShare) restoreUsed(p *planner) {
 	isExcluded := func(a netip.Addr) bool { return w.assignment.isPublished(a) || w.lostByAgent(a) }
 	for _, a := range p.lost(isExcluded) {
 		remember(&p.memory.Restored, a, time.Time{})
-		if b := p.blocks.blockOf(a); !b.assigned {
+		if b := w.blocks.blockOf(a); !b.assigned {
 			p.assignBlock(b)
 			b.assigned = true
 		}
@@ -348,9 +349,9 @@ func (w *blockShare) restoreUsed(p *planner) {
 
 // clearAll deletes leftover release entries: an agent that is assigned whole blocks
 // answers none. A block about to cool down keeps its entries until then.
-func (p *planner) clearAll() {
-	for _, a := range p.blocks.walk {
-		if b := p.blocks.blockOf(a); b == nil || !p.conditionFirst(b) {
+func (w *blockShare) clearAll(p *planner) {
+	for _, a := range w.blocks.walk {
+		if b := w.blocks.blockOf(a); b == nil || !p.conditionFirst(b) {
 			p.clear(a)
 		}
 	}
@@ -381,7 +382,7 @@ func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
 // closed block makes them count anyway: see closeBlocks.
 func (w *blockShare) reportStuckPods(p *planner) {
 	isShort := w.assignment.SingleBlock || p.needs.target > p.plan.Capacity
-	if p.closed.free > 0 || p.usage.demand < p.plan.Capacity || !isShort {
+	if w.closed.free > 0 || p.usage.demand < p.plan.Capacity || !isShort {
 		return
 	}
 	p.plan.Demand += p.usage.admitted(len(p.usage.stuck))

@@ -66,20 +66,26 @@ func planAddresses(s *State, input *input) *planner {
 // handshake: the agent itself returns blocks that it does not need. So only blocks in use are
 // reclaimed, to be closed.
 func decideBlocks(s *State, input *input) (Plan, Memory) {
+	// 1. Determine the node's holdings and needs.
 	w, p := planBlocks(s, input)
+
+	// 2. Grow: first assign blocks that the node already holds, then claim new ones.
 	w.assignBlocks(p)
 	covered := p.deficit() <= 0
 	p.cancelDrains()
 	p.undrain()
-	p.restoreLeftovers()
+	w.restoreLeftovers(p)
 	w.restoreUsed(p)
 	p.claim()
 
+	// 3. Shrink: drain blocks that must leave, then one in use that the others can replace.
 	p.drainRequested(covered)
 	p.drainAgain()
 	p.reclaim(w.compactable(p), Compaction)
+
+	// 4. Advance: close the draining blocks, one at a time, and every empty block by one step.
 	w.parkDraining(p)
-	p.clearAll()
+	w.clearAll(p)
 	p.freeEmpty()
 	p.deleteCooled()
 
