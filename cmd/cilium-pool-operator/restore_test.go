@@ -72,8 +72,8 @@ func leaseHeldBy(holder string, renewed time.Time) *coordinationv1.Lease {
 	return lease
 }
 
-// look reads the Lease, as a standby does.
-func (e *elector) look(t *testing.T) *coordinationv1.Lease {
+// readLease reads the Lease, as a standby does.
+func (e *elector) readLease(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
 	lease, err := e.Get(t.Context(), "lease", metav1.GetOptions{})
 	if err != nil && !errors.Is(err, errRestored) {
@@ -85,7 +85,7 @@ func (e *elector) look(t *testing.T) *coordinationv1.Lease {
 // lead acquires or renews the Lease.
 func (e *elector) lead(t *testing.T) {
 	t.Helper()
-	lease := e.look(t)
+	lease := e.readLease(t)
 	lease.Spec.HolderIdentity = &e.name
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 	if _, err := e.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
@@ -129,13 +129,13 @@ func TestLeaseShowsRestore(t *testing.T) {
 				for range 5 {
 					other.lead(t)
 				}
-				witness.look(t)
+				witness.readLease(t)
 				if !test.standby {
 					witness.lead(t)
 				}
 				snapshot.ResourceVersion = "1"
 				server.restore(snapshot, test.bump)
-				witness.look(t)
+				witness.readLease(t)
 			}
 			if (witness.ended != nil) != test.ends {
 				t.Errorf("it has ended: %v, want %t", witness.ended, test.ends)
@@ -157,7 +157,7 @@ func TestStandbyKnowsAnOutage(t *testing.T) {
 	server := &leaseServer{}
 	server.store(leaseHeldBy("old", time.Now()))
 	standby := newElector(server, "standby")
-	standby.look(t)
+	standby.readLease(t)
 	server.lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-time.Hour)} // time passes
 	standby.lead(t)
 	if standby.history.recovery.Active() {
@@ -174,7 +174,7 @@ func TestListsShowRestore(t *testing.T) {
 			server.store(leaseHeldBy("", time.Now()))
 			leader, witness := newElector(server, "leader"), newElector(server, "witness")
 			leader.lead(t)
-			witness.look(t)
+			witness.readLease(t)
 			if leads {
 				witness = leader
 			}
@@ -193,7 +193,7 @@ func TestListsShowRestore(t *testing.T) {
 					t.Errorf("it gives up the Lease: %v", err)
 				}
 			} else {
-				witness.look(t)
+				witness.readLease(t)
 			}
 			if witness.ended == nil || server.lease.Annotations[v1alpha1.RestoredAnnotation] != "true" {
 				t.Errorf("it has ended: %v, and the Lease has %v", witness.ended, server.lease.Annotations)
@@ -213,7 +213,7 @@ func TestObserverEndsAfterRestore(t *testing.T) {
 		observer.lead(t)
 	}
 	server.restore(snapshot, 0)
-	observer.look(t)
+	observer.readLease(t)
 	if observer.ended == nil || len(server.lease.Annotations) > 0 {
 		t.Errorf("it has ended: %v, and the Lease has %v", observer.ended, server.lease.Annotations)
 	}

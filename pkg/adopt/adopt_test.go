@@ -154,8 +154,8 @@ func TestMake(t *testing.T) {
 			found:  []string{"warning n1 FreeSpace"},
 		},
 		"more blocks than the pool allows": {
-			in:     Input{Nodes: n1(func(n *Node) { n.AssignedCIDRs = many(17) })},
-			blocks: blocksOf(many(17)...),
+			in:     Input{Nodes: n1(func(n *Node) { n.AssignedCIDRs = disjoint(17) })},
+			blocks: blocksOf(disjoint(17)...),
 			found:  []string{"warning n1 TooManyBlocks"},
 		},
 		"no agent": {
@@ -232,8 +232,8 @@ func checkPlan(t *testing.T, plan Plan, blocks []Block, found []string) {
 	}
 }
 
-// many returns n CIDRs that do not touch.
-func many(n int) []netip.Prefix {
+// disjoint returns n CIDRs that do not touch.
+func disjoint(n int) []netip.Prefix {
 	var out []netip.Prefix
 	for i := range n {
 		out = append(out, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 27))

@@ -25,7 +25,7 @@ func short(f Finding) string {
 	return strings.Join(parts, " ")
 }
 
-func shorts(findings []Finding) string {
+func joinShort(findings []Finding) string {
 	var out []string
 	for _, f := range findings {
 		out = append(out, short(f))
@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 				if test.spoil != nil {
 					test.spoil(w)
 				}
-				if got := shorts(Check(w.Snapshot, settings())); got != test.want {
+				if got := joinShort(Check(w.Snapshot, settings())); got != test.want {
 					t.Errorf("got  %s\nwant %s", got, test.want)
 				}
 			})
@@ -109,7 +109,7 @@ func TestCheckOfIdleOperator(t *testing.T) {
 		w, set := healthy(), settings()
 		w.deleteCiliumNode("a")
 		idle(&set)
-		if got := shorts(Check(w.Snapshot, set)); got != "" {
+		if got := joinShort(Check(w.Snapshot, set)); got != "" {
 			t.Errorf("%s: found %s", name, got)
 		}
 	}

@@ -91,7 +91,7 @@ func TestPersisting(t *testing.T) {
 		want = append(want, "AddressOnTwoNodes CiliumNode/a CiliumNode/b "+a)
 	}
 	want = append(want, "PodAddressUnowned Pod/default/x 192.0.2.8")
-	if got := shorts(Persisting(before, after)); got != strings.Join(want, ", ") {
+	if got := joinShort(Persisting(before, after)); got != strings.Join(want, ", ") {
 		t.Errorf("persisting: %s, want %s", got, want)
 	}
 }
@@ -111,7 +111,7 @@ func TestStandSince(t *testing.T) {
 		}
 		last = w.Snapshot
 	}
-	if got := shorts(Check(last, settings())); got != "StuckHandshake CiliumNode/a 10.0.0.4" {
+	if got := joinShort(Check(last, settings())); got != "StuckHandshake CiliumNode/a 10.0.0.4" {
 		t.Errorf("found %s", got)
 	}
 }
@@ -143,7 +143,7 @@ func TestDrainSeenToStand(t *testing.T) {
 				}
 				last = w.Snapshot
 			}
-			if got := shorts(Check(last, settings())); got != test.want {
+			if got := joinShort(Check(last, settings())); got != test.want {
 				t.Errorf("found %s, want %s", got, test.want)
 			}
 		})

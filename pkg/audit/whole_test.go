@@ -164,7 +164,7 @@ func TestCheckWholeBlocks(t *testing.T) {
 				}
 				s := w.read()
 				found := Check(s, settings())
-				if got := shorts(found); got != test.want {
+				if got := joinShort(found); got != test.want {
 					t.Errorf("got  %s\nwant %s", got, test.want)
 				}
 				for _, f := range found {
@@ -173,8 +173,8 @@ func TestCheckWholeBlocks(t *testing.T) {
 					}
 				}
 				for _, e := range Catalogue() {
-					of := func(f Finding) bool { return f.Reason == e.Reason }
-					if slices.ContainsFunc(found, of) && !slices.Contains(e.Modes(), mode) {
+					sameReason := func(f Finding) bool { return f.Reason == e.Reason }
+					if slices.ContainsFunc(found, sameReason) && !slices.Contains(e.Modes(), mode) {
 						t.Errorf("%s is not said to be found in %s mode", e.Reason, mode)
 					}
 				}

@@ -10,9 +10,9 @@ import (
 
 func TestGiven(t *testing.T) {
 	v := NewView(allocated(node(nil, "10.0.0.0/24", "fd00::/122"), "default 10.0.0.0/24 10.0.9.0/27", "other 10.0.1.0/27"))
-	same(t, "given", cidrs("10.0.0.0/24", "fd00::/122", "10.0.9.0/27", "10.0.1.0/27"), v.AssignedCIDRs())
+	checkEqual(t, "given", cidrs("10.0.0.0/24", "fd00::/122", "10.0.9.0/27", "10.0.1.0/27"), v.AssignedCIDRs())
 	want := []Allocation{{"default", cidrs("10.0.0.0/24")[0]}, {"default", cidrs("10.0.9.0/27")[0]}, {"other", cidrs("10.0.1.0/27")[0]}}
-	same(t, "allocated", want, v.Allocated)
+	checkEqual(t, "allocated", want, v.Allocated)
 }
 
 func TestUnadopted(t *testing.T) {

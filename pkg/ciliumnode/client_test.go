@@ -63,7 +63,7 @@ func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
 	if _, err := c.Release(t.Context(), old, Entries{Mark: addrs("10.0.0.1")}); !apierrors.IsConflict(err) {
 		t.Errorf("Release on an old version: %v, want a conflict", err)
 	}
-	same(t, "pool", ipamtypes.AllocationMap{"10.0.0.1": {}}, get(t, c, "n1").Spec.IPAM.Pool)
+	checkEqual(t, "pool", ipamtypes.AllocationMap{"10.0.0.1": {}}, get(t, c, "n1").Spec.IPAM.Pool)
 }
 
 // A version that the watch has delivered before the response to its write is not read again.
@@ -209,10 +209,10 @@ func TestCreate(t *testing.T) {
 	}
 	got := get(t, c, "n1")
 	want := ciliumv2.NodeSpec{Addresses: []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "192.168.0.1"}, {Type: "ExternalIP", IP: "203.0.113.1"}}}
-	same(t, "spec", want, got.Spec)
+	checkEqual(t, "spec", want, got.Spec)
 	owner := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-uid"}}
-	same(t, "owner", owner, got.OwnerReferences)
-	same(t, "labels", n.Labels, got.Labels)
+	checkEqual(t, "owner", owner, got.OwnerReferences)
+	checkEqual(t, "labels", n.Labels, got.Labels)
 	if _, err := c.Create(t.Context(), n); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("second Create: %v, want AlreadyExists", err)
 	}
@@ -230,14 +230,14 @@ func TestCreateSharesNothingWithTheNode(t *testing.T) {
 	if _, err := fakeClient(t, addLabel).Create(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "Create wrote into the Node's labels", before, n.Labels)
+	checkEqual(t, "Create wrote into the Node's labels", before, n.Labels)
 
 	last := node([]string{"10.0.0.1"})
 	last.Labels = maps.Clone(before)
 	if _, err := fakeClient(t, addLabel).Recreate(t.Context(), NewView(last), n, nil); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "Recreate wrote into the remembered labels", before, last.Labels)
+	checkEqual(t, "Recreate wrote into the remembered labels", before, last.Labels)
 }
 
 // A CiliumNode that the API server refuses is restored without the parts that no pod needs.
@@ -255,7 +255,7 @@ func TestRecreateRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	last.Spec.Encryption.Key = 0
-	same(t, "spec", last.Spec, get(t, c, "n1").Spec)
+	checkEqual(t, "spec", last.Spec, get(t, c, "n1").Spec)
 }
 
 func TestRecreateKeepsForeign(t *testing.T) {
@@ -300,9 +300,9 @@ func TestRecreateKeepsForeign(t *testing.T) {
 			want := remembered.DeepCopy()
 			want.Spec.IPAM.Pool = node(test.wantKeys).Spec.IPAM.Pool
 			want.Spec.IPAM.PodCIDRs = node(nil, test.wantPodCIDRs...).Spec.IPAM.PodCIDRs
-			same(t, "spec", want.Spec, got.Spec)
-			same(t, "labels and annotations", []map[string]string{want.Labels, want.Annotations}, []map[string]string{got.Labels, got.Annotations})
-			same(t, "the remembered CiliumNode after Recreate", remembered, last)
+			checkEqual(t, "spec", want.Spec, got.Spec)
+			checkEqual(t, "labels and annotations", []map[string]string{want.Labels, want.Annotations}, []map[string]string{got.Labels, got.Annotations})
+			checkEqual(t, "the remembered CiliumNode after Recreate", remembered, last)
 		})
 	}
 }
@@ -318,7 +318,7 @@ func TestDelete(t *testing.T) {
 		t.Error(err)
 	}
 	want := &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}
-	same(t, "preconditions", want, sent.Preconditions)
+	checkEqual(t, "preconditions", want, sent.Preconditions)
 	if err := c.Delete(t.Context(), v); err != nil {
 		t.Errorf("deleting what is gone: %v", err)
 	}

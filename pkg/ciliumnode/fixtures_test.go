@@ -16,8 +16,8 @@ import (
 
 func compareNetip() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
 
-// same reports a difference between want and got, except between nil and empty.
-func same(t testing.TB, what string, want, got any) {
+// checkEqual reports a difference between want and got, except between nil and empty.
+func checkEqual(t testing.TB, what string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, compareNetip(), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(View{})); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)

@@ -97,7 +97,7 @@ func checkListed(t *testing.T, before, after *View, c Change) {
 	foreign := func(list []netip.Prefix) []netip.Prefix {
 		return slices.DeleteFunc(slices.Clone(list), func(p netip.Prefix) bool { return slices.Contains(c.Blocks, p) })
 	}
-	same(t, "foreign podCIDRs", foreign(before.PodCIDRs), foreign(after.PodCIDRs))
+	checkEqual(t, "foreign podCIDRs", foreign(before.PodCIDRs), foreign(after.PodCIDRs))
 	for _, b := range c.Blocks {
 		published := false
 		for a := range after.Pool {

@@ -48,7 +48,7 @@ func TestKubernetesView(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := Kubernetes.View(test.node)
-			same(t, "listed", cidrs(test.want...), v.PodCIDRs)
+			checkEqual(t, "listed", cidrs(test.want...), v.PodCIDRs)
 			if !v.BlockAssignment.SingleBlock || v.BlockAssignment.Reported() {
 				t.Errorf("fixed %t, heard %t", v.BlockAssignment.SingleBlock, v.BlockAssignment.Reported())
 			}
@@ -98,7 +98,7 @@ func TestViews(t *testing.T) {
 	if diff := cmp.Diff(cidrs("10.1.0.0/24"), v.BlockAssignment.ActiveCIDRs, compareNetip()); diff != "" || !v.BlockAssignment.HasAgent {
 		t.Errorf("has an agent: %t, which runs with (-want +got):\n%s", v.BlockAssignment.HasAgent, diff)
 	}
-	same(t, "annotated", cidrs("10.0.0.0/24", "fd00::/120"), v.BlockAssignment.Annotated)
+	checkEqual(t, "annotated", cidrs("10.0.0.0/24", "fd00::/120"), v.BlockAssignment.Annotated)
 	if vs.Node(other).BlockAssignment.HasAgent {
 		t.Error("a Node without a CiliumNode has an agent")
 	}
@@ -136,7 +136,7 @@ func TestKubernetesPatch(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := encodedPatch(t, Kubernetes.patch(Kubernetes.View(test.node), test.change))
-			same(t, "patch", test.want, string(got))
+			checkEqual(t, "patch", test.want, string(got))
 		})
 	}
 }
@@ -175,7 +175,7 @@ func TestKubernetesApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, "listed", cidrs("10.0.0.0/24"), v.PodCIDRs)
+			checkEqual(t, "listed", cidrs("10.0.0.0/24"), v.PodCIDRs)
 			n := &corev1.Node{}
 			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "n1"}, n); err != nil || n.Annotations["a"] != "b" {
 				t.Errorf("other annotations are %v, %v", n.Annotations, err)

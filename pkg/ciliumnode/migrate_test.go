@@ -26,7 +26,7 @@ func TestRetract(t *testing.T) {
 			if _, foreign := v.Pool[addrs("10.9.0.1")[0]]; len(v.Pool) != 1 || !foreign {
 				t.Errorf("pool %v, want what is foreign alone", v.Pool)
 			}
-			same(t, "podCIDRs", cidrs(tt.podCIDRs...), v.PodCIDRs)
+			checkEqual(t, "podCIDRs", cidrs(tt.podCIDRs...), v.PodCIDRs)
 			if again, err := c.Retract(t.Context(), v, cidrs("10.0.0.0/30"), tt.unlist); err != nil || again != v {
 				t.Errorf("a second time: %v, %v; want that nothing is written", again, err)
 			}
@@ -53,7 +53,7 @@ func TestAllocateAndDropPools(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := get(t, c, "n1").Spec.IPAM
-	same(t, "allocated", want, got.Pools.Allocated)
+	checkEqual(t, "allocated", want, got.Pools.Allocated)
 	if len(got.Pools.Requested) != 1 || len(got.Pool) != 1 || len(got.PodCIDRs) != 1 {
 		t.Errorf("more than what is allocated has changed: %+v", got)
 	}

@@ -29,17 +29,17 @@ func TestMultiPoolView(t *testing.T) {
 	cn.Spec.IngressAddressing.IPV4 = "10.0.0.9"
 	v := MultiPool.View(cn)
 
-	same(t, "CIDRs", cidrs("10.0.0.4/30", "fd00::/126", "10.0.0.8/30"), v.PodCIDRs)
+	checkEqual(t, "CIDRs", cidrs("10.0.0.4/30", "fd00::/126", "10.0.0.8/30"), v.PodCIDRs)
 	used := map[netip.Addr]string{}
 	for addr, name := range map[string]string{"10.0.0.5": "router", "10.0.0.6": "health", "fd00::1": "health", "10.0.0.9": "ingress"} {
 		used[netip.MustParseAddr(addr)] = name
 	}
-	same(t, "used", used, v.Used)
+	checkEqual(t, "used", used, v.Used)
 	if v.BlockAssignment.Requested != [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 8} || !v.BlockAssignment.Reported() {
 		t.Errorf("requested %v, heard %t", v.BlockAssignment.Requested, v.BlockAssignment.Reported())
 	}
 	taken := sorted(v.BlockAssignment.Taken)
-	same(t, "taken", cidrs("10.7.0.1/32", "10.7.0.2/32", "10.8.0.0/24", "10.9.0.0/28"), taken)
+	checkEqual(t, "taken", cidrs("10.7.0.1/32", "10.7.0.2/32", "10.8.0.0/24", "10.9.0.0/28"), taken)
 	if len(v.Pool)+len(v.NonCanonical) > 0 {
 		t.Errorf("addresses of crd mode count as published: %v %v", v.Pool, v.NonCanonical)
 	}
@@ -89,7 +89,7 @@ func TestOf(t *testing.T) {
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.0.0.1"}}
 	base := MultiPool.View(cn)
 	blue := base.Of("blue")
-	same(t, "CIDRs", cidrs("10.9.0.0/28", "fd00:9::/126"), blue.PodCIDRs)
+	checkEqual(t, "CIDRs", cidrs("10.9.0.0/28", "fd00:9::/126"), blue.PodCIDRs)
 	if w := blue.BlockAssignment; w.Requested != [2]int{ipalloc.IPv4: 3} || !w.Reported() || !w.PodsOnly || !w.Uses(ipalloc.IPv4) || w.Uses(ipalloc.IPv6) {
 		t.Errorf("of blue it says %+v", w)
 	}
@@ -105,7 +105,7 @@ func TestOf(t *testing.T) {
 	if red := base.Of("red"); len(red.PodCIDRs) > 0 || red.BlockAssignment.Requested != [2]int{} || !red.BlockAssignment.Reported() {
 		t.Errorf("of a pool that is not there it says %+v, %v", red.BlockAssignment, red.PodCIDRs)
 	}
-	same(t, "listed", cidrs("10.0.0.0/30", "10.9.0.0/28", "fd00:9::/126", "10.7.0.0/28"), base.Listed())
+	checkEqual(t, "listed", cidrs("10.0.0.0/30", "10.9.0.0/28", "fd00:9::/126", "10.7.0.0/28"), base.Listed())
 	for cidr, want := range map[string]string{"10.0.0.0/30": "", "10.9.0.0/28": "blue", "10.7.0.0/28": "green", "10.6.0.0/28": ""} {
 		if got := base.ListedFor(cidrs(cidr)[0]); got != want {
 			t.Errorf("%s is listed for %q, want %q", cidr, got, want)
@@ -235,8 +235,8 @@ func patchIs(t *testing.T, cn *ciliumv2.CiliumNode, change Change, want string) 
 	t.Helper()
 	before := cn.DeepCopy()
 	got := encodedPatch(t, MultiPool.patch(MultiPool.View(cn), change))
-	same(t, "patch", want, string(got))
-	same(t, "patch wrote into what was read", before, cn)
+	checkEqual(t, "patch", want, string(got))
+	checkEqual(t, "patch wrote into what was read", before, cn)
 	return got
 }
 
@@ -251,6 +251,6 @@ func TestMultiPoolRecreate(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := ipamtypes.IPAMPoolSpec{Allocated: pooled("blue 10.8.0.0/28").Spec.IPAM.Pools.Allocated}
-	same(t, "pools", want, get(t, c, "n1").Spec.IPAM.Pools)
-	same(t, "Recreate wrote into what is remembered", remembered, last)
+	checkEqual(t, "pools", want, get(t, c, "n1").Spec.IPAM.Pools)
+	checkEqual(t, "Recreate wrote into what is remembered", remembered, last)
 }

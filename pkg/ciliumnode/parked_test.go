@@ -9,14 +9,14 @@ func TestParked(t *testing.T) {
 	cn := pooled("blue 10.9.0.0/30", "blue.draining.cilium-pool.io 10.9.0.4/30", "default", "default.draining.cilium-pool.io 10.0.0.5/30")
 	cn.Spec.IPAM.Pools.Allocated[0].AllowFirstIP = true
 	v := MultiPool.View(cn)
-	same(t, "parked", cidrs("10.9.0.4/30", "10.0.0.4/30"), v.Parked())
-	same(t, "of the default pool", cidrs("10.0.0.4/30"), v.PodCIDRs)
+	checkEqual(t, "parked", cidrs("10.9.0.4/30", "10.0.0.4/30"), v.Parked())
+	checkEqual(t, "of the default pool", cidrs("10.0.0.4/30"), v.PodCIDRs)
 	blue := v.Of("blue")
-	same(t, "of blue", cidrs("10.9.0.0/30", "10.9.0.4/30"), blue.PodCIDRs)
+	checkEqual(t, "of blue", cidrs("10.9.0.0/30", "10.9.0.4/30"), blue.PodCIDRs)
 	if n := blue.BlockAssignment.Count(cidrs("10.9.0.4/30")[0]); n != 3 {
 		t.Errorf("%d addresses of a /30 with its first one, want 3", n)
 	}
-	same(t, "taken", cidrs("10.9.0.0/30", "10.9.0.4/30"), v.BlockAssignment.Taken)
+	checkEqual(t, "taken", cidrs("10.9.0.0/30", "10.9.0.4/30"), v.BlockAssignment.Taken)
 	for cidr, want := range map[string]string{"10.9.0.4/30": "blue", "10.0.0.4/30": ""} {
 		if got := v.ListedFor(cidrs(cidr)[0]); got != want {
 			t.Errorf("%s is listed for %q, want %q", cidr, got, want)

@@ -52,7 +52,7 @@ func TestChangePatch(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := encodedPatch(t, test.change.patch(NewView(node(test.keys, test.podCIDRs...))))
-			same(t, "patch", test.want, string(got))
+			checkEqual(t, "patch", test.want, string(got))
 		})
 	}
 }
@@ -86,7 +86,7 @@ func TestReleasePatch(t *testing.T) {
 			cn := node(nil)
 			cn.Status.IPAM.ReleaseIPs = test.entries
 			got := encodedPatch(t, test.change.patch(NewView(cn)))
-			same(t, "patch", test.want, string(got))
+			checkEqual(t, "patch", test.want, string(got))
 		})
 	}
 }

@@ -96,7 +96,7 @@ func TestNewView(t *testing.T) {
 				test.edit(cn)
 			}
 			test.want.Name, test.want.UID, test.want.ResourceVersion = "n1", "u1", "7"
-			same(t, "view", &test.want, NewView(cn))
+			checkEqual(t, "view", &test.want, NewView(cn))
 		})
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 func TestModeOf(t *testing.T) {
-	with := func(settings ...string) *ciliumconfig.Config {
+	config := func(settings ...string) *ciliumconfig.Config {
 		c := &ciliumconfig.Config{Known: true, Data: map[string]string{"ipam": "cluster-pool"}}
 		for i := 0; i < len(settings); i += 2 {
 			c.Data[settings[i]] = settings[i+1]
@@ -29,7 +29,7 @@ func TestModeOf(t *testing.T) {
 		return c
 	}
 	denied := func(what string) *ciliumconfig.Config {
-		c := with()
+		c := config()
 		c.Denied = []string{what}
 		return c
 	}
@@ -38,11 +38,11 @@ func TestModeOf(t *testing.T) {
 		config *ciliumconfig.Config
 		fails  bool
 	}{
-		{"its mode", with(), false},
+		{"its mode", config(), false},
 		{"no configuration", nil, true},
-		{"a mode of a cloud", with("ipam", "eni"), true},
-		{"chained to a plugin that assigns", with("cni-chaining-mode", "aws-cni"), true},
-		{"chained to one that does not", with("cni-chaining-mode", "portmap"), false},
+		{"a mode of a cloud", config("ipam", "eni"), true},
+		{"chained to a plugin that assigns", config("cni-chaining-mode", "aws-cni"), true},
+		{"chained to one that does not", config("cni-chaining-mode", "portmap"), false},
 		{"no right to ip-masq-agent", denied("ConfigMap kube-system/ip-masq-agent"), false},
 		{"no right to CiliumNodeConfigs", denied("CiliumNodeConfigs of namespace kube-system"), true},
 	} {

@@ -114,26 +114,26 @@ func TestPages(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	at := func(minute int) *metav1.Time {
+	minuteOf := func(minute int) *metav1.Time {
 		return &metav1.Time{Time: time.Date(2026, 11, 20, 12, minute, 0, 0, time.UTC)}
 	}
 	fields := metav1.NewFieldsV1
 	cn := node("a")
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "", "10.0.0.2": "", "fd00::1": "", "10.0.0.9": ""}
 	cn.ManagedFields = []metav1.ManagedFieldsEntry{
-		{Manager: "agent", Time: at(9), FieldsV1: fields(`{"f:status":{"f:ipam":{"f:used":{},"f:release-ips":{"f:10.0.0.2":{}}}}}`)},
-		{Manager: "operator", Time: at(5), FieldsV1: fields(`{"f:status":{"f:ipam":{"f:release-ips":{".":{},"f:10.0.0.1":{},"f:10.0.0.2":{},"f:fd00::1":{}}}}}`)},
-		{Manager: "broken", Time: at(3), FieldsV1: fields(`[`)},
+		{Manager: "agent", Time: minuteOf(9), FieldsV1: fields(`{"f:status":{"f:ipam":{"f:used":{},"f:release-ips":{"f:10.0.0.2":{}}}}}`)},
+		{Manager: "operator", Time: minuteOf(5), FieldsV1: fields(`{"f:status":{"f:ipam":{"f:release-ips":{".":{},"f:10.0.0.1":{},"f:10.0.0.2":{},"f:fd00::1":{}}}}}`)},
+		{Manager: "broken", Time: minuteOf(3), FieldsV1: fields(`[`)},
 		{Manager: "timeless", FieldsV1: fields(`{"f:status":{"f:ipam":{"f:release-ips":{"f:10.0.0.9":{}}}}}`)},
 	}
 	changed, since := changes(&cn)
-	if !changed.Equal(at(9).Time) {
+	if !changed.Equal(minuteOf(9).Time) {
 		t.Errorf("changed at %s", changed)
 	}
 	want := map[netip.Addr]time.Time{
-		netip.MustParseAddr("10.0.0.1"): at(5).Time,
-		netip.MustParseAddr("10.0.0.2"): at(5).Time,
-		netip.MustParseAddr("fd00::1"):  at(5).Time,
+		netip.MustParseAddr("10.0.0.1"): minuteOf(5).Time,
+		netip.MustParseAddr("10.0.0.2"): minuteOf(5).Time,
+		netip.MustParseAddr("fd00::1"):  minuteOf(5).Time,
 	}
 	if diff := cmp.Diff(want, since, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("since (-want +got):\n%s", diff)

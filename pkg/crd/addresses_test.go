@@ -46,7 +46,7 @@ func TestUsable(t *testing.T) {
 				want = append(want, netip.MustParseAddr(a))
 			}
 			block := netip.MustParsePrefix(tt.block)
-			same(t, "addresses", want, p.Usable(block))
+			checkEqual(t, "addresses", want, p.Usable(block))
 			if got := p.UsableCount(block); got != len(want) {
 				t.Errorf("UsableCount is %d, want %d", got, len(want))
 			}
@@ -80,7 +80,7 @@ func TestLargeBlocks(t *testing.T) {
 	for f, skipped := range [2]string{"10.2.0.0/16", "fd00:0:2::/48"} {
 		f := ipalloc.Family(f)
 		cut, _ := p.Whole(f)
-		same(t, "skipped", prefixes(skipped), p.Skipped(f))
+		checkEqual(t, "skipped", prefixes(skipped), p.Skipped(f))
 		if addresses := p.TotalAddresses(cut); addresses != 3*(1<<16-2) || p.AddressesPerBlock(f) != 1<<16-2 {
 			t.Errorf("%s: %d addresses, %d per block", f, addresses, p.AddressesPerBlock(f))
 		}
@@ -121,7 +121,7 @@ func TestSkipped(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, "addresses", tt.want, p.Skipped(ipalloc.IPv4))
+			checkEqual(t, "addresses", tt.want, p.Skipped(ipalloc.IPv4))
 			if got := p.Skipped(ipalloc.IPv6); got != nil {
 				t.Errorf("IPv6: %v", got)
 			}

@@ -98,7 +98,7 @@ func TestBlockFrom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, "block", tt.want, got)
+			checkEqual(t, "block", tt.want, got)
 		})
 	}
 }
@@ -197,7 +197,7 @@ func TestSetBlockPublished(t *testing.T) {
 		for _, c := range obj.Status.Conditions {
 			got = append(got, fmt.Sprintf("%s %s %s", c.Type, c.Status, c.Reason))
 		}
-		same(t, step.phase.String(), step.want, got)
+		checkEqual(t, step.phase.String(), step.want, got)
 		if b, err := crd.BlockFrom(obj); err != nil || b.Published != step.published {
 			t.Errorf("%s: read as published: %t, %v", step.phase, b.Published, err)
 		}
@@ -213,17 +213,17 @@ func TestSetBlockPhase(t *testing.T) {
 		changed bool
 		want    []metav1.Condition
 	}
-	is := func(kind string, status metav1.ConditionStatus, reason, message string, at time.Time) metav1.Condition {
+	condition := func(kind string, status metav1.ConditionStatus, reason, message string, at time.Time) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(at), ObservedGeneration: 3}
 	}
 	draining := func(reason string, at time.Time) []metav1.Condition {
-		return []metav1.Condition{is("Draining", "True", reason, "why", at)}
+		return []metav1.Condition{condition("Draining", "True", reason, "why", at)}
 	}
 	cooling := func(at time.Time) []metav1.Condition {
-		return []metav1.Condition{is("CoolingDown", "True", "Returned", "why", at), is("Draining", "False", "Returned", "why", at)}
+		return []metav1.Condition{condition("CoolingDown", "True", "Returned", "why", at), condition("Draining", "False", "Returned", "why", at)}
 	}
 	serves := func(at time.Time) []metav1.Condition {
-		return []metav1.Condition{is("Draining", "False", "InService", "its node may keep it", at)}
+		return []metav1.Condition{condition("Draining", "False", "InService", "its node may keep it", at)}
 	}
 	second := noon().Add(time.Second)
 	later := noon().Add(time.Hour)

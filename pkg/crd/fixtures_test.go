@@ -18,8 +18,8 @@ func compareNetip() cmp.Option {
 	return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 }
 
-// same reports a difference between what is wanted and what there is.
-func same(t testing.TB, what string, want, got any) {
+// checkEqual reports a difference between what is wanted and what there is.
+func checkEqual(t testing.TB, what string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, compareNetip()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)

@@ -62,7 +62,7 @@ func TestMaintenance(t *testing.T) {
 			if err != nil {
 				t.Fatalf("a pool must serve whatever its windows: %v", err)
 			}
-			same(t, "delay", test.delay, p.Maintenance.Delay(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
+			checkEqual(t, "delay", test.delay, p.Maintenance.Delay(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
 			if p.Maintenance.BlocksPerHour != test.perHour {
 				t.Errorf("%d blocks per hour, want %d", p.Maintenance.BlocksPerHour, test.perHour)
 			}

@@ -143,7 +143,7 @@ func TestUnknownPolicies(t *testing.T) {
 
 func TestPoolFromRefuses(t *testing.T) {
 	good := func() v1alpha1.PodIPPoolSpec { return v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0/16")} }
-	with := func(change func(*v1alpha1.PodIPPoolSpec)) v1alpha1.PodIPPoolSpec {
+	changed := func(change func(*v1alpha1.PodIPPoolSpec)) v1alpha1.PodIPPoolSpec {
 		s := good()
 		change(&s)
 		return s
@@ -221,7 +221,7 @@ func TestPoolFromRefuses(t *testing.T) {
 			want: []string{"spec.ipv4.blockSize: Invalid value: 15: must be a prefix length from 20 to 30"},
 		},
 		"selector": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
+			spec: changed(func(s *v1alpha1.PodIPPoolSpec) {
 				s.NodeSelector = &metav1.LabelSelector{
 					MatchLabels:      map[string]string{"-zone": "a"},
 					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "In"}},
@@ -233,7 +233,7 @@ func TestPoolFromRefuses(t *testing.T) {
 			},
 		},
 		"reserved": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
+			spec: changed(func(s *v1alpha1.PodIPPoolSpec) {
 				s.Reserved = reserve("10.20.0.0/15", "10.21.0.0/32", "10.20.0.1", "fd00::/64", "10.20.0.1/24")
 			}),
 			want: []string{
@@ -277,5 +277,5 @@ func checkProblems(t *testing.T, err error, want []string) {
 			}
 		}
 	}
-	same(t, "policy", want, got)
+	checkEqual(t, "policy", want, got)
 }

@@ -73,7 +73,7 @@ func TestPodPool(t *testing.T) {
 // the pool.
 func TestPodAddresses(t *testing.T) {
 	const app = "app"
-	in := func(value string) *metav1.LabelSelector {
+	selector := func(value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{app: value}}
 	}
 	for name, test := range map[string]struct {
@@ -86,21 +86,21 @@ func TestPodAddresses(t *testing.T) {
 	}{
 		"empty":          {problems: []string{"spec.podAddresses: Required value: name pods by podSelector or namespaceSelector"}},
 		"of all":         {is: v1alpha1.PodAddresses{PodSelector: &metav1.LabelSelector{}}, problems: []string{"spec.podAddresses: Required value"}},
-		"a namespace":    {is: v1alpha1.PodAddresses{NamespaceSelector: in("shop")}, pod: "web", after: 168 * time.Hour},
-		"both selectors": {is: v1alpha1.PodAddresses{PodSelector: in("web"), NamespaceSelector: in("shop"), ReleaseAfter: "30m"}, pod: "web", after: 30 * time.Minute},
-		"another pod":    {is: v1alpha1.PodAddresses{PodSelector: in("db")}, after: 168 * time.Hour},
-		"elsewhere":      {is: v1alpha1.PodAddresses{NamespaceSelector: in("db")}, after: 168 * time.Hour},
+		"a namespace":    {is: v1alpha1.PodAddresses{NamespaceSelector: selector("shop")}, pod: "web", after: 168 * time.Hour},
+		"both selectors": {is: v1alpha1.PodAddresses{PodSelector: selector("web"), NamespaceSelector: selector("shop"), ReleaseAfter: "30m"}, pod: "web", after: 30 * time.Minute},
+		"another pod":    {is: v1alpha1.PodAddresses{PodSelector: selector("db")}, after: 168 * time.Hour},
+		"elsewhere":      {is: v1alpha1.PodAddresses{NamespaceSelector: selector("db")}, after: 168 * time.Hour},
 		"no duration": {
-			is: v1alpha1.PodAddresses{NamespaceSelector: in("shop"), ReleaseAfter: "1d"}, pod: "web", after: 168 * time.Hour,
+			is: v1alpha1.PodAddresses{NamespaceSelector: selector("shop"), ReleaseAfter: "1d"}, pod: "web", after: 168 * time.Hour,
 			problems: []string{`spec.podAddresses.releaseAfter: Invalid value: "1d": is not a duration`},
 		},
 		"wrong selector": {
-			is:       v1alpha1.PodAddresses{PodSelector: in("-"), NamespaceSelector: in("_")},
+			is:       v1alpha1.PodAddresses{PodSelector: selector("-"), NamespaceSelector: selector("_")},
 			problems: []string{"spec.podAddresses.podSelector.matchLabels", "spec.podAddresses.namespaceSelector.matchLabels"},
 		},
 		"blocks":  {size: 31, problems: []string{"spec.podAddresses: Forbidden: needs multi-pool mode, and blocks of single addresses"}},
 		"in crd":  {size: 28, inCRD: true, problems: []string{"spec.podAddresses: Forbidden: needs multi-pool mode"}},
-		"no more": {is: v1alpha1.PodAddresses{NamespaceSelector: in("shop"), ReleaseAfter: "8761h"}, pod: "web", after: 168 * time.Hour, problems: []string{"spec.podAddresses.releaseAfter"}},
+		"no more": {is: v1alpha1.PodAddresses{NamespaceSelector: selector("shop"), ReleaseAfter: "8761h"}, pod: "web", after: 168 * time.Hour, problems: []string{"spec.podAddresses.releaseAfter"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := defaults()

@@ -97,7 +97,7 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the pool does not serve: %v", err)
 			}
-			same(t, "policy", want, p.Policy)
+			checkEqual(t, "policy", want, p.Policy)
 			if err := p.Policy.Validate(); err != nil {
 				t.Error(err)
 			}

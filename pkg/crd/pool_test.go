@@ -112,7 +112,7 @@ func TestRank(t *testing.T) {
 			for _, p := range crd.Rank(pools, tt.labels) {
 				got = append(got, p.Name)
 			}
-			same(t, "pools", tt.want, got)
+			checkEqual(t, "pools", tt.want, got)
 		})
 	}
 }
@@ -183,8 +183,8 @@ func TestForFamily(t *testing.T) {
 		}
 		return out
 	}
-	same(t, "IPv4", []string{"good", "low", "invalid", "closed", "draining"}, names(ipalloc.IPv4, pools))
-	same(t, "IPv6", []string{"six"}, names(ipalloc.IPv6, pools))
+	checkEqual(t, "IPv4", []string{"good", "low", "invalid", "closed", "draining"}, names(ipalloc.IPv4, pools))
+	checkEqual(t, "IPv6", []string{"six"}, names(ipalloc.IPv6, pools))
 	// A pause means that no node should change, even if the pool assigns no block.
 	if got := names(ipalloc.IPv4, append(pools, poolFrom(t, stopped))); got[0] != "stopped" {
 		t.Errorf("with a paused pool: %v", got)
@@ -194,24 +194,24 @@ func TestForFamily(t *testing.T) {
 // A pool phases out once none of its CIDRs allocates, or it is being deleted; a pool that
 // cannot be parsed does not.
 func TestPhasesOut(t *testing.T) {
-	with := func(policies ...v1alpha1.AllocationPolicy) v1alpha1.PodIPPoolSpec {
+	spec := func(policies ...v1alpha1.AllocationPolicy) v1alpha1.PodIPPoolSpec {
 		ranges := ipv4(27, "10.1.0.0/16", "10.2.0.0/16")
 		for i, policy := range policies {
 			ranges.CIDRs[i].AllocationPolicy = policy
 		}
 		return v1alpha1.PodIPPoolSpec{IPv4: ranges}
 	}
-	deleted := pool(t, with())
+	deleted := pool(t, spec())
 	deleted.Deleting = true
 	tests := map[string]struct {
 		pool *crd.Pool
 		want bool
 	}{
-		"both CIDRs allocate":   {pool(t, with()), false},
-		"one drains":            {pool(t, with(v1alpha1.AllocationDrain)), false},
-		"one is cordoned":       {pool(t, with(v1alpha1.AllocationCordon)), false},
-		"both drain":            {pool(t, with(v1alpha1.AllocationDrain, v1alpha1.AllocationDrain)), true},
-		"cordoned and draining": {pool(t, with(v1alpha1.AllocationCordon, v1alpha1.AllocationDrain)), true},
+		"both CIDRs allocate":   {pool(t, spec()), false},
+		"one drains":            {pool(t, spec(v1alpha1.AllocationDrain)), false},
+		"one is cordoned":       {pool(t, spec(v1alpha1.AllocationCordon)), false},
+		"both drain":            {pool(t, spec(v1alpha1.AllocationDrain, v1alpha1.AllocationDrain)), true},
+		"cordoned and draining": {pool(t, spec(v1alpha1.AllocationCordon, v1alpha1.AllocationDrain)), true},
 		"deleted":               {deleted, true},
 		"cannot be read":        {frozenPool(t, object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense")})), false},
 	}
@@ -252,5 +252,5 @@ func TestFrozenPool(t *testing.T) {
 	if p := frozenPool(t, obj); p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
 		t.Errorf("by default its blocks cool down for %s and %s", p.Cooldown, p.NodeGoneCooldown)
 	}
-	same(t, "reserved", prefixes("10.0.0.0/29"), p.Skipped(ipalloc.IPv4))
+	checkEqual(t, "reserved", prefixes("10.0.0.0/29"), p.Skipped(ipalloc.IPv4))
 }

@@ -19,7 +19,7 @@ func TestGranted(t *testing.T) {
 		}
 		services = append(services, ask)
 	}
-	by := func(name string, seconds int64, cidrs ...string) Ask {
+	claim := func(name string, seconds int64, cidrs ...string) Ask {
 		return Ask{By: Claimant{LoadBalancerPool, name, true}, Since: time.Unix(seconds, 0), CIDRs: prefixes(cidrs...)}
 	}
 	for name, test := range map[string]struct {
@@ -30,13 +30,13 @@ func TestGranted(t *testing.T) {
 	}{
 		"externalIPs of one tenant": {"10.0.0.0/20", 27, services, []string{"t/00", "t/01"}},
 		"four quarters": {"10.0.0.0/20", 27, []Ask{
-			by("d", 4, "10.0.12.0/22"), by("a", 3, "10.0.0.0/22"), by("b", 2, "10.0.4.0/22"), by("c", 2, "10.0.8.0/22"),
+			claim("d", 4, "10.0.12.0/22"), claim("a", 3, "10.0.0.0/22"), claim("b", 2, "10.0.4.0/22"), claim("c", 2, "10.0.8.0/22"),
 		}, []string{"b"}},
-		"a smaller one after one too large": {"10.0.0.0/20", 27, []Ask{by("a", 1, "10.0.0.0/21"), by("b", 2, "10.0.0.0/24")}, []string{"b"}},
-		"an address in a range":             {"10.0.0.0/20", 27, []Ask{by("a", 1, "10.0.0.0/23"), by("b", 2, "10.0.0.9/32", "10.0.2.0/23")}, []string{"a", "b"}},
-		"more than the CIDR":                {"10.0.0.0/20", 27, []Ask{by("a", 1, "10.0.0.0/8"), by("b", 2, "fd00::/8", "10.1.0.0/16")}, []string{"b"}},
-		"a CIDR of three blocks at most":    {"10.0.0.0/26", 27, []Ask{by("a", 1, "10.0.0.1/32")}, nil},
-		"large ranges":                      {"fd00::/32", 64, []Ask{by("a", 1, "fd00:0:8000::/34"), by("b", 2, "fd00::1/128")}, []string{"a"}},
+		"a smaller one after one too large": {"10.0.0.0/20", 27, []Ask{claim("a", 1, "10.0.0.0/21"), claim("b", 2, "10.0.0.0/24")}, []string{"b"}},
+		"an address in a range":             {"10.0.0.0/20", 27, []Ask{claim("a", 1, "10.0.0.0/23"), claim("b", 2, "10.0.0.9/32", "10.0.2.0/23")}, []string{"a", "b"}},
+		"more than the CIDR":                {"10.0.0.0/20", 27, []Ask{claim("a", 1, "10.0.0.0/8"), claim("b", 2, "fd00::/8", "10.1.0.0/16")}, []string{"b"}},
+		"a CIDR of three blocks at most":    {"10.0.0.0/26", 27, []Ask{claim("a", 1, "10.0.0.1/32")}, nil},
+		"large ranges":                      {"fd00::/32", 64, []Ask{claim("a", 1, "fd00:0:8000::/34"), claim("b", 2, "fd00::1/128")}, []string{"a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			slices.SortFunc(test.asks, Ask.Compare)

@@ -79,8 +79,8 @@ func ranges(cidrs []v1alpha1.PoolCIDR, bits int32) string {
 	return fmt.Sprintf("%s by /%d", line, bits)
 }
 
-// is fails unless the result is as wanted, and one remark contains each of texts.
-func is(t *testing.T, r *Result, want []string, texts ...string) {
+// checkResult fails unless the result is as wanted, and one remark contains each of texts.
+func checkResult(t *testing.T, r *Result, want []string, texts ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, brief(r)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -81,7 +81,7 @@ func TestCalico(t *testing.T) {
 		"values of the operator's chart": {[]string{"apiVersion: helm.cattle.io/v1\nkind: HelmChartConfig\nmetadata: {name: rke2-calico}\nspec: {valuesContent: 'installation: {calicoNetwork: {ipPools: [{cidr: 10.1.0.0/16, blockSize: 24, natOutgoing: Disabled, encapsulation: None}]}}'}"},
 			[]string{"default-ipv4-ippool 10.1.0.0/16 by /24", "lost: Installation default: spec.calicoNetwork.ipPools[0]", "lost: Installation default: spec.calicoNetwork.ipPools[0].natOutgoing"}, nil},
 	} {
-		t.Run(name, func(t *testing.T) { is(t, imported(t, Calico, test.docs...), test.want, test.texts...) })
+		t.Run(name, func(t *testing.T) { checkResult(t, imported(t, Calico, test.docs...), test.want, test.texts...) })
 	}
 }
 
@@ -100,7 +100,7 @@ spec:
     - {cidr: 7}
     - {cidr: "fd00:2::/64"}
 `)
-	is(t, r, []string{
+	checkResult(t, r, []string{
 		"zone-3 10.3.0.0/16 by /26",
 		"default-ipv4-ippool 10.1.0.0/16 by /24", "10-2-0-0-16 10.2.0.0/16 (Cordon) by /26", "six fd00:1::/64 by /122",
 		"default-ipv6-ippool fd00:2::/64 by /122",

@@ -72,6 +72,6 @@ func TestCilium(t *testing.T) {
 		"values of another kind's":    {[]string{"apiVersion: example.org/v1\nkind: HelmRelease\nmetadata: {name: cni}\nspec: {values: {" + values + "}}"}, nil, nil},
 		"values that cannot be read":  {[]string{"ipam: {operator: 7}"}, []string{"lost: values: ipam"}, nil},
 	} {
-		t.Run(name, func(t *testing.T) { is(t, imported(t, Cilium, test.docs...), test.want, test.texts...) })
+		t.Run(name, func(t *testing.T) { checkResult(t, imported(t, Cilium, test.docs...), test.want, test.texts...) })
 	}
 }

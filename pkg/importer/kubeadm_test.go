@@ -51,6 +51,6 @@ func TestKubernetes(t *testing.T) {
 		"cannot be read": {[]string{clusterCIDR("a", "perNodeHostBits: many")}, []string{"lost: ClusterCIDR a: spec"}, nil},
 		"wrong family":   {[]string{clusterCIDR("a", "perNodeHostBits: 8, ipv4: 'fd00::/64'")}, []string{"lost: PodIPPool a: spec"}, []string{"is not ipv4"}},
 	} {
-		t.Run(name, func(t *testing.T) { is(t, imported(t, Kubernetes, test.docs...), test.want, test.texts...) })
+		t.Run(name, func(t *testing.T) { checkResult(t, imported(t, Kubernetes, test.docs...), test.want, test.texts...) })
 	}
 }

@@ -54,7 +54,7 @@ func TestCheckExisting(t *testing.T) {
 	other := r.Pools[2].Object
 	other.Name = "zz"
 	r.Check(defaults(), []v1alpha1.PodIPPool{same, changed, other})
-	is(t, r, []string{"a 10.1.0.0/16 by /26", "b 10.2.0.0/16 by /26", "c 10.3.0.0/16 by /26",
+	checkResult(t, r, []string{"a 10.1.0.0/16 by /26", "b 10.2.0.0/16 by /26", "c 10.3.0.0/16 by /26",
 		"lost: PodIPPool b: metadata.name", "lost: PodIPPool c: spec: 10.3.0.0/16"},
 		"says otherwise: to apply this one would change it", "pools zz and c claim the same addresses, and only zz would")
 }

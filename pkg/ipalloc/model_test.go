@@ -36,8 +36,8 @@ func span(p netip.Prefix) (f Family, from, size int) {
 	return f, int(last[len(last)-1]), 1 << (f.Bits() - p.Bits())
 }
 
-// at is the inverse of span.
-func at(f Family, from, bits int) netip.Prefix {
+// cidrAt is the inverse of span.
+func cidrAt(f Family, from, bits int) netip.Prefix {
 	b := universe[f].Addr().AsSlice()
 	b[len(b)-1] = byte(from)
 	addr, _ := netip.AddrFromSlice(b)
@@ -74,7 +74,7 @@ func (o *oracle) candidates(c Cut) []netip.Prefix {
 			continue
 		}
 		for from := 0; from < 256; from += 1 << (f.Bits() - c.BlockBits) {
-			block := at(f, from, c.BlockBits)
+			block := cidrAt(f, from, c.BlockBits)
 			if slices.ContainsFunc(c.Ranges, func(r netip.Prefix) bool {
 				return r.Bits() <= block.Bits() && r.Contains(block.Addr())
 			}) {
@@ -106,7 +106,7 @@ func (o *oracle) claim(c Cut, owner Owner, near []netip.Prefix) (netip.Prefix, e
 	pick := free[0]
 	for _, b := range free {
 		f, from, size := span(b)
-		if size < 256 && slices.Contains(near, at(f, from^size, c.BlockBits)) {
+		if size < 256 && slices.Contains(near, cidrAt(f, from^size, c.BlockBits)) {
 			pick = b
 			break
 		}
@@ -185,7 +185,7 @@ func (t *tape) family() Family { return Families()[t.pick(0, 1)] }
 // prefix returns a masked prefix that overlaps the universe; most lie inside it.
 func (t *tape) prefix(f Family) netip.Prefix {
 	bits := universe[f].Bits() + t.pick(-2, 8)
-	p := at(f, int(t.next()), bits)
+	p := cidrAt(f, int(t.next()), bits)
 	return p.Masked()
 }
 
@@ -207,7 +207,7 @@ func (t *tape) cut(f Family) Cut {
 			g = IPv4 + IPv6 - f
 		}
 		bits := universe[g].Bits() + t.pick(0, 6)
-		c.Ranges = append(c.Ranges, at(g, int(t.next()), bits))
+		c.Ranges = append(c.Ranges, cidrAt(g, int(t.next()), bits))
 	}
 	return c
 }

@@ -62,8 +62,8 @@ func (c *Cluster) claimFreed(node string) {
 	}
 }
 
-// on is the default pool on a node.
-func on(node string) PoolOn { return PoolOn{Node: node} }
+// defaultPoolOn is the default pool on a node.
+func defaultPoolOn(node string) PoolOn { return PoolOn{Node: node} }
 
 // sortedNodes returns the nodes with needs.
 func sortedNodes(needs map[PoolOn]NodeNeeds) (nodes []string) {
@@ -78,7 +78,7 @@ func sortedNodes(needs map[PoolOn]NodeNeeds) (nodes []string) {
 func recalls(a Assignment) string {
 	var out []string
 	for _, node := range sortedNodes(a.Needs) {
-		if recall := a.Needs[on(node)].Recall; len(recall) > 0 {
+		if recall := a.Needs[defaultPoolOn(node)].Recall; len(recall) > 0 {
 			out = append(out, node+" "+strings.Trim(fmt.Sprint(recall), "[]"))
 		}
 	}
@@ -245,11 +245,11 @@ func TestRecallOnceSettled(t *testing.T) {
 	all[2].Labels = map[string]string{"name": "n"}
 	c.wait(now, unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))
 	long := now.Add(unusedFor)
-	if a := c.Assign(all, long); len(a.Needs[on("b")].Recall) > 0 || !a.RequeueAt.Equal(now.Add(time.Minute)) {
-		t.Errorf("at first: %v is recalled, again at %s", a.Needs[on("b")].Recall, a.RequeueAt)
+	if a := c.Assign(all, long); len(a.Needs[defaultPoolOn("b")].Recall) > 0 || !a.RequeueAt.Equal(now.Add(time.Minute)) {
+		t.Errorf("at first: %v is recalled, again at %s", a.Needs[defaultPoolOn("b")].Recall, a.RequeueAt)
 	}
-	if a := c.Assign(all, now.Add(time.Minute)); len(a.Needs[on("b")].Recall) != 1 {
-		t.Errorf("once settled: %v is recalled", a.Needs[on("b")].Recall)
+	if a := c.Assign(all, now.Add(time.Minute)); len(a.Needs[defaultPoolOn("b")].Recall) != 1 {
+		t.Errorf("once settled: %v is recalled", a.Needs[defaultPoolOn("b")].Recall)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestRecallAsksEachNodeOnce(t *testing.T) {
 		a.FirstBlocks = append(a.FirstBlocks, FirstBlock{Pools: [2][]string{{"p", fmt.Sprint("q", i)}}})
 	}
 	c.recall(a, all, nil, fixtures.Noon())
-	if got := len(a.Needs[on("a")].Recall) + len(a.Needs[on("b")].Recall); asked != len(all) || got != 3 {
+	if got := len(a.Needs[defaultPoolOn("a")].Recall) + len(a.Needs[defaultPoolOn("b")].Recall); asked != len(all) || got != 3 {
 		t.Errorf("%d nodes return %d blocks after %d Snapshots, want 3 after %d", len(a.Needs), got, asked, len(all))
 	}
 }
@@ -315,7 +315,7 @@ func TestFirstBlockStays(t *testing.T) {
 			t.Fatalf("nothing is recalled for %s", name)
 		}
 		// The block moves from its node to the waiting one. The agent there starts and settles.
-		b, _ := c.State.Ledger.Block(a.Needs[on(donor)].Recall[0])
+		b, _ := c.State.Ledger.Block(a.Needs[defaultPoolOn(donor)].Recall[0])
 		moved = append(moved, fmt.Sprint(b.CIDR, " from ", donor))
 		c.State.Ledger.Remove(b)
 		c.State.Ledger.Upsert(fixtures.Block(b.CIDR.String(), "p", name, 30+i))

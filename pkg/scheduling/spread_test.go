@@ -64,7 +64,7 @@ func TestSpread(t *testing.T) {
 	dual := func(c *Candidate) {
 		c.Room[1], c.Pools[1], c.PerBlock[1] = c.Room[0], []string{"p"}, 10
 	}
-	both := func(n int, suits ...int) Group {
+	group := func(n int, suits ...int) Group {
 		return Group{Pods: n, Requests: [2]int{1, 1}, Suits: suits}
 	}
 	plenty := FreeBlocks{{"p": 100}, {"p": 100}}
@@ -153,11 +153,11 @@ func TestSpread(t *testing.T) {
 			want: "a=15 b=15; offered 1, growing 1, short 0",
 		},
 		"both families on the same node": {
-			pods: []Group{both(3, 0, 1)}, nodes: []Candidate{place4("a", hasFree(5)), place4("b", dual)}, free: plenty,
+			pods: []Group{group(3, 0, 1)}, nodes: []Candidate{place4("a", hasFree(5)), place4("b", dual)}, free: plenty,
 			want: "b=6; offered 0, growing 3, short 0",
 		},
 		"one family is short": {
-			pods: []Group{both(3, 0)}, nodes: []Candidate{place4("a", hasFree(9), dual, hasFree(9))}, free: FreeBlocks{nil, {"p": 0}},
+			pods: []Group{group(3, 0)}, nodes: []Candidate{place4("a", hasFree(9), dual, hasFree(9))}, free: FreeBlocks{nil, {"p": 0}},
 			want: "a=6; offered 3, growing 0, short 0",
 		},
 	}

@@ -90,7 +90,7 @@ func TestAgentMayWaitForFamily(t *testing.T) {
 		start := fixtures.Noon().Add(-time.Hour)
 		return &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(start), FinishedAt: metav1.NewTime(start.Add(d)), ExitCode: code}
 	}
-	with := func(ready bool, now, last *corev1.ContainerStateTerminated) *corev1.Pod {
+	agentPod := func(ready bool, now, last *corev1.ContainerStateTerminated) *corev1.Pod {
 		p := fixtures.AgentPod("1", "c", ready)
 		c := &p.Status.ContainerStatuses[1]
 		c.State.Terminated, c.LastTerminationState.Terminated = now, last
@@ -101,15 +101,15 @@ func TestAgentMayWaitForFamily(t *testing.T) {
 		at   time.Duration
 		want bool
 	}{
-		"starts":                            {pod: with(false, nil, nil)},
-		"starts, for long":                  {pod: with(false, nil, nil), at: settle, want: true},
+		"starts":                            {pod: agentPod(false, nil, nil)},
+		"starts, for long":                  {pod: agentPod(false, nil, nil), at: settle, want: true},
 		"has no container yet":              {pod: fixtures.AgentPod("1", "", false), at: settle},
-		"has ended soon":                    {pod: with(false, ran(time.Second, 1), nil), want: true},
-		"starts again after it ended soon":  {pod: with(false, nil, ran(time.Second, 1)), want: true},
-		"starts again after it ended late":  {pod: with(false, nil, ran(time.Minute, 1))},
-		"starts again after it was stopped": {pod: with(false, nil, ran(time.Second, 0))},
-		"is Ready, and once ended soon":     {pod: with(true, nil, ran(time.Second, 1)), at: settle},
-		"another container of it ended so":  {pod: otherEnded(with(false, nil, nil), ran(time.Second, 1))},
+		"has ended soon":                    {pod: agentPod(false, ran(time.Second, 1), nil), want: true},
+		"starts again after it ended soon":  {pod: agentPod(false, nil, ran(time.Second, 1)), want: true},
+		"starts again after it ended late":  {pod: agentPod(false, nil, ran(time.Minute, 1))},
+		"starts again after it was stopped": {pod: agentPod(false, nil, ran(time.Second, 0))},
+		"is Ready, and once ended soon":     {pod: agentPod(true, nil, ran(time.Second, 1)), at: settle},
+		"another container of it ended so":  {pod: otherEnded(agentPod(false, nil, nil), ran(time.Second, 1))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			agents := NewAgents(settle)

@@ -97,7 +97,7 @@ type modelNode struct {
 
 func (m *awaitingModel) pool() string { return []string{"a", "b", "c"}[m.IntN(3)] }
 
-func (m *awaitingModel) some(from ...string) []string {
+func (m *awaitingModel) subset(from ...string) []string {
 	m.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] })
 	return from[:m.IntN(len(from)+1)]
 }
@@ -157,7 +157,7 @@ func (m *awaitingModel) reconcile(name string, outcome int) {
 				break
 			}
 		}
-		n.waits, n.starves, n.pools = m.IntN(3) > 0, m.IntN(2) == 0, m.some("a", "b", "c")
+		n.waits, n.starves, n.pools = m.IntN(3) > 0, m.IntN(2) == 0, m.subset("a", "b", "c")
 		m.Set(name, n.waits, n.starves, waitsFor(n.pools...))
 	}
 	n.reconciling, n.wokenFor = false, nil

@@ -331,27 +331,27 @@ func TestNotRunning(t *testing.T) {
 
 // Only the latest version of a CiliumNode that is there is known.
 func TestCiliumNodeAt(t *testing.T) {
-	at := func(uid types.UID, version string) *ciliumv2.CiliumNode {
+	versioned := func(uid types.UID, version string) *ciliumv2.CiliumNode {
 		cn := fixtures.CiliumNode("n", version)
 		cn.UID = uid
 		return cn
 	}
 	l := ReadyLedger()
-	l.UpsertCiliumNode(ciliumnode.NewView(at("u", "5")))
+	l.UpsertCiliumNode(ciliumnode.NewView(versioned("u", "5")))
 	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("without", "")))
 	for name, cn := range map[string]*ciliumv2.CiliumNode{
-		"earlier": at("u", "4"), "later": at("u", "6"), "another object": at("v", "5"),
+		"earlier": versioned("u", "4"), "later": versioned("u", "6"), "another object": versioned("v", "5"),
 		"another name": fixtures.CiliumNode("m", "5"), "no version": fixtures.CiliumNode("without", ""),
 	} {
 		if l.CiliumNodeAt(cn) != nil {
 			t.Errorf("%s: it is known", name)
 		}
 	}
-	if known := l.CiliumNodeAt(at("u", "5")); known == nil || known != l.nodes.seen["n"].view {
+	if known := l.CiliumNodeAt(versioned("u", "5")); known == nil || known != l.nodes.seen["n"].view {
 		t.Errorf("the same version: %v is known", known)
 	}
-	l.RemoveCiliumNode(ciliumnode.NewView(at("u", "7")))
-	if l.CiliumNodeAt(at("u", "7")) != nil {
+	l.RemoveCiliumNode(ciliumnode.NewView(versioned("u", "7")))
+	if l.CiliumNodeAt(versioned("u", "7")) != nil {
 		t.Error("a deleted one is known")
 	}
 }

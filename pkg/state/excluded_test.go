@@ -178,7 +178,7 @@ func TestAskedAddresses(t *testing.T) {
 		o.Pools.Set(pool)
 	}
 	set("10.0.0.0/28")
-	is := func(what string, excluded, shared, free int) {
+	check := func(what string, excluded, shared, free int) {
 		t.Helper()
 		pool := o.Pools.Get("p")
 		cut, _ := pool.Cut(ipalloc.IPv4)
@@ -193,11 +193,11 @@ func TestAskedAddresses(t *testing.T) {
 	offer := func(cidrs ...string) {
 		ledger.Exclusions.Ask(exclude.Ask{By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb", Asks: true}, CIDRs: fixtures.Prefixes(cidrs...)})
 	}
-	is("none", 0, 0, 3)
+	check("none", 0, 0, 3)
 	offer("10.0.0.2/32", "10.0.0.6/32")
-	is("addresses of half of the blocks", 0, 2, 3)
+	check("addresses of half of the blocks", 0, 2, 3)
 	offer("10.0.0.1/32", "10.0.0.2/31")
-	is("a quarter, though it is three addresses", 2, 0, 3)
+	check("a quarter, though it is three addresses", 2, 0, 3)
 	if n := usable(); n != 2 {
 		t.Errorf("a held block of an offered range has %d usable addresses", n)
 	}
@@ -205,19 +205,19 @@ func TestAskedAddresses(t *testing.T) {
 	if n := usable(); n != 1 {
 		t.Errorf("with an address of a Service the block has %d usable addresses", n)
 	}
-	is("an address of a Service", 2, 0, 3)
+	check("an address of a Service", 2, 0, 3)
 	offer("10.0.0.0/29")
-	is("half", 1, 1, 3)
+	check("half", 1, 1, 3)
 	set("10.0.0.0/27")
-	is("a quarter, once the pool has grown", 2, 0, 6)
+	check("a quarter, once the pool has grown", 2, 0, 6)
 	set("10.0.0.0/28")
-	is("half again", 1, 1, 3)
+	check("half again", 1, 1, 3)
 	set("10.0.0.0/28", v1alpha1.ReservedCIDR{CIDR: "10.0.0.0/29"})
-	is("what the pool reserves is no news", 0, 0, 2)
+	check("what the pool reserves is no news", 0, 0, 2)
 	offer()
 	ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Service, Name: "default/web"}, nil)
 	set("10.0.0.0/28")
-	is("gone", 0, 0, 3)
+	check("gone", 0, 0, 3)
 }
 
 // Which addresses objects withhold does not depend on the order in which the operator sees them and the

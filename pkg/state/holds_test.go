@@ -101,9 +101,9 @@ func (s store) calls() map[string]holds.Call {
 		if slices.Contains(s.without, method.Name) || slices.ContainsFunc(slices.Collect(maps.Keys(s.special)), special) {
 			continue
 		}
-		call := s.each(nil)
+		call := s.callPerNode(nil)
 		if slices.Contains(s.walks, method.Name) {
-			call = s.few(nil)
+			call = s.fewCalls(nil)
 		}
 		call.Hold = func(i int) time.Duration {
 			args := []reflect.Value{of}
@@ -245,8 +245,8 @@ func (f *fleet) object(i int) *ciliumv2.CiliumNode {
 
 func (f *fleet) pool(i int) *crd.Pool { return f.all[i%len(f.all)] }
 
-// each returns a call with one argument per node, or tried if that is less, and what undoes it.
-func (f *fleet) each(do func(i int), undo ...func(i int)) holds.Call {
+// callPerNode returns a call with one argument per node, or tried if that is less, and what undoes it.
+func (f *fleet) callPerNode(do func(i int), undo ...func(i int)) holds.Call {
 	call := holds.Call{N: min(tried, len(f.nodes)), Do: do}
 	if len(undo) > 0 {
 		call.Undo = undo[0]
@@ -254,8 +254,8 @@ func (f *fleet) each(do func(i int), undo ...func(i int)) holds.Call {
 	return call
 }
 
-// few is for calls that walk all nodes or all pods.
-func (f *fleet) few(do func(i int)) holds.Call { return holds.Call{N: 3, Do: do} }
+// fewCalls is for calls that walk all nodes or all pods.
+func (f *fleet) fewCalls(do func(i int)) holds.Call { return holds.Call{N: 3, Do: do} }
 
 // withoutIPv6 returns the CiliumNode of an agent that does not run IPv6.
 func withoutIPv6() *ciliumnode.View {
@@ -303,12 +303,12 @@ func (f *fleet) ledgerCalls() map[string]holds.Call {
 		f.Upsert(b)
 	}
 	inPool := func(do func(node, pool string)) holds.Call {
-		return f.each(func(i int) { do(f.node(i), poolName(i%len(f.cuts))) })
+		return f.callPerNode(func(i int) { do(f.node(i), poolName(i%len(f.cuts))) })
 	}
 	unknown := func(i int) { f.MarkUnknown(f.node(i), f.block(i).CIDR) }
 	restore := func(i int) { f.UpsertCiliumNode(f.view(i)) }
 	// after measures a call without the one before it.
-	after := func(before, do func(i int)) holds.Call {
+	prepared := func(before, do func(i int)) holds.Call {
 		return holds.Call{N: min(tried, len(f.nodes)), Hold: func(i int) time.Duration {
 			before(i)
 			begin := time.Now()
@@ -316,34 +316,34 @@ func (f *fleet) ledgerCalls() map[string]holds.Call {
 			return time.Since(begin)
 		}}
 	}
-	forgetCiliumNode := after(func(i int) { f.RemoveCiliumNode(f.view(i)) }, func(i int) { f.ForgetCiliumNode(f.node(i)) })
+	forgetCiliumNode := prepared(func(i int) { f.RemoveCiliumNode(f.view(i)) }, func(i int) { f.ForgetCiliumNode(f.node(i)) })
 	forgetCiliumNode.Undo = restore
 	return map[string]holds.Call{
 		"Used":                           inPool(func(_, pool string) { f.Used(pool) }),
 		"Size":                           inPool(func(_, pool string) { f.Size(pool) }),
 		"MovingOff":                      inPool(func(_, pool string) { f.MovingOff(pool) }),
 		"MovesOff":                       inPool(func(node, pool string) { f.MovesOff(node, pool) }),
-		"Overlaps":                       f.each(func(i int) { f.Overlaps(f.block(i).CIDR) }),
-		"Overlaps a pool":                f.each(func(i int) { f.Overlaps(f.cuts[i%len(f.cuts)].Ranges[0]) }),
+		"Overlaps":                       f.callPerNode(func(i int) { f.Overlaps(f.block(i).CIDR) }),
+		"Overlaps a pool":                f.callPerNode(func(i int) { f.Overlaps(f.cuts[i%len(f.cuts)].Ranges[0]) }),
 		"PoolBlocks":                     {N: len(f.cuts), Hold: f.longestPart},
-		"NotRunning":                     f.few(func(int) { f.part.NotRunning(ipalloc.IPv6, poolName(0)) }),
-		"NamedElsewhere":                 f.each(func(i int) { f.NamedElsewhere(f.block(i).Node, f.block(i).CIDR) }),
-		"NamedElsewhere of another node": f.few(func(i int) { f.part.NamedElsewhere("another", f.part.block(i).CIDR) }),
-		"MissingCiliumNodes":             f.few(func(int) { f.part.MissingCiliumNodes(f.listed, f.next()) }),
-		"Withholders":                    f.few(func(int) { f.part.Withholders(f.cuts[0]) }),
-		"Upsert": f.each(func(i int) {
+		"NotRunning":                     f.fewCalls(func(int) { f.part.NotRunning(ipalloc.IPv6, poolName(0)) }),
+		"NamedElsewhere":                 f.callPerNode(func(i int) { f.NamedElsewhere(f.block(i).Node, f.block(i).CIDR) }),
+		"NamedElsewhere of another node": f.fewCalls(func(i int) { f.part.NamedElsewhere("another", f.part.block(i).CIDR) }),
+		"MissingCiliumNodes":             f.fewCalls(func(int) { f.part.MissingCiliumNodes(f.listed, f.next()) }),
+		"Withholders":                    f.fewCalls(func(int) { f.part.Withholders(f.cuts[0]) }),
+		"Upsert": f.callPerNode(func(i int) {
 			b := f.block(i)
 			b.ResourceVersion = f.next()
 			f.Upsert(b)
 		}),
-		"Assume":                 f.each(func(i int) { f.Assume(f.block(i)) }),
-		"Assume after an outage": f.each(func(i int) { f.Assume(f.block(i)) }, unknown),
-		"Remove":                 f.each(func(i int) { f.Remove(f.block(i)) }, back),
-		"Claim":                  f.each(claim, forget),
-		"Forget":                 after(claim, forget),
-		"MarkUnknown":            f.each(unknown, func(i int) { f.Forget(f.node(i), f.block(i).CIDR) }),
-		"UpsertCiliumNode":       f.each(restore),
-		"RemoveCiliumNode":       f.each(func(i int) { f.RemoveCiliumNode(f.view(i)) }, restore),
+		"Assume":                 f.callPerNode(func(i int) { f.Assume(f.block(i)) }),
+		"Assume after an outage": f.callPerNode(func(i int) { f.Assume(f.block(i)) }, unknown),
+		"Remove":                 f.callPerNode(func(i int) { f.Remove(f.block(i)) }, back),
+		"Claim":                  f.callPerNode(claim, forget),
+		"Forget":                 prepared(claim, forget),
+		"MarkUnknown":            f.callPerNode(unknown, func(i int) { f.Forget(f.node(i), f.block(i).CIDR) }),
+		"UpsertCiliumNode":       f.callPerNode(restore),
+		"RemoveCiliumNode":       f.callPerNode(func(i int) { f.RemoveCiliumNode(f.view(i)) }, restore),
 		"ForgetCiliumNode":       forgetCiliumNode,
 	}
 }
@@ -358,10 +358,10 @@ func (f *fleet) exclusionCalls() map[string]holds.Call {
 		return exclude.Ask{By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb", Asks: true}, CIDRs: cidrs}
 	}
 	return map[string]holds.Call{
-		"Excluded":        f.each(func(i int) { f.Exclusions.Excluded(f.block(i).CIDR) }),
-		"Excluded of all": f.few(func(int) { f.Exclusions.Excluded(netip.MustParsePrefix("192.168.0.0/16")) }),
-		"Exclude":         f.each(exclusion(len(f.nodes)), exclusion(0)),
-		"Ask":             f.each(func(i int) { f.Exclusions.Ask(ask(f.address(i + 1)...)) }, func(int) { f.Exclusions.Ask(ask()) }),
+		"Excluded":        f.callPerNode(func(i int) { f.Exclusions.Excluded(f.block(i).CIDR) }),
+		"Excluded of all": f.fewCalls(func(int) { f.Exclusions.Excluded(netip.MustParsePrefix("192.168.0.0/16")) }),
+		"Exclude":         f.callPerNode(exclusion(len(f.nodes)), exclusion(0)),
+		"Ask":             f.callPerNode(func(i int) { f.Exclusions.Ask(ask(f.address(i + 1)...)) }, func(int) { f.Exclusions.Ask(ask()) }),
 	}
 }
 
@@ -379,19 +379,19 @@ func (f *fleet) longestPart(i int) (longest time.Duration) {
 func (f *fleet) podStore() store {
 	pod := func(i int) state.BoundPod { return f.boundPods[i*7919%len(f.boundPods)] }
 	return store{of: f.pods, special: map[string]holds.Call{
-		"Delete": f.each(func(i int) { f.pods.Delete(pod(i).PodKey, fixtures.Noon()) }, func(i int) { f.pods.Set(pod(i), fixtures.Noon()) }),
-		"SetNamespace": f.few(func(int) { // no pod is in this namespace, so all are visited
+		"Delete": f.callPerNode(func(i int) { f.pods.Delete(pod(i).PodKey, fixtures.Noon()) }, func(i int) { f.pods.Set(pod(i), fixtures.Noon()) }),
+		"SetNamespace": f.fewCalls(func(int) { // no pod is in this namespace, so all are visited
 			f.one.pods.SetNamespace("other", state.PoolRequestOf(&metav1.ObjectMeta{Annotations: map[string]string{"ipam.cilium.io/ip-pool": f.next()}}))
 		}),
-		"Missing": f.few(func(int) { f.one.pods.Missing(f.listed) }),
+		"Missing": f.fewCalls(func(int) { f.one.pods.Missing(f.listed) }),
 	}}
 }
 
 func (f *fleet) agentStore() store {
 	pod := func(i int) state.AgentPod { return f.agentPods[i%len(f.agentPods)] }
 	return store{of: f.agents, special: map[string]holds.Call{
-		"Delete":  f.each(func(i int) { f.agents.Delete(pod(i).PodKey) }, func(i int) { f.agents.Set(pod(i), fixtures.Noon()) }),
-		"Missing": f.few(func(int) { f.part.agents.Missing(f.listed) }),
+		"Delete":  f.callPerNode(func(i int) { f.agents.Delete(pod(i).PodKey) }, func(i int) { f.agents.Set(pod(i), fixtures.Noon()) }),
+		"Missing": f.fewCalls(func(int) { f.part.agents.Missing(f.listed) }),
 	}}
 }
 
@@ -405,11 +405,11 @@ func (f *fleet) awaitingStore() store {
 	one.Set("n", true, true, all)
 	begin, end := func(i int) { a.Begin(f.node(i)) }, func(i int) { a.End(f.node(i)) }
 	return store{of: a, special: map[string]holds.Call{
-		"Set":    f.each(set),
+		"Set":    f.callPerNode(set),
 		"Wake":   {N: 3, Do: func(i int) { one.Wake(ipalloc.IPv4, []string{poolName(i)}) }, Undo: func(int) { one.Begin("n"); one.End("n") }},
-		"Begin":  f.each(begin, end),
-		"End":    f.each(func(i int) { begin(i); end(i) }),
-		"Forget": f.each(func(i int) { a.Forget(f.node(i)) }, set),
+		"Begin":  f.callPerNode(begin, end),
+		"End":    f.callPerNode(func(i int) { begin(i); end(i) }),
+		"Forget": f.callPerNode(func(i int) { a.Forget(f.node(i)) }, set),
 	}}
 }
 
@@ -420,11 +420,11 @@ func (f *fleet) pressureStore() store {
 		p.SetIdle(f.node(i), [2][]string{{poolName(0)}})
 	}
 	return store{of: p, special: map[string]holds.Call{
-		"Set": f.each(func(i int) {
+		"Set": f.callPerNode(func(i int) {
 			percent = 99 - percent%2
 			p.Set(f.pool(i), ipalloc.IPv4, percent)
 		}),
-		"Taken":      f.each(func(i int) { p.Taken(poolName(i%len(f.all)), ipalloc.IPv4) }),
+		"Taken":      f.callPerNode(func(i int) { p.Taken(poolName(i%len(f.all)), ipalloc.IPv4) }),
 		"ForgetPool": {N: len(f.all), Do: func(i int) { p.ForgetPool(poolName(i)) }, Undo: func(i int) { p.Set(f.pool(i), ipalloc.IPv4, 50) }},
 	}}
 }
@@ -445,7 +445,7 @@ func (f *fleet) unscheduledStore() store {
 	u.SetNeeds(needs)
 	set := func(i int) { u.Set(pods[i%len(pods)], now) }
 	return store{of: u, without: []string{"Missing", "SetNeeds"}, special: map[string]holds.Call{
-		"Set": f.each(set), "Delete": f.each(func(i int) { u.Delete(pods[i%len(pods)].UID()) }, set),
+		"Set": f.callPerNode(set), "Delete": f.callPerNode(func(i int) { u.Delete(pods[i%len(pods)].UID()) }, set),
 	}}
 }
 

@@ -377,7 +377,7 @@ func FuzzForeign(f *testing.F) {
 			if err != nil {
 				break
 			}
-			if what := named(cn, cidr); what != "" {
+			if what := firstNamed(cn, cidr); what != "" {
 				t.Errorf("%s is claimed, and the CiliumNode names %s", cidr, what)
 			}
 			l.Forget("m", cidr)
@@ -387,8 +387,8 @@ func FuzzForeign(f *testing.F) {
 	})
 }
 
-// named returns the CIDRs that a CiliumNode names within cidr, parsed independently.
-func named(cn *ciliumv2.CiliumNode, cidr netip.Prefix) string {
+// firstNamed returns the first CIDR that a CiliumNode names within cidr, parsed independently.
+func firstNamed(cn *ciliumv2.CiliumNode, cidr netip.Prefix) string {
 	for _, p := range cn.Spec.IPAM.PodCIDRs {
 		if p.IsValid() && p.Overlaps(cidr) && p.Bits() >= 16 && (p.Bits() >= 20 || len(cn.Status.IPAM.Used) == 0) {
 			return p.String()

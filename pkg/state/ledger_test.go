@@ -173,12 +173,12 @@ func TestLedgerClaim(t *testing.T) {
 
 // A block counts as closed if the agent that runs has closed an earlier one of its CIDR on the node.
 func TestClosedBefore(t *testing.T) {
-	at := func(node string, version int, agent string) crd.Block {
+	claimed := func(node string, version int, agent string) crd.Block {
 		b := fixtures.Block("10.0.0.0/30", "p", node, version)
 		b.Closed.Agent = agent
 		return b
 	}
-	closed, elsewhere := at("n", 1, "c"), at("m", 2, "d")
+	closed, elsewhere := claimed("n", 1, "c"), claimed("m", 2, "d")
 	inferred := closed
 	inferred.Closed.Inferred = true
 	for name, test := range map[string]struct {
@@ -187,7 +187,7 @@ func TestClosedBefore(t *testing.T) {
 		agent  string      // that runs
 		want   string
 	}{
-		"no earlier one is closed":                {[]crd.Block{at("n", 1, "")}, "", "c", ""},
+		"no earlier one is closed":                {[]crd.Block{claimed("n", 1, "")}, "", "c", ""},
 		"an earlier one is":                       {[]crd.Block{closed}, "", "c", "c"},
 		"another node has had it in between":      {[]crd.Block{closed, elsewhere}, "", "c", "c"},
 		"one of another node is":                  {[]crd.Block{elsewhere}, "", "d", ""},
@@ -202,7 +202,7 @@ func TestClosedBefore(t *testing.T) {
 			for _, b := range test.before {
 				c.Ledger.Remove(b)
 			}
-			c.Ledger.Upsert(at("n", 3, test.own))
+			c.Ledger.Upsert(claimed("n", 3, test.own))
 			c.Defaults.CiliumPools = true
 			c.Agents.Set(ReadAgent(fixtures.AgentPod("1", test.agent, true)), fixtures.Noon())
 			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.Blocks[0].Closed.Agent; got != test.want {
@@ -304,7 +304,7 @@ func TestLedgerBlockGoneAndNamed(t *testing.T) {
 			l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode(name, version, podCIDRs...)))
 		}
 	}
-	in := func(name, version string, pool ...string) func(*Ledger) { // allocates from its pool alone
+	allocating := func(name, version string, pool ...string) func(*Ledger) { // allocates from its pool alone
 		cn := fixtures.CiliumNode(name, version)
 		cn.Spec.IPAM.Pool = fixtures.AllocationMap(pool...)
 		return func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.NewView(cn)) }
@@ -325,15 +325,15 @@ func TestLedgerBlockGoneAndNamed(t *testing.T) {
 		"the watch shows an older version": {[]func(*Ledger){at("n", "8", cidr), gone, at("n", "7")}, 0},
 		"the watch shows the write":        {[]func(*Ledger){at("n", "8", cidr), gone, at("n", "8", cidr)}, 0},
 		"it is published no longer":        {[]func(*Ledger){at("n", "8", cidr), gone, at("n", "9")}, 1},
-		"only in the pool":                 {[]func(*Ledger){in("n", "8", "10.0.0.1"), gone}, 0},
-		"in the pool no longer":            {[]func(*Ledger){in("n", "8", "10.0.0.1"), gone, at("n", "9")}, 1},
-		"an address mapped into IPv6":      {[]func(*Ledger){gone, in("n", "8", "::ffff:10.0.0.1", "x")}, 0},
-		"recreated for another, and gone":  {[]func(*Ledger){in("n", "8", "10.0.0.1"), func(l *Ledger) { l.Upsert(again); l.Remove(again) }}, 0},
+		"only in the pool":                 {[]func(*Ledger){allocating("n", "8", "10.0.0.1"), gone}, 0},
+		"in the pool no longer":            {[]func(*Ledger){allocating("n", "8", "10.0.0.1"), gone, at("n", "9")}, 1},
+		"an address mapped into IPv6":      {[]func(*Ledger){gone, allocating("n", "8", "::ffff:10.0.0.1", "x")}, 0},
+		"recreated for another, and gone":  {[]func(*Ledger){allocating("n", "8", "10.0.0.1"), func(l *Ledger) { l.Upsert(again); l.Remove(again) }}, 0},
 		"another block goes":               {[]func(*Ledger){at("n", "8", cidr), gone, func(l *Ledger) { l.Remove(fixtures.Block("10.0.1.0/30", "p", "n", 3)) }}, 0},
 		"two name it":                      {[]func(*Ledger){at("n", "8", cidr), at("m", "8", cidr), gone, at("m", "9")}, 0},
 		"the CiliumNode is gone":           {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "9")}, 0},
 		"and forgotten":                    {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "9"), forget("n")}, 1},
-		"forgotten before the block goes":  {[]func(*Ledger){in("n", "8", "10.0.0.1"), deleted("n", "9", "10.0.0.1"), forget("n"), gone}, 1},
+		"forgotten before the block goes":  {[]func(*Ledger){allocating("n", "8", "10.0.0.1"), deleted("n", "9", "10.0.0.1"), forget("n"), gone}, 1},
 		"another one is forgotten":         {[]func(*Ledger){at("n", "8", cidr), gone, forget("m")}, 0},
 		"not forgotten, as it is there":    {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "9"), at("n", "10", cidr), forget("n")}, 0},
 		"deleted, and a response is late":  {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "11"), at("n", "10"), forget("n")}, 1},

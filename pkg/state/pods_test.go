@@ -95,12 +95,12 @@ func TestPods(t *testing.T) {
 
 // Pods that have ended are remembered for a while if RememberEnded is set.
 func TestEndedPods(t *testing.T) {
-	at := func(d time.Duration) time.Time { return fixtures.Noon().Add(d) }
+	afterNoon := func(d time.Duration) time.Time { return fixtures.Noon().Add(d) }
 	pods := NewPods()
 	end := func(name string, after time.Duration) {
 		pod := ReadPod(fixtures.Pod(name, name, "n"))
-		pods.Set(pod, at(0))
-		pods.Delete(pod.PodKey, at(after))
+		pods.Set(pod, afterNoon(0))
+		pods.Delete(pod.PodKey, afterNoon(after))
 	}
 	end("forgotten", 0)
 	pods.RememberEnded = true
@@ -115,12 +115,12 @@ func TestEndedPods(t *testing.T) {
 		{30 * time.Second, []string{"default/b"}, 40 * time.Second},
 		{40 * time.Second, nil, 0},
 	} {
-		names, until := pods.Ended("n", at(test.after))
+		names, until := pods.Ended("n", afterNoon(test.after))
 		if diff := cmp.Diff(test.want, names); diff != "" {
 			t.Errorf("after %s (-want +got):\n%s", test.after, diff)
 		}
-		if test.want != nil && !until.Equal(at(test.until)) {
-			t.Errorf("after %s: until %s, want %s", test.after, until, at(test.until))
+		if test.want != nil && !until.Equal(afterNoon(test.until)) {
+			t.Errorf("after %s: until %s, want %s", test.after, until, afterNoon(test.until))
 		}
 	}
 	end("c", time.Minute)

@@ -159,11 +159,11 @@ func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
 // if it changes the block's wait.
 func TestPressureWakesIdleNodes(t *testing.T) {
 	p := NewPressure()
-	of := func(pools ...string) [2][]string { return [2][]string{ipalloc.IPv4: pools} }
-	p.SetIdle("idle", of("q", "p"))
-	p.SetIdle("busy", of("p"))
-	p.SetIdle("busy", of())
-	p.SetIdle("of another pool", of("q"))
+	ipv4Pools := func(pools ...string) [2][]string { return [2][]string{ipalloc.IPv4: pools} }
+	p.SetIdle("idle", ipv4Pools("q", "p"))
+	p.SetIdle("busy", ipv4Pools("p"))
+	p.SetIdle("busy", ipv4Pools())
+	p.SetIdle("of another pool", ipv4Pools("q"))
 	p.SetIdle("of another family", [2][]string{ipalloc.IPv6: {"p"}})
 	var woken []string
 	p.Changed = func(nodes []string) { woken = nodes }

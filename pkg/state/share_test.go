@@ -34,7 +34,7 @@ func TestRequest(t *testing.T) {
 	phase := func(phase ipalloc.Phase, why expand.Reason) func(*crd.Block) {
 		return func(b *crd.Block) { b.Phase, b.Reason = phase, why }
 	}
-	of := func(uid types.UID) func(*crd.Block) { return func(b *crd.Block) { b.NodeUID = uid } }
+	nodeUID := func(uid types.UID) func(*crd.Block) { return func(b *crd.Block) { b.NodeUID = uid } }
 	zone := func(zone string) func(*Cluster, *corev1.Node) {
 		return func(_ *Cluster, n *corev1.Node) { n.Labels["zone"] = zone }
 	}
@@ -81,11 +81,11 @@ func TestRequest(t *testing.T) {
 
 		"of an earlier Node that is gone": {phase(ipalloc.CoolingDown, expand.NodeGone), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.NodeUnselected},
 		"of one in the same zone":         {phase(ipalloc.CoolingDown, expand.NodeGone), []func(*Cluster, *corev1.Node){retains, unpublished, zone("a")}, expand.None},
-		"of an earlier Node, not seen":    {of("earlier"), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.NodeUnselected},
-		"of this Node":                    {of("uid"), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.None},
-		"of an unknown Node":              {of(""), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.None},
-		"of an earlier Node, and listed":  {of("earlier"), []func(*Cluster, *corev1.Node){retains, listed}, expand.None},
-		"of an earlier Node, and a pod uses it": {of("earlier"), []func(*Cluster, *corev1.Node){retains, unpublished, func(c *Cluster, _ *corev1.Node) {
+		"of an earlier Node, not seen":    {nodeUID("earlier"), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.NodeUnselected},
+		"of this Node":                    {nodeUID("uid"), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.None},
+		"of an unknown Node":              {nodeUID(""), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.None},
+		"of an earlier Node, and listed":  {nodeUID("earlier"), []func(*Cluster, *corev1.Node){retains, listed}, expand.None},
+		"of an earlier Node, and a pod uses it": {nodeUID("earlier"), []func(*Cluster, *corev1.Node){retains, unpublished, func(c *Cluster, _ *corev1.Node) {
 			c.Pods.Set(ReadPod(fixtures.Pod("a", "a", "n", "10.1.0.1")), fixtures.Noon())
 		}}, expand.None},
 	} {

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// at reads "Fri 21:59" in the week that begins with Monday, 2 March 2026, UTC.
-func at(t testing.TB, s string) time.Time {
+// parseTime reads "Fri 21:59" in the week that begins with Monday, 2 March 2026, UTC.
+func parseTime(t testing.TB, s string) time.Time {
 	t.Helper()
 	days := map[string]int{"Mon": 2, "Tue": 3, "Wed": 4, "Thu": 5, "Fri": 6, "Sat": 7, "Sun": 8, "Next": 9}
 	day, clock, _ := strings.Cut(s, " ")
@@ -58,9 +58,9 @@ func TestAt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := State{Open: test.open}
 			if test.until != "" {
-				want.Until = at(t, test.until)
+				want.Until = parseTime(t, test.until)
 			}
-			got := test.set.At(at(t, test.now))
+			got := test.set.At(parseTime(t, test.now))
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -68,8 +68,8 @@ func TestAt(t *testing.T) {
 	}
 	t.Run("windows that meet for ever are checked again", func(t *testing.T) {
 		for _, now := range []string{"Mon 12:30:00", "Mon 13:00:00"} { // the docs name it for "always"
-			got := NewSet(hourly).At(at(t, now))
-			if !got.Open || got.Until.Sub(at(t, now)) < foresight {
+			got := NewSet(hourly).At(parseTime(t, now))
+			if !got.Open || got.Until.Sub(parseTime(t, now)) < foresight {
 				t.Errorf("%s: got %+v", now, got)
 			}
 		}
@@ -100,7 +100,7 @@ func TestLongAgainstMinutes(t *testing.T) { againstMinutes(t, 60) }
 func againstMinutes(t *testing.T, seeds int) {
 	t.Helper()
 	const days = 5
-	start := at(t, "Mon 00:00:00")
+	start := parseTime(t, "Mon 00:00:00")
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(uint64(seed), 0))
 		var windows []Window

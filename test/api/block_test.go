@@ -45,7 +45,7 @@ func TestBlock(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			spec := blockSpec(tc.cidr, or(tc.pool, "beijing"), or(tc.node, "node-1"))
+			spec := blockSpec(tc.cidr, orDefault(tc.pool, "beijing"), orDefault(tc.node, "node-1"))
 			o := object(t, "PodIPBlock", tc.name, spec)
 			_, err := resource(t, "podipblocks").Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			expect(t, err, tc.want)
@@ -120,7 +120,7 @@ func blockSpec(cidr, pool, node string) string {
 	return fmt.Sprintf("{cidr: '%s', poolName: '%s', nodeName: '%s'}", cidr, pool, node)
 }
 
-func or(value, otherwise string) string {
+func orDefault(value, otherwise string) string {
 	if value == "" {
 		return otherwise
 	}

@@ -19,7 +19,7 @@ func TestPin(t *testing.T) {
 		"node not a name": {name: "10.20.0.32-27", cidr: "10.20.0.32/27", node: "node/1", want: "nodeName must be the name of a Node"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := object(t, "PodIPPin", test.name, pinSpec(test.cidr, or(test.node, "node-1")))
+			o := object(t, "PodIPPin", test.name, pinSpec(test.cidr, orDefault(test.node, "node-1")))
 			_, err := resource(t, "podippins").Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			expect(t, err, test.want)
 		})

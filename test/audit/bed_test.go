@@ -154,8 +154,8 @@ func (b *bed) report(o outcome) audit.Report {
 	return r
 }
 
-// shorts returns findings in the format of tables: reason, object, others, addresses.
-func shorts(r audit.Report) []string {
+// lines returns findings in the format of tables: reason, object, others, addresses.
+func lines(r audit.Report) []string {
 	out := []string{}
 	for _, f := range r.Findings {
 		parts := []string{string(f.Reason), f.Object.String()}

@@ -330,7 +330,7 @@ func TestPlantedFaults(t *testing.T) {
 			if !b.ServesServiceCIDRs() {
 				test.want = slices.DeleteFunc(test.want, func(w string) bool { return strings.HasSuffix(w, "PodIPPool/services 10.96.0.0/16") })
 			}
-			if diff := cmp.Diff(test.want, shorts(report)); diff != "" {
+			if diff := cmp.Diff(test.want, lines(report)); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
 			if got.code != 1 || report.Looks != 2 || report.Looked.Nodes < n {
@@ -358,7 +358,7 @@ func TestCiliumConfigFaults(t *testing.T) {
 	defer b.Delete(config)
 	want := []string{"CiliumModeDiffers ConfigMap/kube-system/cilium-config", "KVStoreWithoutRoutes ConfigMap/kube-system/cilium-config", "PoolMasqueraded PodIPPool/main 10.0.0.0/16"}
 	got := b.check("-o", "json", "--mode=crd")
-	if diff := cmp.Diff(want, shorts(b.report(got))); diff != "" || got.code != 1 {
+	if diff := cmp.Diff(want, lines(b.report(got))); diff != "" || got.code != 1 {
 		t.Errorf("exit code %d, findings (-want +got):\n%s\n%s", got.code, diff, got.stderr)
 	}
 }
@@ -368,7 +368,7 @@ func TestNoAgentsFound(t *testing.T) {
 	b.pool("main", nil, "10.0.0.0/16")
 	b.node("a", "10.0.0.0/29")
 	got := b.check("-o", "json", "--agent-selector=k8s-app=other")
-	if diff := cmp.Diff([]string{"NoAgentsFound DaemonSet/cilium"}, shorts(b.report(got))); diff != "" || got.code != 1 {
+	if diff := cmp.Diff([]string{"NoAgentsFound DaemonSet/cilium"}, lines(b.report(got))); diff != "" || got.code != 1 {
 		t.Errorf("exit code %d, findings (-want +got):\n%s", got.code, diff)
 	}
 }

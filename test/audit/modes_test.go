@@ -199,7 +199,7 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 				got := b.check(wait, "-o", "json")
 				report := b.report(got)
 				slices.Sort(want)
-				if diff := cmp.Diff(want, shorts(report)); diff != "" || got.code != 1 || report.Mode != mode.String() {
+				if diff := cmp.Diff(want, lines(report)); diff != "" || got.code != 1 || report.Mode != mode.String() {
 					t.Errorf("%s: exit code %d, mode %s, findings (-want +got):\n%s", wait, got.code, report.Mode, diff)
 				}
 			}

@@ -37,12 +37,12 @@ func TestRatiosNameContenders(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	of := func(contender string, round int, seconds float64) sample {
+	newSample := func(contender string, round int, seconds float64) sample {
 		return sample{Measure: "cold", Contender: contender, Round: round, Values: map[string]float64{"seconds": seconds}}
 	}
 	claim := bare("claim").name
 	b := &bench{command: "bench run", measures: []measure{{name: "cold", contenders: []contender{{name: claim}, {name: ours}, {name: multiPool}}}}, samples: []sample{
-		of(claim, 0, 10), of(ours, 0, 12), of(clusterPool, 0, 24), of(ours, 1, 14), of(claim, 1, 10), of(clusterPool, 1, 28),
+		newSample(claim, 0, 10), newSample(ours, 0, 12), newSample(clusterPool, 0, 24), newSample(ours, 1, 14), newSample(claim, 1, 10), newSample(clusterPool, 1, 28),
 	}}
 	got := b.report()
 	for _, want := range []string{

@@ -41,12 +41,12 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 			a, b := p.join("a"), p.join("b")
 			block := crd.NewBlock(cidr, "p", a, "")
 			block.Finalizers = nil
-			p.must(p.as(whole.OperatorWriter).Create(ctx, block))
-			p.tell(whole.OperatorWriter, a, cidr)
+			p.must(p.clientAs(whole.OperatorWriter).Create(ctx, block))
+			p.assign(whole.OperatorWriter, a, cidr)
 			p.wantRules()
-			p.tell(whole.OperatorWriter, b, cidr)
+			p.assign(whole.OperatorWriter, b, cidr)
 			p.wantRules(1)
-			p.tell("another-writer", a)
+			p.assign("another-writer", a)
 			p.wantRules(1, 2)
 		})
 	}
@@ -67,8 +67,8 @@ func (p *planter) must(err error) {
 	}
 }
 
-// as returns a client that writes as a field manager.
-func (p *planter) as(who string) client.Client {
+// clientAs returns a client that writes as a field manager.
+func (p *planter) clientAs(who string) client.Client {
 	p.Helper()
 	cfg := rest.CopyConfig(p.cfg)
 	cfg.UserAgent = who
@@ -81,15 +81,15 @@ func (p *planter) as(who string) client.Client {
 func (p *planter) join(name string) string {
 	p.Helper()
 	meta := metav1.ObjectMeta{Name: string(p.mode) + "-" + name}
-	p.must(p.as("kubelet").Create(p.Context(), &corev1.Node{ObjectMeta: meta}))
-	p.must(p.as(whole.AgentWriter).Create(p.Context(), &ciliumv2.CiliumNode{ObjectMeta: meta}))
+	p.must(p.clientAs("kubelet").Create(p.Context(), &corev1.Node{ObjectMeta: meta}))
+	p.must(p.clientAs(whole.AgentWriter).Create(p.Context(), &ciliumv2.CiliumNode{ObjectMeta: meta}))
 	return meta.Name
 }
 
-// tell assigns exactly these blocks to a node's agent.
-func (p *planter) tell(who, node string, cidrs ...netip.Prefix) {
+// assign assigns exactly these blocks to a node's agent.
+func (p *planter) assign(who, node string, cidrs ...netip.Prefix) {
 	p.Helper()
-	c, key := p.as(who), client.ObjectKey{Name: node}
+	c, key := p.clientAs(who), client.ObjectKey{Name: node}
 	if p.mode == kubernetesMode {
 		n := &corev1.Node{}
 		p.must(c.Get(p.Context(), key, n))

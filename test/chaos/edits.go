@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// some picks about one of ten nodes.
-func (c *chaos) some(random *rand.Rand) []string {
+// pickNodes picks about one of ten nodes.
+func (c *chaos) pickNodes(random *rand.Rand) []string {
 	picked := map[string]bool{}
 	for range 1 + random.IntN(1+c.nodes/10) {
 		picked[nodeName(random.IntN(c.nodes))] = true
@@ -35,7 +35,7 @@ func (c *chaos) some(random *rand.Rand) []string {
 func (c *chaos) restartAgents(ctx context.Context, random *rand.Rand) error {
 	atOnce, cancel := context.WithCancel(ctx)
 	cancel()
-	for _, node := range c.some(random) {
+	for _, node := range c.pickNodes(random) {
 		_ = c.fleet.Machine(node).Restart(atOnce) // it reports that it is not up yet
 	}
 	return nil
@@ -44,7 +44,7 @@ func (c *chaos) restartAgents(ctx context.Context, random *rand.Rand) error {
 // replaceNodes deletes nodes with their pods, and recreates them before or after their blocks
 // are released.
 func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
-	nodes := c.some(random)
+	nodes := c.pickNodes(random)
 	for _, node := range nodes {
 		if err := c.removeNode(ctx, node); err != nil {
 			return err

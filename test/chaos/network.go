@@ -128,7 +128,7 @@ func (n *network) grow(ctx context.Context, random *rand.Rand) error {
 		return nil
 	}
 	added := n.cidr(pool, n.bits)
-	return n.edit(ctx, pool, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
+	return n.edit(ctx, pool, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return addCIDR(cidrs, added) })
 }
 
 // plenty adds more addresses to each pool than its nodes need, as an administrator does in a
@@ -136,7 +136,7 @@ func (n *network) grow(ctx context.Context, random *rand.Rand) error {
 func (n *network) plenty(ctx context.Context) error {
 	for _, pool := range n.pools {
 		added := n.cidr(pool, n.bits-n.mode.plentyBits())
-		err := n.edit(ctx, pool, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
+		err := n.edit(ctx, pool, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return addCIDR(cidrs, added) })
 		if err != nil {
 			return err
 		}
@@ -144,8 +144,8 @@ func (n *network) plenty(ctx context.Context) error {
 	return nil
 }
 
-// with adds a CIDR, unless an earlier edit with a lost response has added it.
-func with(cidrs []v1alpha1.PoolCIDR, added v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
+// addCIDR adds a CIDR, unless an earlier edit with a lost response has added it.
+func addCIDR(cidrs []v1alpha1.PoolCIDR, added v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 	if slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == added.CIDR }) {
 		return cidrs
 	}

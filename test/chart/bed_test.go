@@ -47,8 +47,8 @@ func newBed(t *testing.T, major string) *bed {
 	return b
 }
 
-// by returns the bed of a subtest, with a Helm of another version.
-func (b *bed) by(t *testing.T, major string) *bed {
+// withHelm returns the bed of a subtest, with a Helm of another version.
+func (b *bed) withHelm(t *testing.T, major string) *bed {
 	return &bed{T: t, Bed: &harness.Bed{TB: t, Ctx: t.Context(), Client: b.Client}, major: major, cluster: b.cluster}
 }
 

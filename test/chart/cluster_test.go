@@ -110,7 +110,7 @@ func TestPreflight(t *testing.T) {
 
 	for _, major := range majors() {
 		t.Run("Helm "+major, func(t *testing.T) {
-			b := b.by(t, major)
+			b := b.withHelm(t, major)
 			b.set(config, "ipam", "cluster-pool")
 			install := []string{"install", release, chart, "--dry-run=server"}
 			_, err := b.tryHelm(install...)
@@ -138,14 +138,14 @@ func TestPreflight(t *testing.T) {
 // ciliumConfig creates the ConfigMap of Cilium's settings.
 func (b *bed) ciliumConfig(settings ...string) *corev1.ConfigMap {
 	b.Helper()
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: with(map[string]string{}, settings...)}
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: withPairs(map[string]string{}, settings...)}
 	b.Create(config)
 	return config
 }
 
 func (b *bed) set(config *corev1.ConfigMap, settings ...string) {
 	b.Helper()
-	config.Data = with(config.Data, settings...)
+	config.Data = withPairs(config.Data, settings...)
 	b.Update(config)
 }
 
@@ -199,7 +199,7 @@ func TestFindsTheAPIServer(t *testing.T) {
 	expect := func(when, want string, args ...string) {
 		t.Helper()
 		for _, major := range majors() {
-			_, err := b.by(t, major).tryHelm(append([]string{"install", release, chart, "--dry-run=server"}, args...)...)
+			_, err := b.withHelm(t, major).tryHelm(append([]string{"install", release, chart, "--dry-run=server"}, args...)...)
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want+"\n")) {
 				t.Errorf("Helm %s, %s: %v, want %q", major, when, err, want)
 			}

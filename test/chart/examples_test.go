@@ -93,11 +93,11 @@ func TestExampleValuesOfCilium(t *testing.T) {
 	inCRDMode := map[string]string{"ipam": "crd", "ipv4-range": "169.254.254.0/24", "ipv6-range": "100::/96"}
 	otherMode := map[string]string{"ipv4-range": "auto", "ipv6-range": "auto", "enable-bgp-control-plane": "true"}
 	for file, want := range map[string]map[string]string{
-		"":            with(inCRDMode, "enable-ipv4", "true", "enable-ipv6", "false", "ipv4-native-routing-cidr", "100.64.0.0/12"),
-		"-dual-stack": with(inCRDMode, "enable-ipv4", "true", "enable-ipv6", "true", "ipv6-native-routing-cidr", "fd00:100::/32"),
-		"-ipv6":       with(inCRDMode, "enable-ipv4", "false", "enable-ipv6", "true", "ipv6-native-routing-cidr", "fd00:100::/32"),
-		"-multi-pool": with(otherMode, "ipam", "multi-pool"),
-		"-kubernetes": with(otherMode, "ipam", "kubernetes", "annotate-k8s-node", "true", "k8s-require-ipv4-pod-cidr", "true"),
+		"":            withPairs(inCRDMode, "enable-ipv4", "true", "enable-ipv6", "false", "ipv4-native-routing-cidr", "100.64.0.0/12"),
+		"-dual-stack": withPairs(inCRDMode, "enable-ipv4", "true", "enable-ipv6", "true", "ipv6-native-routing-cidr", "fd00:100::/32"),
+		"-ipv6":       withPairs(inCRDMode, "enable-ipv4", "false", "enable-ipv6", "true", "ipv6-native-routing-cidr", "fd00:100::/32"),
+		"-multi-pool": withPairs(otherMode, "ipam", "multi-pool"),
+		"-kubernetes": withPairs(otherMode, "ipam", "kubernetes", "annotate-k8s-node", "true", "k8s-require-ipv4-pod-cidr", "true"),
 	} {
 		t.Run("cilium-values"+file, func(t *testing.T) {
 			values := []string{"-f", examples + "/cilium-values.yaml", "-f", examples + "/cilium-values" + file + ".yaml"}
@@ -133,8 +133,8 @@ func TestExampleValuesOfCilium(t *testing.T) {
 	}
 }
 
-// with returns a copy of a map with further pairs.
-func with(base map[string]string, pairs ...string) map[string]string {
+// withPairs returns a copy of a map with further pairs.
+func withPairs(base map[string]string, pairs ...string) map[string]string {
 	out := maps.Clone(base)
 	for pair := range slices.Chunk(pairs, 2) {
 		out[pair[0]] = pair[1]

@@ -247,7 +247,7 @@ func policyBed(t *testing.T) *bed {
 	return b
 }
 
-func (b *bed) as(user string, groups ...string) client.Client {
+func (b *bed) clientAs(user string, groups ...string) client.Client {
 	b.Helper()
 	config := rest.CopyConfig(b.cluster.Config())
 	if user != blocks {
@@ -314,10 +314,10 @@ type trial struct {
 func newTrial(t *testing.T) *trial {
 	b := policyBed(t)
 	clients := map[string]client.Client{
-		editor: b.as(editor), blocks: b.as(blocks), collects: b.as(collects, "system:serviceaccounts:kube-system"), breaks: b.as(breaks, "breakers"), tenant: b.as(tenant),
+		editor: b.clientAs(editor), blocks: b.clientAs(blocks), collects: b.clientAs(collects, "system:serviceaccounts:kube-system"), breaks: b.clientAs(breaks, "breakers"), tenant: b.clientAs(tenant),
 	}
 	for _, mode := range []string{"crd", "multi-pool", "kubernetes"} {
-		clients[mode] = b.as("system:serviceaccount:kube-system:"+mode, "system:serviceaccounts")
+		clients[mode] = b.clientAs("system:serviceaccount:kube-system:"+mode, "system:serviceaccounts")
 	}
 	objects := b.objectsOfAttempts()
 	b.deletable()

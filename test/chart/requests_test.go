@@ -26,16 +26,16 @@ func requestsOf(t *testing.T, pod *corev1.Pod) [][2]int64 {
 	var out [][2]int64
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		requests, limits := c.Resources.Requests, c.Resources.Limits
-		of := func(list corev1.ResourceList, name corev1.ResourceName) int64 {
+		amount := func(list corev1.ResourceList, name corev1.ResourceName) int64 {
 			quantity := list[name]
 			return quantity.Value()
 		}
 		for _, name := range []corev1.ResourceName{v1alpha1.IPv4Resource, v1alpha1.IPv6Resource} {
-			if of(requests, name) != of(limits, name) {
+			if amount(requests, name) != amount(limits, name) {
 				t.Errorf("container %s requests %v, limited to %v", c.Name, requests, limits)
 			}
 		}
-		out = append(out, [2]int64{of(requests, v1alpha1.IPv4Resource), of(requests, v1alpha1.IPv6Resource)})
+		out = append(out, [2]int64{amount(requests, v1alpha1.IPv4Resource), amount(requests, v1alpha1.IPv6Resource)})
 	}
 	return out
 }

@@ -145,8 +145,8 @@ func TestEventsPage(t *testing.T) {
 // reason": the calls of isTrue, isFalse and isUnknown, by the function they are in.
 func poolConditions(t *testing.T) []string {
 	t.Helper()
-	values := named(t, "api/v1alpha1")
-	maps.Copy(values, named(t, "pkg/controller/pool"))
+	values := stringConstants(t, "api/v1alpha1")
+	maps.Copy(values, stringConstants(t, "pkg/controller/pool"))
 	kinds := map[string]string{
 		"overlapsIs": "PoolOverlapping", "exhaustedIs": "PoolExhausted", "readyIs": "PoolReady", "windowIs": "PoolWindow",
 		"familiesAre": "PoolFamiliesServed", "reservedIs": "PoolReservedHeld", "masqueradedIs": "PoolMasqueraded",
@@ -170,8 +170,8 @@ func poolConditions(t *testing.T) []string {
 	return unique(found)
 }
 
-// named returns a package's string constants by name.
-func named(t *testing.T, dir string) map[string]string {
+// stringConstants returns a package's string constants by name.
+func stringConstants(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	values := map[string]string{}
 	for _, f := range source(t, dir) {

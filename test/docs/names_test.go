@@ -60,8 +60,8 @@ func ciliumModule(t *testing.T) string {
 // go.mod names.
 func TestPathsInPages(t *testing.T) {
 	cilium := ciliumModule(t)
-	all := func(page string) string { return strings.Join(spans(page), "\n") }
-	matches(t, pagesOfOurs(t), all, sourcePath, 100, func(page string, m []string) {
+	spanLines := func(page string) string { return strings.Join(spans(page), "\n") }
+	matches(t, pagesOfOurs(t), spanLines, sourcePath, 100, func(page string, m []string) {
 		name := strings.TrimRight(m[1], ".")
 		_, here := os.Stat(filepath.Join(root, name))
 		_, there := os.Stat(filepath.Join(cilium, name))
@@ -97,13 +97,13 @@ func TestWordsInPages(t *testing.T) {
 	for word := range strings.FieldsSeq(othersWords) {
 		words[word] = true
 	}
-	has := func(word string) bool {
+	known := func(word string) bool {
 		prefix, open := strings.CutSuffix(word, "…")
 		return words[prefix] || open && slices.ContainsFunc(slices.Collect(maps.Keys(words)), func(w string) bool { return strings.HasPrefix(w, prefix) })
 	}
 	matches(t, ownNames(t), prose, "`((?:[a-z]+\\.)?[A-Z]\\w*(?:\\.\\w+)+|[A-Za-z]+[a-z][A-Z]\\w*…?)`", 300, func(page string, m []string) {
 		for word := range strings.SplitSeq(m[1], ".") {
-			if !has(word) {
+			if !known(word) {
 				t.Errorf("%s: `%s`: %s is in no source", page, m[1], word)
 			}
 		}

@@ -74,8 +74,8 @@ func TestDiffer(t *testing.T) {
 }
 
 func TestFailedAddOverlaps(t *testing.T) {
-	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
-	down := bed.Downtime{From: at(10), Until: at(20)}
+	second := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	down := bed.Downtime{From: second(10), Until: second(20)}
 	for name, test := range map[string]struct {
 		began, ended int
 		want         bool
@@ -88,7 +88,7 @@ func TestFailedAddOverlaps(t *testing.T) {
 		"after":            {20, 21, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (failedAdd{began: at(test.began), ended: at(test.ended)}).overlaps(down); got != test.want {
+			if got := (failedAdd{began: second(test.began), ended: second(test.ended)}).overlaps(down); got != test.want {
 				t.Errorf("overlaps is %t, want %t", got, test.want)
 			}
 		})

@@ -14,12 +14,12 @@ import (
 
 func TestRouteOrder(t *testing.T) {
 	cidr := netip.MustParsePrefix("100.66.224.0/27")
-	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	secondAt := func(second int) time.Time { return time.Unix(int64(second), 0) }
 	event := func(what string, second int) bed.RouteEvent {
-		return bed.RouteEvent{What: what, Prefix: cidr, At: at(second)}
+		return bed.RouteEvent{What: what, Prefix: cidr, At: secondAt(second)}
 	}
 	was := func(what whole.Happening, second int) whole.Moment {
-		return whole.Moment{CIDR: cidr, What: what, At: at(second)}
+		return whole.Moment{CIDR: cidr, What: what, At: secondAt(second)}
 	}
 	life := []whole.Moment{was(whole.IsCreated, 9), was(whole.IsAssigned, 10), was(whole.IsUnassigned, 50), was(whole.IsDeleted, 110)}
 	for name, test := range map[string]struct {
@@ -30,7 +30,7 @@ func TestRouteOrder(t *testing.T) {
 	}{
 		"a whole life":          {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 55)}, moments: life, announced: 1, withdrawn: 1},
 		"announced again":       {events: []bed.RouteEvent{event("announce", 12), event("announce", 30)}, moments: life, announced: 1},
-		"sessions are no route": {events: []bed.RouteEvent{{What: "up", At: at(1)}, {What: "down", At: at(2)}}, moments: life},
+		"sessions are no route": {events: []bed.RouteEvent{{What: "up", At: secondAt(1)}, {What: "down", At: secondAt(2)}}, moments: life},
 		"too early":             {events: []bed.RouteEvent{event("announce", 5)}, moments: life, announced: 1, wrong: "while assigned to no node"},
 		"when it had gone":      {events: []bed.RouteEvent{event("announce", 60)}, moments: life, announced: 1, wrong: "while assigned to no node"},
 		"a second life": {

@@ -72,8 +72,8 @@ func (b *Bed) ServesServiceCIDRs() bool {
 	return true
 }
 
-// on fails the test where a call about an object failed.
-func (b *Bed) on(o client.Object, doing string, err error) {
+// check fails the test where a call about an object failed.
+func (b *Bed) check(o client.Object, doing string, err error) {
 	b.TB.Helper()
 	if err != nil {
 		b.TB.Fatalf("%s %T %s: %v", doing, o, o.GetName(), err)
@@ -83,38 +83,38 @@ func (b *Bed) on(o client.Object, doing string, err error) {
 // Create creates an object; its status is left as it is.
 func (b *Bed) Create(o client.Object) {
 	b.TB.Helper()
-	b.on(o, "creating", b.Client.Create(b.Ctx, o))
+	b.check(o, "creating", b.Client.Create(b.Ctx, o))
 }
 
 // Read reads the object of that name.
 func (b *Bed) Read(o client.Object, namespace, name string) {
 	b.TB.Helper()
 	o.SetName(name)
-	b.on(o, "reading", b.Client.Get(b.Ctx, client.ObjectKey{Namespace: namespace, Name: name}, o))
+	b.check(o, "reading", b.Client.Get(b.Ctx, client.ObjectKey{Namespace: namespace, Name: name}, o))
 }
 
 // Update updates an object.
 func (b *Bed) Update(o client.Object) {
 	b.TB.Helper()
-	b.on(o, "updating", b.Client.Update(b.Ctx, o))
+	b.check(o, "updating", b.Client.Update(b.Ctx, o))
 }
 
 // UpdateStatus updates the status of an object.
 func (b *Bed) UpdateStatus(o client.Object) {
 	b.TB.Helper()
-	b.on(o, "updating the status of", b.Client.Status().Update(b.Ctx, o))
+	b.check(o, "updating the status of", b.Client.Status().Update(b.Ctx, o))
 }
 
 // Delete deletes an object, pods at once.
 func (b *Bed) Delete(o client.Object) {
 	b.TB.Helper()
-	b.on(o, "deleting", b.Client.Delete(b.Ctx, o, client.GracePeriodSeconds(0)))
+	b.check(o, "deleting", b.Client.Delete(b.Ctx, o, client.GracePeriodSeconds(0)))
 }
 
 // Remove deletes an object, with any finalizers.
 func (b *Bed) Remove(o client.Object) {
 	b.TB.Helper()
-	b.on(o, "removing", Remove(b.Ctx, b.Client, o))
+	b.check(o, "removing", Remove(b.Ctx, b.Client, o))
 }
 
 // Wipe deletes all objects of these lists, with any finalizers.

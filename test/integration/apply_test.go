@@ -48,7 +48,7 @@ func TestExamplesApplyAgain(t *testing.T) {
 			e.awaitBlocks("the pinned block", "gateway-1", 1, 1, inCIDR("100.66.230.32/27"))
 			e.node("dual-1", map[string]string{"node-restriction.kubernetes.io/dual-stack": "true"}, agent.IPv4, agent.IPv6)
 			e.awaitBlocks("a block of each family", "dual-1", 2, 2, ofPool("dual-stack"))
-			e.Eventually("the operator has settled", e.still())
+			e.Eventually("the operator has settled", e.unchanged())
 
 			if out := e.kubectl(append([]string{"diff", "-f", strings.Join(files, ",")}, how.apply...)...); out != "" {
 				t.Errorf("the files differ from what is there:\n%s", out)
@@ -196,7 +196,7 @@ func TestManagedFieldsAreDropped(t *testing.T) {
 	e.Must(e.Client.Apply(e.Ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("inventory")))
 	e.load("n1", "more", 30)
 	e.hasBlocks("n1", 3)
-	cn := e.theCiliumNode("n1")
+	cn := e.readCiliumNode("n1")
 	byInventory := func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == "inventory" && m.Operation == metav1.ManagedFieldsOperationApply
 	}
@@ -214,7 +214,7 @@ func TestManagedFieldsAreKept(t *testing.T) {
 	e.node("n1", nil)
 	e.load("n1", "load", 40)
 	e.hasBlocks("n1", 2)
-	if cn := e.theCiliumNode("n1"); len(cn.ManagedFields) == 0 {
+	if cn := e.readCiliumNode("n1"); len(cn.ManagedFields) == 0 {
 		t.Error("no managed fields are left")
 	}
 }

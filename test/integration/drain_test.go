@@ -199,7 +199,7 @@ func TestDrainTakenBackInCooldown(t *testing.T) {
 
 func (e *env) blockWithoutRouter(node string) *v1alpha1.PodIPBlock {
 	e.TB.Helper()
-	cn := e.theCiliumNode(node)
+	cn := e.readCiliumNode(node)
 	router := slices.IndexFunc(cn.Spec.Addresses, func(a ciliumv2.NodeAddress) bool { return a.Type == "CiliumInternalIP" })
 	blocks := e.Blocks(node)
 	i := slices.IndexFunc(blocks, func(b v1alpha1.PodIPBlock) bool {

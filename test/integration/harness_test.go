@@ -279,16 +279,16 @@ func (e *env) agent(name string, families ...agent.Family) *agent.Agent {
 // ready waits until an agent accepts CNI ADDs.
 func (e *env) ready(a *agent.Agent) {
 	e.TB.Helper()
-	e.within(a.WaitReady)
+	e.waitFor(a.WaitReady)
 }
 
 // restart restarts an agent, and waits until it accepts CNI ADDs again.
 func (e *env) restart(a *agent.Agent) {
 	e.TB.Helper()
-	e.within(a.Restart)
+	e.waitFor(a.Restart)
 }
 
-func (e *env) within(wait func(context.Context) error) {
+func (e *env) waitFor(wait func(context.Context) error) {
 	e.TB.Helper()
 	ctx, cancel := context.WithTimeout(e.Ctx, patience)
 	defer cancel()
@@ -318,8 +318,8 @@ func (e *env) ciliumNode(name string) (*ciliumv2.CiliumNode, error) {
 	return cn, e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, cn)
 }
 
-// theCiliumNode returns a CiliumNode that must exist.
-func (e *env) theCiliumNode(name string) *ciliumv2.CiliumNode {
+// readCiliumNode returns a CiliumNode that must exist.
+func (e *env) readCiliumNode(name string) *ciliumv2.CiliumNode {
 	e.TB.Helper()
 	cn := &ciliumv2.CiliumNode{}
 	e.Read(cn, "", name)

@@ -92,7 +92,7 @@ func TestOverlappingBlockIsNeverPublished(t *testing.T) {
 	e.node("n2", nil)
 	e.hasBlocks("n1", 1)
 	e.hasBlocks("n2", 1)
-	before := map[string]*ciliumv2.CiliumNode{"n1": e.theCiliumNode("n1"), "n2": e.theCiliumNode("n2")}
+	before := map[string]*ciliumv2.CiliumNode{"n1": e.readCiliumNode("n1"), "n2": e.readCiliumNode("n2")}
 	made := e.breaks(1, "PodIPBlock 10.1.0.0-25", "made for node n2 while")
 	gone := e.breaks(1, "PodIPBlock 10.1.0.0-25", "deleted while")
 	e.Create(&v1alpha1.PodIPBlock{
@@ -108,7 +108,7 @@ func TestOverlappingBlockIsNeverPublished(t *testing.T) {
 	e.hasBlocks("n1", 1)
 	e.hasBlocks("n2", 2)
 	for name, cn := range before {
-		after := e.theCiliumNode(name)
+		after := e.readCiliumNode(name)
 		if after.UID != cn.UID || !slices.Equal(after.Spec.IPAM.PodCIDRs[:1], cn.Spec.IPAM.PodCIDRs) {
 			t.Errorf("podCIDRs of %s are %v, and were %v", name, after.Spec.IPAM.PodCIDRs, cn.Spec.IPAM.PodCIDRs)
 		}

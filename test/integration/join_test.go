@@ -22,7 +22,7 @@ func TestJoin(t *testing.T) {
 	e := newServed(t)
 	n := e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
-	cn := e.theCiliumNode("n1")
+	cn := e.readCiliumNode("n1")
 	if len(cn.OwnerReferences) != 1 || cn.OwnerReferences[0].UID != n.UID {
 		t.Errorf("the CiliumNode is not owned by its Node: %v", cn.OwnerReferences)
 	}

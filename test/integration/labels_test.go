@@ -94,7 +94,7 @@ func returnsInAnotherZone(e *env, mode ciliumnode.Mode) {
 			p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{zoneLabel: name}}
 		}, cidr)
 	}
-	has := func(node string, want ...string) {
+	awaitBlocks := func(node string, want ...string) {
 		e.TB.Helper()
 		e.Eventually(fmt.Sprintf("node %s has blocks %q", node, want), func() error {
 			var got []string
@@ -109,21 +109,21 @@ func returnsInAnotherZone(e *env, mode ciliumnode.Mode) {
 	}
 	for _, name := range []string{"edge-01", "edge-02"} {
 		first := e.bareNode(name, map[string]string{zoneLabel: "beijing"})
-		has(name, "beijing InService")
+		awaitBlocks(name, "beijing InService")
 		e.Remove(first)
-		has(name, "beijing CoolingDown")
+		awaitBlocks(name, "beijing CoolingDown")
 	}
 	e.bareNode("edge-01", map[string]string{zoneLabel: "shanghai"})
-	has("edge-01", "beijing CoolingDown", "shanghai InService")
+	awaitBlocks("edge-01", "beijing CoolingDown", "shanghai InService")
 	e.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge-02"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: corev1.TaintEffectNoSchedule},
 	}}})
 	e.event("edge-02", event.ReasonWaitsForLabels)
-	has("edge-02", "beijing CoolingDown")
+	awaitBlocks("edge-02", "beijing CoolingDown")
 	e.changeNode("edge-02", func(n *corev1.Node) {
 		n.Labels, n.Spec.Taints = map[string]string{zoneLabel: "shanghai"}, nil
 	})
-	has("edge-02", "beijing CoolingDown", "shanghai InService")
+	awaitBlocks("edge-02", "beijing CoolingDown", "shanghai InService")
 }
 
 // Without a taint, the first block comes from the wrong pool because the label is late. It is

@@ -47,7 +47,7 @@ func lifeOfTwoNodes(e *env) {
 	if err := e.Client.Delete(e.Ctx, &b); client.IgnoreNotFound(err) != nil {
 		e.TB.Fatal(err)
 	}
-	cn := e.theCiliumNode("n2")
+	cn := e.readCiliumNode("n2")
 	e.deleteCiliumNode(cn)
 	e.eventuallyOn("n2's CiliumNode is back, with all that is used", "n2", func(cn *ciliumv2.CiliumNode) error {
 		for addr, owner := range e.held("n2") {
@@ -81,7 +81,7 @@ func settlesDown(e *env) {
 		}
 		return nil
 	})
-	e.Eventually("nothing is written any more", e.still())
+	e.Eventually("nothing is written any more", e.unchanged())
 	for _, n := range []string{"n1", "n2"} {
 		e.usedArePublished(n)
 	}
@@ -99,8 +99,8 @@ func (e *env) published() int {
 	return n
 }
 
-// still returns a function that returns an error unless no object has changed for a while.
-func (e *env) still() func() error {
+// unchanged returns a function that returns an error unless no object has changed for a while.
+func (e *env) unchanged() func() error {
 	holds := harness.Still(e.Client, 2*time.Second)
 	return func() error { return holds(e.Ctx) }
 }

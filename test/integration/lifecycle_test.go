@@ -31,9 +31,9 @@ func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
 	end := e.breaks(3, "CiliumNode n1", "came to list 172.16.0.0/24")
 	foreign := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/ipam/podCIDRs/-","value":"172.16.0.0/24"},
 		{"op":"add","path":"/spec/ipam/pools","value":{"allocated":[{"pool":"blue","cidrs":["172.17.0.0/24"]}]}}]`))
-	e.Must(e.Client.Patch(e.Ctx, e.theCiliumNode("n1"), foreign))
+	e.Must(e.Client.Patch(e.Ctx, e.readCiliumNode("n1"), foreign))
 	end()
-	before := e.theCiliumNode("n1")
+	before := e.readCiliumNode("n1")
 	e.deleteCiliumNode(before)
 	e.event("n1", event.ReasonCiliumNodeRestored)
 	e.eventuallyOn("it is back, the same", "n1", func(after *ciliumv2.CiliumNode) error {
@@ -68,7 +68,7 @@ func TestCiliumNodeDeletedWithoutAnOperator(t *testing.T) {
 	e.load("n1", "load", 10)
 	e.hasBlocks("n1", 1)
 	op.stop()
-	cn := e.theCiliumNode("n1")
+	cn := e.readCiliumNode("n1")
 	e.deleteCiliumNode(cn)
 	e.start(quick())
 	e.event("n1", event.ReasonCiliumNodeRemade)

@@ -100,7 +100,7 @@ func TestLargeBlocks(t *testing.T) {
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.64.192.0/18", PoolName: "large", NodeName: "n1"},
 	})
 	e.event("10.64.192.0-18", event.ReasonBlockTooLarge)
-	if n := len(e.theCiliumNode("n1").Spec.IPAM.Pool); n != 30 {
+	if n := len(e.readCiliumNode("n1").Spec.IPAM.Pool); n != 30 {
 		t.Errorf("%d addresses are published, want those of one /27", n)
 	}
 	op.stop()
@@ -108,7 +108,7 @@ func TestLargeBlocks(t *testing.T) {
 	e.start(quickMultiPool())
 	e.bareNode("n2", nil)
 	e.isAssigned("n2", 2)
-	if got := harness.AssignedCIDRs(e.theCiliumNode("n2")); got[0].Bits() != 18 || got[1].Bits() != 64 {
+	if got := harness.AssignedCIDRs(e.readCiliumNode("n2")); got[0].Bits() != 18 || got[1].Bits() != 64 {
 		t.Errorf("assigned %v", got)
 	}
 	e.condition("large", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
@@ -175,7 +175,7 @@ func TestCiliumPools(t *testing.T) {
 	}
 	t.Cleanup(func() { ask("null") })
 	ask(`"blue"`)
-	of := func(pool string, want int) {
+	awaitAssigned := func(pool string, want int) {
 		t.Helper()
 		e.eventuallyOn(fmt.Sprintf("the agent is assigned %d blocks for pool %s", want, pool), "n1", func(cn *ciliumv2.CiliumNode) error {
 			for _, entry := range cn.Spec.IPAM.Pools.Allocated {
@@ -187,17 +187,17 @@ func TestCiliumPools(t *testing.T) {
 		})
 	}
 	e.Pods("n1", "first", 1)
-	of("blue", 1) // by now the operator has seen the namespace's annotation
+	awaitAssigned("blue", 1) // by now the operator has seen the namespace's annotation
 	e.Pods("n1", "team", 39)
-	of("blue", 2)
-	of("default", 1)
+	awaitAssigned("blue", 2)
+	awaitAssigned("default", 1)
 	e.eventuallyOn("the agent requests more of blue", "n1", func(cn *ciliumv2.CiliumNode) error {
 		pools := &cn.Spec.IPAM.Pools
 		pools.Requested = append([]ipamtypes.IPAMPoolRequest{{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 80}}}, pools.Requested...)
 		return e.Client.Update(e.Ctx, cn)
 	})
-	of("blue", 3)
-	of("default", 1)
+	awaitAssigned("blue", 3)
+	awaitAssigned("default", 1)
 	for _, b := range e.Blocks("n1") {
 		if blue := b.Spec.PoolName == "blues"; blue != strings.HasPrefix(b.Spec.CIDR, "10.2.") {
 			t.Errorf("block %s is of pool %s", b.Spec.CIDR, b.Spec.PoolName)

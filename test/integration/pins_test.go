@@ -163,7 +163,7 @@ func TestAddressPinnedToPod(t *testing.T) {
 	e.Must(e.Client.Delete(e.Ctx, pod, client.GracePeriodSeconds(0)))
 	pod = bindWeb(e, "n2")
 	e.never("the address is in two lists", func() bool {
-		return podAddress(e.theCiliumNode("n2")) != ""
+		return podAddress(e.readCiliumNode("n2")) != ""
 	})
 	op.stop()
 	op = e.start(quickMultiPool())
@@ -227,7 +227,7 @@ func TestAddressPinnedUnderOldName(t *testing.T) {
 	olderThan(e, "n1", time.Second)
 	pod := bindWeb(e, "n1")
 	lists(e, "n1", "["+cidr+"]")
-	if entries := e.theCiliumNode("n1").Spec.IPAM.Pools.Allocated; !slices.ContainsFunc(entries, func(a ipamtypes.IPAMPoolAllocation) bool { return a.Pool == oldPodPool }) {
+	if entries := e.readCiliumNode("n1").Spec.IPAM.Pools.Allocated; !slices.ContainsFunc(entries, func(a ipamtypes.IPAMPoolAllocation) bool { return a.Pool == oldPodPool }) {
 		t.Errorf("the agent has %+v", entries)
 	}
 	// People delete the object: its address is listed, so it comes again.

@@ -39,12 +39,12 @@ func TestReclaimCompactsScatteredUse(t *testing.T) {
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
 	for _, reason := range []string{event.ReasonBlockClaimed, event.ReasonBlockDraining, event.ReasonBlockCoolingDown} {
-		toldOf(e, "n1", reason)
+		awaitEvent(e, "n1", reason)
 	}
 }
 
-// toldOf waits for an event on a Node about one of its blocks, as kubectl describe node finds it.
-func toldOf(e *env, name, reason string) {
+// awaitEvent waits for an event on a Node about one of its blocks, as kubectl describe node finds it.
+func awaitEvent(e *env, name, reason string) {
 	e.TB.Helper()
 	node := &corev1.Node{}
 	e.Must(e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, node))
@@ -70,7 +70,7 @@ func toldOf(e *env, name, reason string) {
 // usedArePublished checks that every address the agent has allocated is in the pool.
 func (e *env) usedArePublished(node string) {
 	e.TB.Helper()
-	cn := e.theCiliumNode(node)
+	cn := e.readCiliumNode(node)
 	for addr, owner := range e.held(node) {
 		if _, ok := cn.Spec.IPAM.Pool[addr.String()]; !ok {
 			e.TB.Errorf("%s, used by %s on %s, is not in the pool", addr, owner, node)

@@ -308,7 +308,7 @@ func TestBlocksAreAnnounced(t *testing.T) {
 	if left.GetResourceVersion() != theirs.GetResourceVersion() {
 		t.Error("the operator wrote an FRRConfiguration that is not its own")
 	}
-	e.Eventually("nothing is written any more", e.still())
+	e.Eventually("nothing is written any more", e.unchanged())
 }
 
 // Each operator dies after one write, and then each after one more than the one before. The order of

@@ -69,21 +69,21 @@ func TestFieldsOfOtherVersionsStay(t *testing.T) {
 	e.start(quick())
 
 	e.hasOf("n1", 1)
-	a.same("joined")
+	a.checkUnchanged("joined")
 	a.report(a.ours()[0])
 	e.Pods("n1", "strange", 50) // which get no address
 	e.hasOf("n1", 3)
-	a.same("grown")
+	a.checkUnchanged("grown")
 
 	e.DropPods()
 	a.answersUntil("blocks returned", func() bool { return len(e.Blocks("n1")) == 1 })
-	a.same("returned")
+	a.checkUnchanged("returned")
 
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain })
 	a.answersUntil("replaced, and only the used address left, which is retired", func() bool {
 		return len(a.ours()) == 31 && len(a.releases()) == 1
 	})
-	a.same("draining")
+	a.checkUnchanged("draining")
 	for _, ip := range a.ours() {
 		if netip.MustParsePrefix("10.2.0.0/24").Contains(netip.MustParseAddr(ip)) {
 			a.report(ip) // the router has moved
@@ -93,7 +93,7 @@ func TestFieldsOfOtherVersionsStay(t *testing.T) {
 	a.answersUntil("drained", func() bool {
 		return len(e.Blocks("n1")) == 1 && len(a.ours()) == 30 && len(a.releases()) == 0
 	})
-	a.same("drained")
+	a.checkUnchanged("drained")
 }
 
 // hasOf waits until a node holds n published blocks in addition to its foreign content.
@@ -193,8 +193,8 @@ func isOurs(ip string) bool {
 	return netip.MustParsePrefix(strangePool).Contains(netip.MustParseAddr(ip))
 }
 
-// same checks that only the operator's fields have changed.
-func (a *strangeAgent) same(step string) {
+// checkUnchanged checks that only the operator's fields have changed.
+func (a *strangeAgent) checkUnchanged(step string) {
 	a.TB.Helper()
 	if diff := cmp.Diff(a.was, a.notOurs()); diff != "" {
 		a.TB.Errorf("%s: what is not the operator's has changed (-was +is):\n%s", step, diff)

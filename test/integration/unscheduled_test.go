@@ -247,15 +247,15 @@ func (m *markWatch) wrap(c client.WithWatch) client.Client {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			if cn, ok := o.(*ciliumv2.CiliumNode); ok {
-				m.look(cn, p)
+				m.observe(cn, p)
 			}
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	})
 }
 
-// look reads from the API server: the operator's client does not cache CiliumNodes.
-func (m *markWatch) look(o *ciliumv2.CiliumNode, p client.Patch) {
+// observe reads from the API server: the operator's client does not cache CiliumNodes.
+func (m *markWatch) observe(o *ciliumv2.CiliumNode, p client.Patch) {
 	data, err := p.Data(o)
 	if err != nil {
 		m.TB.Error(err)

@@ -71,13 +71,13 @@ func run(args []string, out io.Writer) int {
 		fmt.Fprintf(out, "unexpected argument %q\n", f.Arg(0))
 		return 2
 	}
-	chosen := all()
+	chosen := allRows()
 	if *names != "" {
 		wanted := strings.Split(*names, ",")
 		chosen = slices.DeleteFunc(chosen, func(r row) bool { return !slices.Contains(wanted, r.name) })
 		if len(chosen) != len(wanted) {
 			fmt.Fprintf(out, "no such row in %q; there are", *names)
-			for _, r := range all() {
+			for _, r := range allRows() {
 				fmt.Fprintf(out, " %s", r.name)
 			}
 			fmt.Fprintln(out)

@@ -48,13 +48,13 @@ func whole(c protocol.Config) protocol.Config {
 	return c
 }
 
-// all returns the rows in the order of the report.
-func all() []row {
+// allRows returns the rows in the order of the report.
+func allRows() []row {
 	return slices.Concat(rules(), progress(), known(), guards())
 }
 
-// in sets the section of rows.
-func in(section string, rows ...row) []row {
+// inSection sets the section of rows.
+func inSection(section string, rows ...row) []row {
 	for i := range rows {
 		rows[i].section = section
 	}
@@ -62,7 +62,7 @@ func in(section string, rows ...row) []row {
 }
 
 func rules() []row {
-	return in("Rules: any policy, any timing",
+	return inSection("Rules: any policy, any timing",
 		row{name: "blocks", about: "two nodes, two blocks, two leaders", config: size(2, 2, 1, 2)},
 		row{name: "three-leaders", about: "two nodes, two blocks, three leaders", config: size(2, 2, 1, 3)},
 		row{name: "four-leaders", about: "two nodes, two blocks, four leaders", config: size(2, 2, 1, 4)},
@@ -76,7 +76,7 @@ func rules() []row {
 }
 
 func progress() []row {
-	return in("Progress: leaders go by thresholds, steps are weakly fair, faults come to an end",
+	return inSection("Progress: leaders go by thresholds, steps are weakly fair, faults come to an end",
 		row{name: "need", about: "two nodes, a block, two leaders", config: thresholds(size(2, 1, 1, 2)), progress: true},
 		row{name: "drain", about: "a node, two blocks, two leaders", config: thresholds(size(1, 2, 1, 2)), progress: true},
 		row{name: "share", about: "two nodes, two blocks, a leader", config: thresholds(size(2, 2, 1, 1)), progress: true},
@@ -95,7 +95,7 @@ func known() []row {
 	waits.Cilium.AnswersEarly = false
 	old := size(1, 1, 1, 2)
 	old.OldCaches = true
-	return in("Known limits: docs/reliability.md",
+	return inSection("Known limits: docs/reliability.md",
 		row{name: "agent-window", about: "Cilium as shipped: an agent that restarts loses a pod", config: window, expect: string(protocol.Restored)},
 		row{name: "agent-restores", about: "an agent that restores pods at marked addresses, but answers before", config: restores, expect: string(protocol.Restored)},
 		row{name: "agent-waits", about: "an agent that answers once it has restored, but refuses marked addresses", config: waits, expect: string(protocol.Restored)},
@@ -115,7 +115,7 @@ func guards() []row {
 			wholes = append(wholes, r)
 		}
 	}
-	return in("Guards switched off, one at a time", append(out, wholes...)...)
+	return inSection("Guards switched off, one at a time", append(out, wholes...)...)
 }
 
 // without returns a small instance without a guard.

@@ -56,44 +56,44 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup:               func(e *testscript.Env) error { return newWorld(e.T().(testing.TB)).setup(e) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"pool":     of((*world).cmdPool),
-			"node":     of((*world).cmdNode),
-			"pod":      of((*world).cmdPod),
-			"waiting":  of((*world).cmdWaiting),
-			"block":    of((*world).cmdBlock),
-			"lease":    of((*world).cmdLease),
-			"phase":    of((*world).cmdPhase),
-			"waits":    of((*world).cmdWaits),
-			"owner":    of((*world).cmdOwner),
-			"mapped":   of((*world).cmdMapped),
-			"annotate": of((*world).cmdAnnotate),
-			"unlease":  of((*world).cmdUnlease),
+			"pool":     inWorld((*world).cmdPool),
+			"node":     inWorld((*world).cmdNode),
+			"pod":      inWorld((*world).cmdPod),
+			"waiting":  inWorld((*world).cmdWaiting),
+			"block":    inWorld((*world).cmdBlock),
+			"lease":    inWorld((*world).cmdLease),
+			"phase":    inWorld((*world).cmdPhase),
+			"waits":    inWorld((*world).cmdWaits),
+			"owner":    inWorld((*world).cmdOwner),
+			"mapped":   inWorld((*world).cmdMapped),
+			"annotate": inWorld((*world).cmdAnnotate),
+			"unlease":  inWorld((*world).cmdUnlease),
 			"plain":    cmdPlain,
 			"exits":    cmdExits,
-			"admin":    of((*world).cmdAdmin),
-			"apply":    of((*world).cmdApply),
+			"admin":    inWorld((*world).cmdAdmin),
+			"apply":    inWorld((*world).cmdApply),
 
-			"given":   of((*world).cmdGiven),
-			"oldpod":  of((*world).cmdOldPod),
-			"publish": of((*world).cmdPublish),
-			"report":  of((*world).cmdReport),
-			"answer":  of((*world).cmdAnswer),
-			"entry":   of((*world).cmdEntry),
-			"budget":  of((*world).cmdBudget),
-			"config":  of((*world).cmdConfig),
-			"moveto":  of((*world).cmdMoveTo),
-			"assign":  of((*world).cmdAssign),
-			"request": of((*world).cmdRequest),
-			"repeats": of((*world).cmdRepeats),
-			"names":   of((*world).cmdNames),
-			"lists":   of((*world).cmdLists),
+			"given":   inWorld((*world).cmdGiven),
+			"oldpod":  inWorld((*world).cmdOldPod),
+			"publish": inWorld((*world).cmdPublish),
+			"report":  inWorld((*world).cmdReport),
+			"answer":  inWorld((*world).cmdAnswer),
+			"entry":   inWorld((*world).cmdEntry),
+			"budget":  inWorld((*world).cmdBudget),
+			"config":  inWorld((*world).cmdConfig),
+			"moveto":  inWorld((*world).cmdMoveTo),
+			"assign":  inWorld((*world).cmdAssign),
+			"request": inWorld((*world).cmdRequest),
+			"repeats": inWorld((*world).cmdRepeats),
+			"names":   inWorld((*world).cmdNames),
+			"lists":   inWorld((*world).cmdLists),
 
-			"assigned": of((*world).cmdAssigned),
+			"assigned": inWorld((*world).cmdAssigned),
 
-			"wakes":   of((*world).cmdWakes),
-			"version": of((*world).cmdVersion),
+			"wakes":   inWorld((*world).cmdWakes),
+			"version": inWorld((*world).cmdVersion),
 
-			"withdraw": of((*world).cmdWithdraw),
+			"withdraw": inWorld((*world).cmdWithdraw),
 			"await":    cmdAwait,
 		},
 	})
@@ -102,8 +102,8 @@ func TestScripts(t *testing.T) {
 // worldKey is the key of the world in a script's environment.
 type worldKey struct{}
 
-// of returns a command that runs in the world of its script.
-func of(cmd func(*world, *testscript.TestScript, bool, []string)) func(*testscript.TestScript, bool, []string) {
+// inWorld returns a command that runs in the world of its script.
+func inWorld(cmd func(*world, *testscript.TestScript, bool, []string)) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		cmd(ts.Value(worldKey{}).(*world), ts, neg, args)
 	}

@@ -108,8 +108,8 @@ type change struct {
 	Gone []netip.Prefix
 }
 
-// until reads events until a change is as wanted.
-func until(t *testing.T, events <-chan [2]string, what string, wanted func(change) bool) {
+// awaitChange reads events until a change is as wanted.
+func awaitChange(t *testing.T, events <-chan [2]string, what string, wanted func(change) bool) {
 	t.Helper()
 	for e := range events {
 		var c change
@@ -146,7 +146,7 @@ func TestMapIsLive(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	until(t, events, "a new block", func(c change) bool {
+	awaitChange(t, events, "a new block", func(c change) bool {
 		return len(c.Set) == 1 && c.Set[0].CIDR == cidr && c.Set[0].Node == "edge-77"
 	})
 	pod := &corev1.Pod{
@@ -165,14 +165,14 @@ func TestMapIsLive(t *testing.T) {
 	if err := w.client.Status().Update(ctx, pod); err != nil {
 		t.Fatal(err)
 	}
-	until(t, events, "a pod's address", func(c change) bool { return len(c.Set) == 1 && c.Set[0].Used == 1 })
+	awaitChange(t, events, "a pod's address", func(c change) bool { return len(c.Set) == 1 && c.Set[0].Used == 1 })
 	if err := w.client.Patch(ctx, block, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.client.Delete(ctx, block); err != nil {
 		t.Fatal(err)
 	}
-	until(t, events, "a block that went", func(c change) bool { return len(c.Gone) == 1 && c.Gone[0] == cidr })
+	awaitChange(t, events, "a block that went", func(c change) bool { return len(c.Gone) == 1 && c.Gone[0] == cidr })
 }
 
 // Without the rights to list and watch, the command reports the missing ones.

@@ -81,12 +81,12 @@ func (d *director) play(p plot) {
 // wander performs n random actions.
 func (d *director) wander(n int) {
 	for range n {
-		d.one(func(world.Action) bool { return true })
+		d.playOne(func(world.Action) bool { return true })
 	}
 }
 
-// one performs one of the possible actions that fit, and reports whether there was one.
-func (d *director) one(fit ...fits) bool {
+// playOne performs one of the possible actions that fit, and reports whether there was one.
+func (d *director) playOne(fit ...fits) bool {
 	if d.over {
 		return false
 	}
@@ -115,7 +115,7 @@ func anyOf(of []fits, a world.Action) bool {
 // drive performs up to n actions that fit, until none is left or the wanted state is reached.
 func (d *director) drive(n int, wanted func() bool, fit ...fits) {
 	for range n {
-		if wanted() || !d.one(fit...) {
+		if wanted() || !d.playOne(fit...) {
 			return
 		}
 	}
@@ -130,9 +130,9 @@ func (d *director) release() { d.held = nil }
 
 func (d *director) odds(p float64) bool { return d.r.Float64() < p }
 
-// is matches the actions of a verb by an actor (any, if empty) on an object with a prefix of its
+// action matches the actions of a verb by an actor (any, if empty) on an object with a prefix of its
 // name.
-func is(verb world.Verb, who, what string) fits {
+func action(verb world.Verb, who, what string) fits {
 	return func(a world.Action) bool {
 		return a.Verb == verb && (who == "" || a.Who == who) && strings.HasPrefix(a.What, what)
 	}

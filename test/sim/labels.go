@@ -64,14 +64,14 @@ func (d *director) firstRead(leader, _, node, _ string) {
 	d.await(80, func() bool { return len(d.w.Assigned(node)) > 0 }, works(leader))
 	begins := func() {
 		d.release()
-		d.one(is(world.AgentStart, node, ""))
+		d.playOne(action(world.AgentStart, node, ""))
 		d.hold(lives(node))
 	}
 	before := d.odds(.5)
 	if before {
 		begins()
 	}
-	d.one(is(world.NodeLabel, node, "zone="))
+	d.playOne(action(world.NodeLabel, node, "zone="))
 	d.await(80, func() bool { return d.leaves(node) }, works(leader))
 	if !before {
 		begins()
@@ -86,12 +86,12 @@ func (d *director) unreadable(leader, _, node, _ string) {
 	d.pods(node, 8)
 	ofZone := func(b *v1alpha1.PodIPBlock) bool { return b.Spec.PoolName == zone }
 	d.await(100, func() bool { return d.hasBlock(node, ofZone) }, works(leader), lives(node))
-	selector := is(world.PoolEdit, "people", "selector="+zone)
-	d.one(selector)
+	selector := action(world.PoolEdit, "people", "selector="+zone)
+	d.playOne(selector)
 	d.drive(20, never, watches(leader, "PodIPPool"))
 	d.drive(80, never, works(leader), lives(node))
 	if d.odds(.5) {
-		d.one(selector)
+		d.playOne(selector)
 	}
 }
 
@@ -122,10 +122,10 @@ func (d *director) moveTogether() {
 
 // label sets the final labels of a Node: those of a zone, or none.
 func (d *director) label(node, zone string) {
-	d.one(func(a world.Action) bool {
+	d.playOne(func(a world.Action) bool {
 		return a.Verb == world.NodeLabel && a.Who == node && a.What == "zone="+zone
 	})
-	d.one(is(world.NodeLabel, node, "untaint"))
+	d.playOne(action(world.NodeLabel, node, "untaint"))
 }
 
 // leaves reports whether a block of a node drains.

@@ -16,7 +16,7 @@ func (d *director) lateLeader(late, other, node, elsewhere string) {
 	if d.odds(.7) {
 		d.untilInHand(late, node)
 	} else {
-		d.drive(d.r.IntN(8), never, but(works(late), is(world.Reconcile, late, "node/"+node)))
+		d.drive(d.r.IntN(8), never, but(works(late), action(world.Reconcile, late, "node/"+node)))
 	}
 	d.sleep(late, node)
 	if d.odds(.8) {
@@ -29,8 +29,8 @@ func (d *director) lateLeader(late, other, node, elsewhere string) {
 	d.drive(120, func() bool { return d.gone() > before || early && d.w.Counts.Did["cool down"] > cooled }, works(other), passes, lives(node), lives(elsewhere))
 	if early { // its write comes while the block rests, and the other one is not shown that
 		d.hold(watches(other, "CiliumNode"))
-		d.one(is(world.Thaw, late, ""))
-		d.one(is(world.Call, late, "node/"+node))
+		d.playOne(action(world.Thaw, late, ""))
+		d.playOne(action(world.Call, late, "node/"+node))
 		d.drive(120, func() bool { return d.gone() > before }, works(other), passes)
 	}
 	if d.odds(.5) {
@@ -51,12 +51,12 @@ func (d *director) staleWatch(seer, unseeing, node, elsewhere string) {
 	if d.odds(.8) {
 		d.hold(lives(node))
 	}
-	d.one(is(world.BlockMake, elsewhere, "wide"))
-	d.drive(40, func() bool { return d.odds(.02) || d.unlisted(elsewhere) == "" }, but(works(seer), is(world.Reconcile, seer, "node/"+node)))
+	d.playOne(action(world.BlockMake, elsewhere, "wide"))
+	d.drive(40, func() bool { return d.odds(.02) || d.unlisted(elsewhere) == "" }, but(works(seer), action(world.Reconcile, seer, "node/"+node)))
 	d.sleep(seer, elsewhere)
 	d.takeOver(unseeing)
 	d.pods(node, 8)
-	d.drive(60, never, works(unseeing), is(world.Pass, "", "1"))
+	d.drive(60, never, works(unseeing), action(world.Pass, "", "1"))
 	if d.odds(.5) {
 		d.release()
 		d.wakes(seer, elsewhere)
@@ -77,14 +77,14 @@ func (d *director) lostAnswer(leader, _, node, elsewhere string) {
 		node, elsewhere = elsewhere, node
 	}
 	d.hold(watches(leader, "PodIPBlock"))
-	d.one(is(world.CallUnheard, leader, "node/"+node))
-	d.one(is(world.CallThrottle, leader, "node/"+elsewhere), is(world.CallFails, leader, "node/"+elsewhere), is(world.Call, leader, "node/"+elsewhere))
-	d.drive(25, never, works(leader), is(world.Pass, "", "next"))
+	d.playOne(action(world.CallUnheard, leader, "node/"+node))
+	d.playOne(action(world.CallThrottle, leader, "node/"+elsewhere), action(world.CallFails, leader, "node/"+elsewhere), action(world.Call, leader, "node/"+elsewhere))
+	d.drive(25, never, works(leader), action(world.Pass, "", "next"))
 }
 
 // awake returns the leader and the other operator, after starting both if possible.
 func (d *director) awake() (leader, other string, ok bool) {
-	d.drive(6, func() bool { return d.w.Leader() != "" && d.w.Runs(d.w.Leader()) }, is(world.Thaw, "", ""), is(world.Start, "", ""), is(world.Lead, "", ""))
+	d.drive(6, func() bool { return d.w.Leader() != "" && d.w.Runs(d.w.Leader()) }, action(world.Thaw, "", ""), action(world.Start, "", ""), action(world.Lead, "", ""))
 	leader, other = d.w.Leader(), "op1"
 	if leader == "" || !d.w.Runs(leader) {
 		return "", "", false
@@ -92,7 +92,7 @@ func (d *director) awake() (leader, other string, ok bool) {
 	if leader == other {
 		other = "op2"
 	}
-	d.one(is(world.Start, other, ""), is(world.Thaw, other, ""))
+	d.playOne(action(world.Start, other, ""), action(world.Thaw, other, ""))
 	return leader, other, true
 }
 
@@ -107,7 +107,7 @@ func (d *director) nodes() (string, string) {
 // need causes something to be written about a node.
 func (d *director) need(node string) {
 	if d.odds(.6) {
-		d.one(is(world.BlockMake, node, ""))
+		d.playOne(action(world.BlockMake, node, ""))
 		return
 	}
 	d.pods(node, 4)
@@ -115,7 +115,7 @@ func (d *director) need(node string) {
 
 func (d *director) pods(node string, n int) {
 	for range 1 + d.r.IntN(n) {
-		d.one(is(world.PodNew, node, ""))
+		d.playOne(action(world.PodNew, node, ""))
 	}
 }
 
@@ -131,34 +131,34 @@ func (d *director) untilInHand(operator, node string) {
 
 // sleep pauses an operator, with a write about a node in hand if there is one.
 func (d *director) sleep(operator, node string) {
-	if !d.one(is(world.CallFreezes, operator, "node/"+node)) {
-		d.one(is(world.FreezeOp, operator, ""))
+	if !d.playOne(action(world.CallFreezes, operator, "node/"+node)) {
+		d.playOne(action(world.FreezeOp, operator, ""))
 	}
 }
 
 // takeOver lets the lease expire and another operator take it.
 func (d *director) takeOver(operator string) {
 	d.drive(4, func() bool { return d.w.Leader() == operator },
-		is(world.Lead, operator, ""), is(world.Start, operator, ""), is(world.Thaw, operator, ""), is(world.Pass, "", "15s"))
-	d.drive(10, func() bool { return d.w.Leader() == operator }, works(operator), is(world.Pass, "", "15s"))
+		action(world.Lead, operator, ""), action(world.Start, operator, ""), action(world.Thaw, operator, ""), action(world.Pass, "", "15s"))
+	d.drive(10, func() bool { return d.w.Leader() == operator }, works(operator), action(world.Pass, "", "15s"))
 }
 
 // harm takes a block away from a node, in one of several ways.
 func (d *director) harm(node string) {
 	switch d.r.IntN(8) {
 	case 0:
-		d.one(is(world.NodeDelete, node, ""), is(world.NodeOff, node, ""))
+		d.playOne(action(world.NodeDelete, node, ""), action(world.NodeOff, node, ""))
 	case 1:
-		d.one(is(world.CNDelete, node, ""))
+		d.playOne(action(world.CNDelete, node, ""))
 	case 2:
-		d.one(is(world.PoolEdit, "people", "drain"), is(world.PoolEdit, "people", "remove"))
+		d.playOne(action(world.PoolEdit, "people", "drain"), action(world.PoolEdit, "people", "remove"))
 	default:
 		name := d.unlisted(node)
 		if name == "" {
 			name = d.block(node)
 		}
 		if name != "" {
-			d.one(is(world.BlockDelete, "people", name))
+			d.playOne(action(world.BlockDelete, "people", name))
 		}
 	}
 }
@@ -168,8 +168,8 @@ func (d *director) wakes(late, node string) {
 	if d.odds(.5) {
 		d.hold(watches(late, "PodIPBlock"))
 	}
-	d.one(is(world.Thaw, late, ""))
-	d.drive(1+d.r.IntN(4), never, is(world.Call, late, "node/"+node))
+	d.playOne(action(world.Thaw, late, ""))
+	d.drive(1+d.r.IntN(4), never, action(world.Call, late, "node/"+node))
 	d.drive(d.r.IntN(20), never, works(late))
 }
 
@@ -222,11 +222,11 @@ func (d *director) sameClaim(late, other, node, elsewhere string) {
 	d.sleep(late, node)
 	d.hold(lives(node)) // its agent's writes make the claim's patch lose
 	d.takeOver(other)
-	d.hold(is(world.Reconcile, other, "node/"+node))
+	d.hold(action(world.Reconcile, other, "node/"+node))
 	d.pods(elsewhere, 8)
 	d.drive(100, func() bool { return d.w.API().Get(world.KindBlock, name) != nil }, works(other), lives(elsewhere))
-	d.one(is(world.Thaw, late, ""))
-	d.drive(25, func() bool { return d.w.InHand(late, "node/"+node) == "" }, is(world.Call, late, "node/"+node), is(world.Shown, late, "node/"+node), watches(late, "PodIPBlock"))
+	d.playOne(action(world.Thaw, late, ""))
+	d.drive(25, func() bool { return d.w.InHand(late, "node/"+node) == "" }, action(world.Call, late, "node/"+node), action(world.Shown, late, "node/"+node), watches(late, "PodIPBlock"))
 }
 
 // anotherObject: a backup is restored while a leader is about to read a block live in order to
@@ -242,10 +242,10 @@ func (d *director) anotherObject(leader, _, node, _ string) {
 	if !reads() {
 		return
 	}
-	d.one(is(world.BackupTake, "", ""))
+	d.playOne(action(world.BackupTake, "", ""))
 	d.hold(watches(leader, "PodIPBlock"))
-	d.one(is(world.BackupAgain, "", ""))
-	d.drive(6, func() bool { return d.w.InHand(leader, "node/"+node) == "" }, is(world.Call, leader, "node/"+node))
+	d.playOne(action(world.BackupAgain, "", ""))
+	d.drive(6, func() bool { return d.w.InHand(leader, "node/"+node) == "" }, action(world.Call, leader, "node/"+node))
 }
 
 // namedByHand: a user publishes an address, in a range that a pool gets later, and another node
@@ -258,19 +258,19 @@ func (d *director) namedByHand(leader, _, node, elsewhere string) {
 		d.pods(elsewhere, 8)
 	}
 	d.await(100, d.foreignClaimed, works(leader), lives(elsewhere))
-	d.one(is(world.PoolEdit, "people", "remove"))
+	d.playOne(action(world.PoolEdit, "people", "remove"))
 }
 
 // foreign makes a user publish an address and delivers it to the operators. After that, the only
 // range with free blocks contains that address. It reports whether the address is there.
 func (d *director) foreign(node, leader string) bool {
 	d.drive(60, func() bool { return d.w.API().Get(world.KindCiliumNode, node) != nil }, works(leader), lives(node))
-	if !d.one(is(world.CNEdit, node, "foreign")) {
+	if !d.playOne(action(world.CNEdit, node, "foreign")) {
 		return false
 	}
-	d.drive(80, never, watches("op1", ""), watches("op2", ""), is(world.Call, leader, ""))
-	d.one(is(world.PoolEdit, "people", "cordon"))
-	d.one(is(world.PoolEdit, "people", "add"))
+	d.drive(80, never, watches("op1", ""), watches("op2", ""), action(world.Call, leader, ""))
+	d.playOne(action(world.PoolEdit, "people", "cordon"))
+	d.playOne(action(world.PoolEdit, "people", "add"))
 	return true
 }
 

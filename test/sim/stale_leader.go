@@ -17,7 +17,7 @@ func (d *director) staleLeader(leader, _, node, _ string) {
 		cn := d.w.CiliumNode(node)
 		return cn != nil && len(cn.Status.IPAM.Used)+len(cn.Spec.IPAM.Pools.Requested) > 0 && d.w.Serves(node)
 	}
-	d.await(120, reports, works(leader), starts(node), is(world.AgentSee, node, ""), is(world.AgentReport, node, ""))
+	d.await(120, reports, works(leader), starts(node), action(world.AgentSee, node, ""), action(world.AgentReport, node, ""))
 	if !reports() {
 		return
 	}
@@ -41,7 +41,7 @@ func (d *director) fencedBefore(leader, node string) {
 	if !deletes() {
 		return
 	}
-	d.one(is(world.CallFails, leader, "node/"+node))
+	d.playOne(action(world.CallFails, leader, "node/"+node))
 	for range 2 {
 		d.pods(node, 8)
 	}
@@ -51,8 +51,8 @@ func (d *director) fencedBefore(leader, node string) {
 		d.drive(40, never, works(leader))
 		return
 	}
-	d.hold(is(world.Reconcile, leader, "node/"+node))
-	d.drive(30, never, is(world.PodDelete, node, ""), is(world.PodDel, node, ""), is(world.PodGone, node, ""))
+	d.hold(action(world.Reconcile, leader, "node/"+node))
+	d.drive(30, never, action(world.PodDelete, node, ""), action(world.PodDel, node, ""), action(world.PodGone, node, ""))
 	d.drainMain(true, leader)
 	d.drive(20, never, watches(leader, ""))
 	d.release()
@@ -76,7 +76,7 @@ func (d *director) claimedAgain(leader, node string) {
 // await is like drive, but lets time pass only as the last choice.
 func (d *director) await(n int, wanted func() bool, fit ...fits) {
 	for range n {
-		if wanted() || !d.one(fit...) && !d.one(is(world.Pass, "", "next")) && !d.one(passes) {
+		if wanted() || !d.playOne(fit...) && !d.playOne(action(world.Pass, "", "next")) && !d.playOne(passes) {
 			return
 		}
 	}
@@ -84,8 +84,8 @@ func (d *director) await(n int, wanted func() bool, fit ...fits) {
 
 // unanswered keeps the agent of a node from answering marks.
 func (d *director) unanswered(node string) {
-	d.hold(is(world.AgentSee, node, ""))
-	d.hold(is(world.AgentReport, node, ""))
+	d.hold(action(world.AgentSee, node, ""))
+	d.hold(action(world.AgentReport, node, ""))
 }
 
 // drainMain makes users drain the range of pool main, or end that, and delivers the pool to an
@@ -95,12 +95,12 @@ func (d *director) drainMain(drain bool, operator string) {
 		return d.w.API().Get(world.KindPool, "main").(*v1alpha1.PodIPPool).Spec.IPv4.CIDRs
 	}
 	for len(ranges()) > 1 {
-		if !d.one(is(world.PoolEdit, "people", "remove")) {
+		if !d.playOne(action(world.PoolEdit, "people", "remove")) {
 			return
 		}
 	}
 	if drains := ranges()[0].AllocationPolicy == v1alpha1.AllocationDrain; drains != drain {
-		d.one(is(world.PoolEdit, "people", "drain"))
+		d.playOne(action(world.PoolEdit, "people", "drain"))
 	}
 	d.drive(20, never, watches(operator, "PodIPPool"))
 }
@@ -108,7 +108,7 @@ func (d *director) drainMain(drain bool, operator string) {
 // pin pins a block of pool main to a node and returns its name; "": none is free.
 func (d *director) pin(node string) string {
 	had := d.w.API().Keys(world.KindBlock)
-	d.one(func(a world.Action) bool { return a.Verb == world.BlockMake && a.Who == node && a.What == "" })
+	d.playOne(func(a world.Action) bool { return a.Verb == world.BlockMake && a.Who == node && a.What == "" })
 	for _, name := range d.w.API().Keys(world.KindBlock) {
 		if !slices.Contains(had, name) {
 			return name

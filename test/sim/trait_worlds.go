@@ -125,8 +125,8 @@ func (d *director) picked(leader, _, node, _ string) {
 	d.await(200, func() bool {
 		return d.w.Serves(node) && d.w.API().Get(world.KindCiliumPool, "blue") != nil
 	}, works(leader), lives(node))
-	d.one(is(world.CiliumPoolEdit, "people", "pick-pods=blue"))
-	d.one(func(a world.Action) bool {
+	d.playOne(action(world.CiliumPoolEdit, "people", "pick-pods=blue"))
+	d.playOne(func(a world.Action) bool {
 		return a.Verb == world.PodNew && a.Who == node && strings.HasSuffix(a.What, "=label-blue")
 	})
 	d.drive(100, never, works(leader), lives(node))
@@ -183,14 +183,14 @@ func (d *director) crowded() {
 	d.hold(func(a world.Action) bool {
 		return a.Verb == world.Reconcile && strings.HasPrefix(a.What, "node/") && a.What != "node/"+node
 	})
-	goesOn := []fits{works(leader), lives(node), passes, is(world.Schedule, "", ""), is(world.SchedulerSee, "", "")}
+	goesOn := []fits{works(leader), lives(node), passes, action(world.Schedule, "", ""), action(world.SchedulerSee, "", "")}
 	d.drive(200, func() bool { return d.w.Serves(node) }, goesOn...)
 	for range 20 {
-		d.one(is(world.PodNew, node, ""), func(a world.Action) bool { return a.Verb == world.PodWait && strings.HasSuffix(a.What, "="+node) })
+		d.playOne(action(world.PodNew, node, ""), func(a world.Action) bool { return a.Verb == world.PodWait && strings.HasSuffix(a.What, "="+node) })
 	}
 	d.drive(400, never, goesOn...)
-	d.drive(20, never, is(world.PodDelete, node, ""))
-	d.drive(200, never, slices.Concat(goesOn, []fits{is(world.PodDelete, node, "")})...)
+	d.drive(20, never, action(world.PodDelete, node, ""))
+	d.drive(200, never, slices.Concat(goesOn, []fits{action(world.PodDelete, node, "")})...)
 	d.release()
 }
 
@@ -206,28 +206,28 @@ func switchFamilies(c *world.Config) {
 // switchAll restarts all agents with IPv4 only, or with both families.
 func (d *director) switchAll(what string) {
 	for _, node := range []string{"n1", "n2", "n3"} {
-		d.one(is(world.AgentFamilies, node, what))
+		d.playOne(action(world.AgentFamilies, node, what))
 	}
 }
 
 // switchOff removes IPv6 from all agents and from the pool, leaves time for blocks to be
 // released, and brings it back.
 func (d *director) switchOff() {
-	family := is(world.PoolEdit, "people", "family")
+	family := action(world.PoolEdit, "people", "family")
 	d.switchAll("ipv4")
-	d.one(family)
-	d.drive(3, never, is(world.PodDelete, "", ""))
+	d.playOne(family)
+	d.drive(3, never, action(world.PodDelete, "", ""))
 	for range 4 {
 		d.drive(80, never, goesOn, passes, dies)
-		if d.one(family); d.w.API().Get(world.KindPool, "main").(*v1alpha1.PodIPPool).Spec.IPv6 == nil {
+		if d.playOne(family); d.w.API().Get(world.KindPool, "main").(*v1alpha1.PodIPPool).Spec.IPv6 == nil {
 			break
 		}
 	}
 	d.drive(d.r.IntN(60), never, goesOn, passes, dies)
-	d.one(family)
+	d.playOne(family)
 	if d.odds(.5) { // some agents go on naming the addresses that their routers had
 		node, _ := d.nodes()
-		d.one(is(world.AgentFamilies, node, "all"))
+		d.playOne(action(world.AgentFamilies, node, "all"))
 		d.drive(80, never, goesOn, passes)
 	}
 	d.switchAll("all")
@@ -260,9 +260,9 @@ func compact(c *world.Config) {
 // scattered: pods use several blocks of a node, few stay, and much time passes.
 func (d *director) scattered(leader, _, node, _ string) {
 	goesOn := []fits{works(leader), lives(node), passes}
-	d.drive(9, never, is(world.PodNew, node, ""))
+	d.drive(9, never, action(world.PodNew, node, ""))
 	d.drive(150, never, goesOn...)
-	d.drive(5, never, is(world.PodDelete, node, ""))
+	d.drive(5, never, action(world.PodDelete, node, ""))
 	d.drive(100, never, goesOn...)
 }
 

@@ -54,15 +54,15 @@ type fixedLife struct {
 	stand multipool.Agent
 }
 
-func (f *fixedLife) one(of ...string) string { return of[f.random.IntN(len(of))] }
+func (f *fixedLife) pickOne(of ...string) string { return of[f.random.IntN(len(of))] }
 
 // node returns a Node as the API server accepts it: at most one podCIDR of each family in its spec.
 // Annotations may contain anything but a CIDR of another family, as Cilium creates a useless
 // allocator from it.
 func (f *fixedLife) node() *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Annotations: map[string]string{}}}
-	v4 := func() string { return f.one("10.0.0.0/29", "10.0.0.9/29", "10.0.1.0/31", "10.0.2.7/32") }
-	v6 := func() string { return f.one("fd00::/125", "fd00::9/125", "fd00::10/127", "fd00::20/128") }
+	v4 := func() string { return f.pickOne("10.0.0.0/29", "10.0.0.9/29", "10.0.1.0/31", "10.0.2.7/32") }
+	v6 := func() string { return f.pickOne("fd00::/125", "fd00::9/125", "fd00::10/127", "fd00::20/128") }
 	switch f.random.IntN(8) {
 	case 0:
 		node.Spec.PodCIDRs = []string{v4()}
@@ -78,7 +78,7 @@ func (f *fixedLife) node() *corev1.Node {
 		for _, name := range names {
 			switch f.random.IntN(4) {
 			case 0:
-				node.Annotations[name] = f.one("", "junk", "10.0.0.0", "10.0.0.0/33")
+				node.Annotations[name] = f.pickOne("", "junk", "10.0.0.0", "10.0.0.0/33")
 			case 1, 2:
 				node.Annotations[name] = [2]string{v4(), v6()}[family]
 			}
@@ -123,18 +123,18 @@ func (f *fixedLife) live(steps int) {
 		if f.t.Failed() {
 			return
 		}
-		addr := netip.MustParseAddr(f.one("10.0.0.0", "10.0.0.1", "10.0.0.6", "10.0.0.7", "10.0.0.8", "10.0.0.12", "10.0.1.0", "10.0.1.1",
+		addr := netip.MustParseAddr(f.pickOne("10.0.0.0", "10.0.0.1", "10.0.0.6", "10.0.0.7", "10.0.0.8", "10.0.0.12", "10.0.1.0", "10.0.1.1",
 			"10.0.2.7", "fd00::", "fd00::1", "fd00::7", "fd00::8", "fd00::10", "fd00::11", "fd00::20"))
 		family := ipalloc.FamilyOf(addr)
 		switch f.random.IntN(3) {
 		case 0:
 			f.next(family)
 		case 1:
-			f.both("restore", addr, f.sim.Take(addr, "owner"), func() error { return f.stand.Restore(addr, "owner") })
+			f.compareModels("restore", addr, f.sim.Take(addr, "owner"), func() error { return f.stand.Restore(addr, "owner") })
 		default:
 			if family == ipalloc.IPv4 || f.ipv6 {
 				f.sim.Release(addr)
-				f.both("release", addr, nil, func() error { f.stand.Release(addr); return nil })
+				f.compareModels("release", addr, nil, func() error { f.stand.Release(addr); return nil })
 			}
 		}
 	}
@@ -172,8 +172,8 @@ func (f *fixedLife) next(family ipalloc.Family) {
 	f.allocated(resp)
 }
 
-// both compares the models' answer about one address with Cilium's.
-func (f *fixedLife) both(what string, addr netip.Addr, sim error, stand func() error) {
+// compareModels compares the models' answer about one address with Cilium's.
+func (f *fixedLife) compareModels(what string, addr netip.Addr, sim error, stand func() error) {
 	resp := f.real.call(wire.Request{Do: what, IP: addr, Owner: "owner"})
 	want := poolKindOf(resp.Err)
 	if fmt.Sprint(sim) != fmt.Sprint(want) {

@@ -66,7 +66,7 @@ func newPair(t *testing.T, cluster *controlplane.Cluster) *pair {
 func (p *pair) realNode() string  { return p.name + "-real" }
 func (p *pair) lightNode() string { return p.name + "-light" }
 
-func (p *pair) step(format string, args ...any) {
+func (p *pair) note(format string, args ...any) {
 	p.log = append(p.log, fmt.Sprintf("%3d  ", len(p.log))+fmt.Sprintf(format, args...))
 }
 
@@ -87,7 +87,7 @@ func (p *pair) open() {
 		if !p.light.Store.MinimumReached() {
 			return "the light one has no pool"
 		}
-		if !p.real.say().Ready {
+		if !p.real.readState().Ready {
 			return "Cilium's has no pool"
 		}
 		return ""
@@ -167,7 +167,7 @@ func (p *pair) rest() {
 	p.settle()
 	attempts, since := 0, time.Now()
 	p.eventually("Cilium's rests", func() string {
-		if now := p.real.say().Attempts; now != attempts {
+		if now := p.real.readState().Attempts; now != attempts {
 			attempts, since = now, time.Now()
 		}
 		if time.Since(since) < 4*updateRate {
@@ -181,7 +181,7 @@ func (p *pair) rest() {
 // differ describes the remaining difference, or returns "".
 func (p *pair) differ() string {
 	realCN, lightCN := p.get(p.realNode()), p.get(p.lightNode())
-	seen := p.real.say()
+	seen := p.real.readState()
 	switch {
 	case seen.Seen != realCN.ResourceVersion:
 		return fmt.Sprintf("Cilium's has seen %q of %q", seen.Seen, realCN.ResourceVersion)
@@ -217,7 +217,7 @@ func (p *pair) eventually(what string, missing func() string) {
 // compare compares one answer of the light one with Cilium's.
 func (p *pair) compare(what string, want, got error) {
 	p.t.Helper()
-	p.step("%s: %v", what, want)
+	p.note("%s: %v", what, want)
 	if want == nil && got != nil || !errors.Is(got, want) {
 		p.t.Fatalf("%s: the light one says %v, Cilium's %v", what, got, want)
 	}
@@ -243,14 +243,14 @@ func (p *pair) took(allocate func() (v4, v6 netip.Addr, err error)) (v4, v6 neti
 	p.light.hint = hint{
 		// An address that it reports as taken may not be new: it may already be allocated, by its
 		// owner or in another spelling.
-		took: append(without(after, before), v4, v6), lost: without(before, after),
+		took: append(difference(after, before), v4, v6), lost: difference(before, after),
 		had: before, badKey: errors.Is(err, agent.ErrBadKey),
 	}
 	return v4, v6, err
 }
 
-func without(of, those map[netip.Addr]bool) []netip.Addr {
-	return slices.DeleteFunc(slices.Collect(maps.Keys(of)), func(addr netip.Addr) bool { return those[addr] })
+func difference(addrs, excluded map[netip.Addr]bool) []netip.Addr {
+	return slices.DeleteFunc(slices.Collect(maps.Keys(addrs)), func(addr netip.Addr) bool { return excluded[addr] })
 }
 
 // next runs a CNI ADD on both.
@@ -274,13 +274,13 @@ func (p *pair) infra(family agent.Family, owner string) {
 
 func (p *pair) allocate(addr netip.Addr, owner string) {
 	p.t.Helper()
-	p.compare(fmt.Sprintf("allocate %s %s", addr, owner), p.real.do("allocate", addr, owner), p.light.Store.Allocate(addr, owner))
+	p.compare(fmt.Sprintf("allocate %s %s", addr, owner), p.real.ask("allocate", addr, owner), p.light.Store.Allocate(addr, owner))
 }
 
 // restore reports whether the pod has its address back.
 func (p *pair) restore(addr netip.Addr, owner string) bool {
 	p.t.Helper()
-	want := p.real.do("restore", addr, owner)
+	want := p.real.ask("restore", addr, owner)
 	p.compare(fmt.Sprintf("restore %s %s", addr, owner), want, p.light.Store.Restore(addr, owner))
 	return want == nil
 }
@@ -288,17 +288,17 @@ func (p *pair) restore(addr netip.Addr, owner string) bool {
 func (p *pair) release(addr netip.Addr) {
 	p.t.Helper()
 	p.light.Store.Release(addr)
-	p.compare("release "+addr.String(), p.real.do("release", addr, ""), nil)
+	p.compare("release "+addr.String(), p.real.ask("release", addr, ""), nil)
 }
 
 func (p *pair) exclude(addr netip.Addr) {
 	p.t.Helper()
 	p.light.Store.Exclude(addr)
-	p.compare("exclude "+addr.String(), p.real.do("exclude", addr, ""), nil)
+	p.compare("exclude "+addr.String(), p.real.ask("exclude", addr, ""), nil)
 }
 
 func (p *pair) restored() {
-	p.step("restore finished")
+	p.note("restore finished")
 	p.real.call(wire.Request{Do: "restored"})
 	p.light.RestoreFinished()
 }

@@ -54,7 +54,7 @@ func (l *poolLife) pod() string {
 }
 
 func (l *poolLife) passSome() {
-	l.pass(pick(l, time.Second, 5*time.Second, poolRate, 20*time.Second, poolRefresh, 90*time.Second, 4*time.Minute))
+	l.advance(pick(l, time.Second, 5*time.Second, poolRate, 20*time.Second, poolRefresh, 90*time.Second, 4*time.Minute))
 }
 
 // fill creates pods until there may be no address left.
@@ -92,7 +92,7 @@ func (l *poolLife) edit(do func(cn *ciliumv2.CiliumNode)) {
 	}
 	cn := l.light.api.Node.DeepCopy()
 	do(cn)
-	l.put(cn)
+	l.write(cn)
 }
 
 // assign adds a free CIDR to the list of a pool, at a random position.
@@ -200,16 +200,16 @@ func (l *poolLife) forgetPool() {
 }
 
 func (l *poolLife) recreate() {
-	_ = l.tell(wire.Request{Do: "delete"}, done(func() { l.light.api.Delete() }))
+	_ = l.play(wire.Request{Do: "delete"}, done(func() { l.light.api.Delete() }))
 	for range l.random.IntN(3) {
 		pick(l, l.passSome, func() { l.see(false) }, func() { l.next("default", l.pod(), false) })()
 	}
-	l.put(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
+	l.write(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 }
 
 // restart crashes both agents, and makes them restore their endpoints.
 func (l *poolLife) restart() {
-	_ = l.tell(wire.Request{Do: "crash"}, done(l.light.crash))
+	_ = l.play(wire.Request{Do: "crash"}, done(l.light.crash))
 	for range l.random.IntN(4) {
 		pick(l, l.unassign, l.park, l.assign, l.passSome)()
 	}
@@ -231,7 +231,7 @@ func (l *poolLife) boot() {
 		pick(l, l.passSome, l.relabel, func() { l.see(true) }, func() { l.see(true) },
 			func() { l.assignTo("default") }, func() { l.assignTo("blue") }, func() { l.refuse("conflict") })()
 		if n > 100 { // Pools without a reserve have the addresses that the others wait for.
-			_ = l.tell(wire.Request{Do: "crash"}, done(l.light.crash))
+			_ = l.play(wire.Request{Do: "crash"}, done(l.light.crash))
 			l.loseList()
 			l.boot()
 			return
@@ -239,7 +239,7 @@ func (l *poolLife) boot() {
 	}
 	l.restoreAll()
 	l.next("default", "router", true)
-	_ = l.tell(wire.Request{Do: "restored"}, done(l.light.restored))
+	_ = l.play(wire.Request{Do: "restored"}, done(l.light.restored))
 }
 
 func (l *poolLife) restoreAll() {

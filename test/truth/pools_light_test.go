@@ -73,8 +73,8 @@ func (l *lightPools) see(last bool) {
 	}
 }
 
-// pass lets time pass.
-func (l *lightPools) pass(d time.Duration) {
+// advance lets time pass.
+func (l *lightPools) advance(d time.Duration) {
 	end := l.now + d
 	for l.model != nil && l.tick <= end {
 		l.now = l.tick

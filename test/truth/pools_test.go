@@ -42,13 +42,13 @@ func TestPoolsBeforeSync(t *testing.T) {
 		l := newPoolLife(t, 0)
 		cn := l.light.api.Node.DeepCopy()
 		cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{entryOf("default", "10.0.0.4/30", "10.0.0.0/30")}
-		l.put(cn)
+		l.write(cn)
 		l.start(map[string]int{"default": 8}, false, synced)
 		l.see(true)
 		if !synced {
 			l.sync()
 		}
-		l.pass(poolRefresh)
+		l.advance(poolRefresh)
 		if l.differs != "" {
 			t.Fatal(l.differs)
 		}
@@ -75,14 +75,14 @@ func TestPoolsReserves(t *testing.T) {
 			l := newPoolLife(t, 0)
 			cn := l.light.api.Node.DeepCopy()
 			cn.Spec.IPAM.Pools.Allocated = test.entries
-			l.put(cn)
+			l.write(cn)
 			l.ipv6 = test.ipv6
 			l.start(test.reserve, test.ipv6, true)
 			l.see(true)
 			for range 24 {
-				l.pass(time.Hour)
+				l.advance(time.Hour)
 			}
-			if starts := l.real.say().Ready; starts != test.starts || l.differs != "" {
+			if starts := l.real.readState().Ready; starts != test.starts || l.differs != "" {
 				t.Errorf("starts: %t, want %t; %s", starts, test.starts, l.differs)
 			}
 		})
@@ -118,12 +118,12 @@ func newPoolLife(t *testing.T, seed uint64) *poolLife {
 	for _, pool := range []string{"default", "blue", "parked"} {
 		l.know(pool, true)
 	}
-	l.put(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
+	l.write(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 	return l
 }
 
-// tell makes both take the same step, and compares their states.
-func (l *poolLife) tell(req wire.Request, light func(resp wire.Response) error) error {
+// play makes both take the same step, and compares their states.
+func (l *poolLife) play(req wire.Request, light func(resp wire.Response) error) error {
 	if l.differs != "" {
 		return errDiffers
 	}
@@ -208,28 +208,28 @@ func done(do func()) func(wire.Response) error {
 	return func(wire.Response) error { do(); return nil }
 }
 
-func (l *poolLife) put(cn *ciliumv2.CiliumNode) {
-	_ = l.tell(wire.Request{Do: "put", Node: cn}, done(func() { l.light.api.Put(cn) }))
+func (l *poolLife) write(cn *ciliumv2.CiliumNode) {
+	_ = l.play(wire.Request{Do: "put", Node: cn}, done(func() { l.light.api.Put(cn) }))
 }
 
 func (l *poolLife) know(pool string, known bool) {
-	_ = l.tell(wire.Request{Do: "know", Pool: pool, Known: known}, done(func() { l.light.known[pool] = known }))
+	_ = l.play(wire.Request{Do: "know", Pool: pool, Known: known}, done(func() { l.light.known[pool] = known }))
 }
 
 func (l *poolLife) see(last bool) {
-	_ = l.tell(wire.Request{Do: "see", Last: last}, done(func() { l.light.see(last) }))
+	_ = l.play(wire.Request{Do: "see", Last: last}, done(func() { l.light.see(last) }))
 }
 
 func (l *poolLife) sync() {
-	_ = l.tell(wire.Request{Do: "sync"}, done(func() { l.light.synced = true }))
+	_ = l.play(wire.Request{Do: "sync"}, done(func() { l.light.synced = true }))
 }
 
-func (l *poolLife) pass(d time.Duration) {
-	_ = l.tell(wire.Request{Do: "pass", For: d}, done(func() { l.light.pass(d) }))
+func (l *poolLife) advance(d time.Duration) {
+	_ = l.play(wire.Request{Do: "pass", For: d}, done(func() { l.light.advance(d) }))
 }
 
 func (l *poolLife) refuse(how string) {
-	_ = l.tell(wire.Request{Do: "refuse", Refuse: how}, done(func() { l.light.api.Refuse = how }))
+	_ = l.play(wire.Request{Do: "refuse", Refuse: how}, done(func() { l.light.api.Refuse = how }))
 }
 
 func (l *poolLife) start(reserve map[string]int, ipv6, synced bool) {
@@ -238,7 +238,7 @@ func (l *poolLife) start(reserve map[string]int, ipv6, synced bool) {
 		texts[pool] = strconv.Itoa(n)
 	}
 	l.ipv6 = ipv6
-	_ = l.tell(wire.Request{Do: "start", Reserve: texts, IPv6: ipv6, Rate: poolRate}, done(func() { l.light.start(reserve, ipv6) }))
+	_ = l.play(wire.Request{Do: "start", Reserve: texts, IPv6: ipv6, Rate: poolRate}, done(func() { l.light.start(reserve, ipv6) }))
 	if synced {
 		l.sync()
 	}
@@ -260,7 +260,7 @@ func (l *poolLife) next(pool, owner string, quietly bool) {
 	for _, f := range l.families() {
 		var addr netip.Addr
 		req := wire.Request{Do: "next", Pool: pool, Owner: owner, Quietly: quietly, Family: f.String()}
-		err := l.tell(req, func(resp wire.Response) error {
+		err := l.play(req, func(resp wire.Response) error {
 			var err error
 			addr, err = l.light.next(pool, f, owner, took(resp), quietly)
 			return err
@@ -277,12 +277,12 @@ func (l *poolLife) next(pool, owner string, quietly bool) {
 }
 
 func (l *poolLife) release(e poolEndpoint) {
-	_ = l.tell(wire.Request{Do: "release", Pool: e.pool, IP: e.addr}, done(func() { l.light.release(e.addr) }))
+	_ = l.play(wire.Request{Do: "release", Pool: e.pool, IP: e.addr}, done(func() { l.light.release(e.addr) }))
 }
 
 func (l *poolLife) restore(e poolEndpoint) error {
 	req := wire.Request{Do: "restore", Pool: e.pool, IP: e.addr, Owner: e.owner}
-	return l.tell(req, func(wire.Response) error { return l.light.restore(e.pool, e.addr, e.owner) })
+	return l.play(req, func(wire.Response) error { return l.light.restore(e.pool, e.addr, e.owner) })
 }
 
 func entryOf(pool string, cidrs ...string) ipamtypes.IPAMPoolAllocation {

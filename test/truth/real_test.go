@@ -82,8 +82,8 @@ func (r *real) call(req wire.Request) (resp wire.Response) {
 	return resp
 }
 
-// say returns the present state.
-func (r *real) say() wire.Response {
+// readState returns the present state.
+func (r *real) readState() wire.Response {
 	r.t.Helper()
 	return r.call(wire.Request{Do: "say"})
 }
@@ -101,14 +101,14 @@ func (r *real) next(owner string, family agent.Family) (v4, v6 netip.Addr, err e
 	return v4, v6, kindOf(resp.Err)
 }
 
-// do makes a request about one address.
-func (r *real) do(what string, addr netip.Addr, owner string) error {
+// ask makes a request about one address.
+func (r *real) ask(what string, addr netip.Addr, owner string) error {
 	return kindOf(r.call(wire.Request{Do: what, IP: addr, Owner: owner}).Err)
 }
 
 func (r *real) allocated() map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
-	for _, ip := range r.say().Allocated {
+	for _, ip := range r.readState().Allocated {
 		all[netip.MustParseAddr(ip)] = true
 	}
 	return all

@@ -103,7 +103,7 @@ func (l *life) act() {
 
 func (l *life) edit(status bool, format string, args ...any) {
 	l.t.Helper()
-	l.step("patch "+format, args...)
+	l.note("patch "+format, args...)
 	l.patch(status, format, args...)
 }
 
@@ -171,32 +171,32 @@ func (l *life) releaseOne() {
 func (l *life) closedGate() {
 	mode := one(l, []string{"block", "fail"})
 	l.rest()
-	l.step("gate: %s", mode)
+	l.note("gate: %s", mode)
 	l.setGate(mode)
 	for range 1 + l.random.IntN(3) {
 		one(l, []func(){l.mark, l.mark, l.relabel, l.addToPool, l.removeFromPool, func() { l.next(one(l, owners)) }, l.releaseOne})()
 		l.settle()
 	}
-	l.step("gate: open")
+	l.note("gate: open")
 	l.setGate("open")
 }
 
 func (l *life) recreate() {
 	l.rest()
-	l.step("delete CiliumNode")
+	l.note("delete CiliumNode")
 	l.remove()
 	l.settle()
 	l.next(one(l, owners))
 	l.releaseOne()
 	l.rest()
-	l.step("create CiliumNode")
+	l.note("create CiliumNode")
 	l.create(map[string]string{one(l, addresses): "", one(l, addresses): "", one(l, addresses): ""})
 }
 
 // restart crashes both agents and makes them restore their endpoints; edits fall into each gap.
 func (l *life) restart() {
 	l.rest()
-	l.step("crash")
+	l.note("crash")
 	var had []endpoint
 	for addr, owner := range l.light.Store.Allocated() {
 		had = append(had, endpoint{addr, owner})
@@ -214,7 +214,7 @@ func (l *life) restart() {
 func (l *life) boot(had ...endpoint) {
 	l.t.Helper()
 	l.edit(false, `{"spec":{"ipam":{"min-allocate":100}}}`)
-	l.step("start")
+	l.note("start")
 	l.start()
 	l.rest()
 	for range l.random.IntN(3) {
@@ -223,7 +223,7 @@ func (l *life) boot(had ...endpoint) {
 	}
 	l.addToPool()
 	l.rest()
-	if l.real.say().Ready || l.light.Store.MinimumReached() {
+	if l.real.readState().Ready || l.light.Store.MinimumReached() {
 		l.t.Fatal("an agent starts with a pool that does not suffice")
 	}
 	l.edit(false, `{"spec":{"ipam":{"min-allocate":0,"pre-allocate":1}}}`)

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// look lets the block controller look at a block once, and returns its writes.
-func look(b *fakeapi.Cluster, name string, paused bool) []string {
+// reconcileBlock lets the block controller look at a block once, and returns its writes.
+func reconcileBlock(b *fakeapi.Cluster, name string, paused bool) []string {
 	b.T.Helper()
 	b.Calls = nil
 	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Events: b.Events, Shared: b.Shared, Clock: b.Clock, Paused: paused}
@@ -48,13 +48,13 @@ func TestBlockFinalizer(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := fakeapi.New(t, ciliumnode.CRD, test.obj)
-			if diff := cmp.Diff(test.want, look(b, test.obj.Name, test.paused), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(test.want, reconcileBlock(b, test.obj.Name, test.paused), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("writes (-want +got):\n%s", diff)
 			}
 			if k := b.Blocks()[0]; test.want != nil && !k.Finalized {
 				t.Error("it has no finalizer")
 			}
-			if again := look(b, test.obj.Name, test.paused); len(again) > 0 {
+			if again := reconcileBlock(b, test.obj.Name, test.paused); len(again) > 0 {
 				t.Errorf("settled: writes %v", again)
 			}
 		})
@@ -97,7 +97,7 @@ func TestBlockConflict(t *testing.T) {
 		{"alone again", func() {}, 0, false},
 	} {
 		step.do()
-		if got := look(b, crd.BlockName(fixtures.Prefix("10.0.0.0/30")), false); len(got) != step.want {
+		if got := reconcileBlock(b, crd.BlockName(fixtures.Prefix("10.0.0.0/30")), false); len(got) != step.want {
 			t.Errorf("%s: writes %v, want %d", step.what, got, step.want)
 		}
 		conflict(step.is)

@@ -25,7 +25,7 @@ func publisher(b *fakeapi.Cluster) *Publisher {
 	return &Publisher{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock}
 }
 
-func said(published bool, phase ipalloc.Phase) *v1alpha1.PodIPBlock {
+func blockObject(published bool, phase ipalloc.Phase) *v1alpha1.PodIPBlock {
 	obj := fixtures.BlockObject(cidr, ipalloc.InService)
 	crd.SetBlockPublished(obj, published, fixtures.Noon())
 	crd.SetBlockPhase(obj, phase, "Returned", "x", fixtures.Noon())
@@ -36,9 +36,9 @@ func said(published bool, phase ipalloc.Phase) *v1alpha1.PodIPBlock {
 func TestPublished(t *testing.T) {
 	claimed := crd.NewBlock(fixtures.Prefix(cidr), "p", "n", "node-uid")
 	has, hasNot := fixtures.CiliumNode("n", "", cidr), fixtures.CiliumNode("n", "", "10.0.0.4/30")
-	undone := said(true, ipalloc.InService)
-	undone.Generation = 3                  // a drain, and its undo
-	older := said(true, ipalloc.InService) // without the condition Draining: no write for that alone
+	undone := blockObject(true, ipalloc.InService)
+	undone.Generation = 3                         // a drain, and its undo
+	older := blockObject(true, ipalloc.InService) // without the condition Draining: no write for that alone
 	meta.RemoveStatusCondition(&older.Status.Conditions, v1alpha1.BlockDraining)
 	tests := map[string]struct {
 		obj    *v1alpha1.PodIPBlock
@@ -49,14 +49,14 @@ func TestPublished(t *testing.T) {
 		"claimed":                           {obj: claimed, cn: hasNot},
 		"claimed, without a CiliumNode":     {obj: claimed},
 		"published":                         {obj: claimed, cn: has, want: v1alpha1.PublishedInSpec},
-		"published, and written":            {obj: said(true, ipalloc.InService), cn: has},
+		"published, and written":            {obj: blockObject(true, ipalloc.InService), cn: has},
 		"published, and its spec changed":   {obj: undone, cn: has, want: v1alpha1.PublishedInSpec},
-		"withdrawn":                         {obj: said(true, ipalloc.InService), cn: hasNot, want: v1alpha1.PublishedNotInSpec},
-		"withdrawn with the CiliumNode":     {obj: said(true, ipalloc.InService), want: v1alpha1.PublishedNotInSpec},
+		"withdrawn":                         {obj: blockObject(true, ipalloc.InService), cn: hasNot, want: v1alpha1.PublishedNotInSpec},
+		"withdrawn with the CiliumNode":     {obj: blockObject(true, ipalloc.InService), want: v1alpha1.PublishedNotInSpec},
 		"published, of an older operator":   {obj: older, cn: has},
-		"published again":                   {obj: said(false, ipalloc.InService), cn: has, want: v1alpha1.PublishedInSpec},
-		"draining":                          {obj: said(true, ipalloc.Draining), cn: hasNot},
-		"cooling down, still on the list":   {obj: said(true, ipalloc.CoolingDown), cn: has},
+		"published again":                   {obj: blockObject(false, ipalloc.InService), cn: has, want: v1alpha1.PublishedInSpec},
+		"draining":                          {obj: blockObject(true, ipalloc.Draining), cn: hasNot},
+		"cooling down, still on the list":   {obj: blockObject(true, ipalloc.CoolingDown), cn: has},
 		"being deleted":                     {obj: fixtures.BeingDeleted(fixtures.BlockObject(cidr, ipalloc.InService)), cn: has},
 		"published, the operator is paused": {obj: claimed, cn: has, paused: true},
 	}

@@ -81,12 +81,12 @@ func TestReplaceForgetsAgents(t *testing.T) {
 func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	feed, queued := podBed()
 	s := feed.ciliumNodeStore()
-	of := func(name string, uid types.UID, version string) any {
+	ciliumNode := func(name string, uid types.UID, version string) any {
 		cn := fixtures.CiliumNode(name, version)
 		cn.UID = uid
 		return cn
 	}
-	for _, list := range [][]any{{of("n", "1", "5"), of("m", "2", "6")}, {of("n", "3", "8")}} {
+	for _, list := range [][]any{{ciliumNode("n", "1", "5"), ciliumNode("m", "2", "6")}, {ciliumNode("n", "3", "8")}} {
 		clear(queued)
 		if err := s.Replace(list, "9"); err != nil {
 			t.Fatal(err)

@@ -73,8 +73,8 @@ func reconciler(b *fakeapi.Cluster) *Reconciler {
 	}
 }
 
-// look reconciles the node until it writes no more, and returns the writes.
-func look(b *fakeapi.Cluster, change func(*Reconciler)) []string {
+// settle reconciles the node until it writes no more, and returns the writes.
+func settle(b *fakeapi.Cluster, change func(*Reconciler)) []string {
 	b.T.Helper()
 	var writes []string
 	for range 3 {
@@ -162,7 +162,7 @@ func TestKeepsFRRConfigurations(t *testing.T) {
 			if test.change == nil {
 				test.change = func(*Reconciler) {}
 			}
-			if diff := cmp.Diff(test.writes, look(b, test.change), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(test.writes, settle(b, test.change), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("writes (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.left, announced(b), cmpopts.EquateEmpty()); diff != "" {
@@ -212,7 +212,7 @@ func TestRefusedObjectStopsNoOther(t *testing.T) {
 func TestAnnounceDespiteALaggingWatch(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD, fixtures.BlockObject(cidr, ipalloc.InService), template(), node("n"))
 	unseen := routes(b)
-	look(b, func(*Reconciler) {})
+	settle(b, func(*Reconciler) {})
 	b.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "n", 2))
 	r := reconciler(b)
 	r.Routes = unseen
@@ -239,7 +239,7 @@ func TestOneWriterOfANode(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := fakeapi.New(t, ciliumnode.CRD, fixtures.BlockObject(cidr, ipalloc.InService), template(), node("n"))
-				look(b, func(*Reconciler) {})
+				settle(b, func(*Reconciler) {})
 				b.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "n", 2))
 				r := reconciler(b)
 				b.Calls, b.Before = nil, func(string) {

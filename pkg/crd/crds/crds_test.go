@@ -9,7 +9,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
-func all(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
+func definitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	definitions, err := crds.All()
 	if err != nil {
@@ -20,7 +20,7 @@ func all(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 
 func TestAll(t *testing.T) {
 	var got []string
-	for _, crd := range all(t) {
+	for _, crd := range definitions(t) {
 		got = append(got, crd.Name)
 	}
 	if diff := cmp.Diff([]string{"podipblocks.cilium-pool.io", "podippins.cilium-pool.io", "podippools.cilium-pool.io"}, got); diff != "" {
@@ -30,7 +30,7 @@ func TestAll(t *testing.T) {
 
 // kubectl explain has something to say about every field.
 func TestEveryFieldIsDescribed(t *testing.T) {
-	for _, crd := range all(t) {
+	for _, crd := range definitions(t) {
 		for _, version := range crd.Spec.Versions {
 			described(t, crd.Spec.Names.Kind, *version.Schema.OpenAPIV3Schema)
 		}
@@ -54,7 +54,7 @@ func described(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps
 
 // Every rule says how to fix a refused object.
 func TestEveryRuleHasMessage(t *testing.T) {
-	for _, crd := range all(t) {
+	for _, crd := range definitions(t) {
 		for _, version := range crd.Spec.Versions {
 			explained(t, crd.Spec.Names.Kind, *version.Schema.OpenAPIV3Schema)
 		}
@@ -82,7 +82,7 @@ func TestSchemaAnnotation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, crd := range all(t) {
+	for _, crd := range definitions(t) {
 		want, err := crds.Schema(crd)
 		if err != nil || named[crd.Name] != want {
 			t.Errorf("%s says %q, and its schema is %q (%v): run make generate", crd.Name, named[crd.Name], want, err)

@@ -85,20 +85,20 @@ func TestFromNodeSelector(t *testing.T) {
 	term := func(r ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
 		return corev1.NodeSelectorTerm{MatchExpressions: r}
 	}
-	in := func(key string, values ...string) corev1.NodeSelectorRequirement {
+	oneOf := func(key string, values ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
 	}
-	field := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{in("metadata.name", "edge-01")}}
+	field := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{oneOf("metadata.name", "edge-01")}}
 	for name, test := range map[string]struct {
 		terms  []corev1.NodeSelectorTerm
 		want   *metav1.LabelSelector
 		refuse string
 	}{
 		"none":        {nil, nil, ""},
-		"one":         {[]corev1.NodeSelectorTerm{term(in("rack", "1"), in("zone", "a"))}, matching(labels{"rack": "1", "zone": "a"}), ""},
-		"union":       {[]corev1.NodeSelectorTerm{term(in("rack", "1")), term(in("rack", "2"))}, matching(nil, metav1.LabelSelectorRequirement{Key: "rack", Operator: "In", Values: []string{"1", "2"}}), ""},
+		"one":         {[]corev1.NodeSelectorTerm{term(oneOf("rack", "1"), oneOf("zone", "a"))}, matching(labels{"rack": "1", "zone": "a"}), ""},
+		"union":       {[]corev1.NodeSelectorTerm{term(oneOf("rack", "1")), term(oneOf("rack", "2"))}, matching(nil, metav1.LabelSelectorRequirement{Key: "rack", Operator: "In", Values: []string{"1", "2"}}), ""},
 		"empty terms": {[]corev1.NodeSelectorTerm{{}}, nil, "selects no node"},
-		"an empty term beside another": {[]corev1.NodeSelectorTerm{{}, term(in("rack", "1"))},
+		"an empty term beside another": {[]corev1.NodeSelectorTerm{{}, term(oneOf("rack", "1"))},
 			matching(labels{"rack": "1"}), ""},
 		"not in": {[]corev1.NodeSelectorTerm{term(corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"1"}})},
 			matching(nil, metav1.LabelSelectorRequirement{Key: "rack", Operator: "NotIn", Values: []string{"1"}}), ""},

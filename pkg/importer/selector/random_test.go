@@ -51,8 +51,8 @@ func nodes() []labels {
 	return all
 }
 
-// same fails where the label selector and the expression differ.
-func same(t *testing.T, e Expr, s *metav1.LabelSelector, nodes []labels) {
+// checkMatches fails where the label selector and the expression differ.
+func checkMatches(t *testing.T, e Expr, s *metav1.LabelSelector, nodes []labels) {
 	t.Helper()
 	matches := k8slabels.Everything()
 	if s != nil {
@@ -77,7 +77,7 @@ func TestExact(t *testing.T) {
 		e := randomExpr(r, 3, ops)
 		if s, err := e.LabelSelector(); err == nil {
 			taken++
-			same(t, e, s, all)
+			checkMatches(t, e, s, all)
 		}
 	}
 	if taken < 200 {
@@ -155,7 +155,7 @@ func FuzzCalico(f *testing.F) {
 			return
 		}
 		if s, err := e.LabelSelector(); err == nil {
-			same(t, e, s, all)
+			checkMatches(t, e, s, all)
 		}
 	})
 }

@@ -41,7 +41,7 @@ func podAt(name, ip string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func at(name, ip string) placed {
+func placedPod(name, ip string) placed {
 	return placed{types.NamespacedName{Namespace: "default", Name: name}, "n1", netip.MustParseAddr(ip), "10.0.0.0-24", types.UID("uid-" + name), nil}
 }
 
@@ -105,7 +105,7 @@ func (w *world) ends(t *testing.T, name string) {
 
 func TestEvictsNoMoreAtATime(t *testing.T) {
 	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"), podAt("c", "10.0.0.3"), podAt("d", "10.0.0.4"))
-	all := []placed{at("a", "10.0.0.1"), at("b", "10.0.0.2"), at("c", "10.0.0.3"), at("d", "10.0.0.4")}
+	all := []placed{placedPod("a", "10.0.0.1"), placedPod("b", "10.0.0.2"), placedPod("c", "10.0.0.3"), placedPod("d", "10.0.0.4")}
 	e := w.evicter(2)
 	if diff := cmp.Diff([]eviction{{"a", "uid-a"}, {"b", "uid-b"}}, w.step(t, e, all...)); diff != "" {
 		t.Errorf("first (-want +got):\n%s", diff)
@@ -127,13 +127,13 @@ func TestEvictsNoMoreAtATime(t *testing.T) {
 // place.
 func TestEvictsNoMoreOnceABudgetLets(t *testing.T) {
 	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"))
-	leaving := at("b", "10.0.0.2")
+	leaving := placedPod("b", "10.0.0.2")
 	leaving.gracePeriod = new(10 * time.Second)
 	e := w.evicter(1)
-	if got := w.step(t, e, at("a", "10.0.0.1"), leaving); len(got) > 0 {
+	if got := w.step(t, e, placedPod("a", "10.0.0.1"), leaving); len(got) > 0 {
 		t.Errorf("%v while b is on its way out", got)
 	}
-	if diff := cmp.Diff([]eviction{{"a", "uid-a"}}, w.step(t, e, at("a", "10.0.0.1"))); diff != "" {
+	if diff := cmp.Diff([]eviction{{"a", "uid-a"}}, w.step(t, e, placedPod("a", "10.0.0.1"))); diff != "" {
 		t.Errorf("once b has gone (-want +got):\n%s", diff)
 	}
 }
@@ -141,24 +141,24 @@ func TestEvictsNoMoreOnceABudgetLets(t *testing.T) {
 // A pod on a node that is off never ends. Others do not wait for it for ever.
 func TestEvictsBesideAPodThatHangs(t *testing.T) {
 	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"))
-	hangs := at("b", "10.0.0.2")
+	hangs := placedPod("b", "10.0.0.2")
 	hangs.gracePeriod = new(10 * time.Second)
 	e := w.evicter(1)
 	for _, after := range []time.Duration{0, 10*time.Second + hangsAfter} {
 		w.now = w.now.Add(after)
-		if got := w.step(t, e, at("a", "10.0.0.1"), hangs); len(got) > 0 {
+		if got := w.step(t, e, placedPod("a", "10.0.0.1"), hangs); len(got) > 0 {
 			t.Errorf("%v while b may still end", got)
 		}
 	}
 	w.now = w.now.Add(time.Second)
-	if got := w.step(t, e, at("a", "10.0.0.1"), hangs); len(got) != 1 || !strings.Contains(w.out.String(), "default/b on n1 (10.0.0.2) does not end") {
+	if got := w.step(t, e, placedPod("a", "10.0.0.1"), hangs); len(got) != 1 || !strings.Contains(w.out.String(), "default/b on n1 (10.0.0.2) does not end") {
 		t.Errorf("%v while b hangs: %s", got, w.out.String())
 	}
 }
 
 func TestRefusedEvictionIsTriedAgain(t *testing.T) {
 	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"))
-	all := []placed{at("a", "10.0.0.1"), at("b", "10.0.0.2")}
+	all := []placed{placedPod("a", "10.0.0.1"), placedPod("b", "10.0.0.2")}
 	w.refuse["a"] = apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	e := w.evicter(1)
 	if diff := cmp.Diff([]eviction{{"a", "uid-a"}, {"b", "uid-b"}}, w.step(t, e, all...)); diff != "" {
@@ -188,15 +188,15 @@ func TestEvictFails(t *testing.T) {
 	ending := apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a", nil)
 	ending.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	w.refuse["a"] = ending
-	if err := w.evicter(1).step(t.Context(), []placed{at("a", "10.0.0.1")}); err != nil {
+	if err := w.evicter(1).step(t.Context(), []placed{placedPod("a", "10.0.0.1")}); err != nil {
 		t.Errorf("of a namespace that ends: %v", err)
 	}
 	w.refuse["a"] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a", errors.New(`admission webhook "keep.example.org" denied the request: it leads`))
-	if err := w.evicter(1).step(t.Context(), []placed{at("a", "10.0.0.1")}); err != nil {
+	if err := w.evicter(1).step(t.Context(), []placed{placedPod("a", "10.0.0.1")}); err != nil {
 		t.Errorf("of a pod that a webhook keeps: %v", err)
 	}
 	w.refuse["a"] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a", nil)
-	if err := w.evicter(1).step(t.Context(), []placed{at("a", "10.0.0.1")}); !apierrors.IsForbidden(err) {
+	if err := w.evicter(1).step(t.Context(), []placed{placedPod("a", "10.0.0.1")}); !apierrors.IsForbidden(err) {
 		t.Errorf("%v, want that it is forbidden", err)
 	}
 }
@@ -204,7 +204,7 @@ func TestEvictFails(t *testing.T) {
 // A StatefulSet's pod has the name of its predecessor.
 func TestSuccessorIsNotEvicted(t *testing.T) {
 	w := newWorld(podAt("db-0", "10.9.0.1"))
-	if got := w.step(t, w.evicter(1), at("db-0", "10.0.0.1")); len(got) > 0 {
+	if got := w.step(t, w.evicter(1), placedPod("db-0", "10.0.0.1")); len(got) > 0 {
 		t.Errorf("%v, which has another address", got)
 	}
 }
@@ -218,7 +218,7 @@ func TestLeftAlone(t *testing.T) {
 		}),
 		podAt("web", "10.0.0.4"),
 	)
-	all := []placed{at("bare", "10.0.0.1"), at("static", "10.0.0.2"), at("cache", "10.0.0.3"), at("web", "10.0.0.4")}
+	all := []placed{placedPod("bare", "10.0.0.1"), placedPod("static", "10.0.0.2"), placedPod("cache", "10.0.0.3"), placedPod("web", "10.0.0.4")}
 	e := w.evicter(5)
 	if diff := cmp.Diff([]eviction{{"web", "uid-web"}}, w.step(t, e, all...)); diff != "" {
 		t.Errorf("evicted (-want +got):\n%s", diff)

@@ -71,9 +71,9 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// at returns an Env with an API server that has the objects of the cluster. Its lists ignore
+// newEnv returns an Env with an API server that has the objects of the cluster. Its lists ignore
 // selectors.
-func (r *renumbered) at() *cli.Env {
+func (r *renumbered) newEnv() *cli.Env {
 	all := interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
 			return c.List(ctx, list)
@@ -108,7 +108,7 @@ func TestRenumberWritesNothing(t *testing.T) {
 			r := readOf(t, append(test.objects, ranged(oldCIDR))...)
 			f := flags{wait: true, maxConcurrent: 1, timeout: time.Second, newRange: newCIDR, maxRestarts: 1}
 			test.edit(&f)
-			e := r.at()
+			e := r.newEnv()
 			c, err := e.Read(t.Context())
 			if err != nil {
 				t.Fatal(err)

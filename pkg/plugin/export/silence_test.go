@@ -18,7 +18,7 @@ var start = time.Unix(1_000_000_000, 0)
 // some are wrong by hours.
 type leases struct{ renewed [10]int }
 
-func (l *leases) look(s *silence, second int, ready corev1.ConditionStatus) []string {
+func (l *leases) update(s *silence, second int, ready corev1.ConditionStatus) []string {
 	var nodes []corev1.Node
 	var list []coordinationv1.Lease
 	for i, at := range l.renewed {
@@ -58,7 +58,7 @@ func TestSilence(t *testing.T) {
 						l.renewed[node] = second
 					}
 				}
-				for _, name := range l.look(s, second, corev1.ConditionTrue) {
+				for _, name := range l.update(s, second, corev1.ConditionTrue) {
 					what := "heard"
 					if s.is(name) {
 						what = "silent"
@@ -87,7 +87,7 @@ func TestSilenceOfTheAPIServer(t *testing.T) {
 							}
 						}
 					}
-					if changed := l.look(s, second, corev1.ConditionTrue); changed != nil {
+					if changed := l.update(s, second, corev1.ConditionTrue); changed != nil {
 						t.Fatalf("after %s: away from %d for %d seconds: %v changed at %d", after, from, away, changed, second)
 					}
 				}
@@ -112,7 +112,7 @@ func TestSilenceAtTheStart(t *testing.T) {
 		}
 	}
 	s, l := &silence{timeout: 30 * time.Second}, &leases{}
-	if changed := l.look(s, 100000, corev1.ConditionUnknown); changed != nil || !s.deaf {
+	if changed := l.update(s, 100000, corev1.ConditionUnknown); changed != nil || !s.deaf {
 		t.Errorf("all are Unknown: %v changed", changed)
 	}
 }

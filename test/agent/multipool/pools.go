@@ -41,7 +41,7 @@ func (p *Pools) families() []ipalloc.Family {
 	return []ipalloc.Family{ipalloc.IPv4}
 }
 
-func (p *Pools) of(pool string) *pair {
+func (p *Pools) agentsOf(pool string) *pair {
 	if p.agents == nil {
 		p.agents = map[string]*pair{}
 	}
@@ -54,8 +54,8 @@ func (p *Pools) of(pool string) *pair {
 	return p.agents[pool]
 }
 
-// all are the allocators of all pools, in order of name and family.
-func (p *Pools) all() []*Agent {
+// allAgents are the allocators of all pools, in order of name and family.
+func (p *Pools) allAgents() []*Agent {
 	var out []*Agent
 	for _, pool := range slices.Sorted(maps.Keys(p.agents)) {
 		for _, f := range p.families() {
@@ -75,7 +75,7 @@ func (p *Pools) Sees(pool string, assigned []netip.Prefix) {
 				some = append(some, c)
 			}
 		}
-		p.of(pool)[f].Sees(some)
+		p.agentsOf(pool)[f].Sees(some)
 	}
 }
 
@@ -83,7 +83,7 @@ func (p *Pools) Sees(pool string, assigned []netip.Prefix) {
 func (p *Pools) Ready() bool {
 	for pool := range p.Reserve {
 		for _, f := range p.families() {
-			if !p.of(pool)[f].Ready() {
+			if !p.agentsOf(pool)[f].Ready() {
 				return false
 			}
 		}
@@ -94,18 +94,20 @@ func (p *Pools) Ready() bool {
 // Allocate allocates an address of a pool, or records that the owner waits. The agent
 // must run the family.
 func (p *Pools) Allocate(pool string, f ipalloc.Family, owner string) (netip.Addr, error) {
-	return p.of(pool)[f].Allocate(owner)
+	return p.agentsOf(pool)[f].Allocate(owner)
 }
 
 // Wait records that an owner waits for an address of a pool.
-func (p *Pools) Wait(pool string, f ipalloc.Family, owner string) { p.of(pool)[f].Wait(owner) }
+func (p *Pools) Wait(pool string, f ipalloc.Family, owner string) { p.agentsOf(pool)[f].Wait(owner) }
 
 // Forget drops an owner that waits for an address of a pool.
-func (p *Pools) Forget(pool string, f ipalloc.Family, owner string) { p.of(pool)[f].Forget(owner) }
+func (p *Pools) Forget(pool string, f ipalloc.Family, owner string) {
+	p.agentsOf(pool)[f].Forget(owner)
+}
 
 // Restore allocates the address of a pool that an owner had before the restart.
 func (p *Pools) Restore(pool string, addr netip.Addr, owner string) error {
-	if a := p.of(pool)[ipalloc.FamilyOf(addr)]; a != nil {
+	if a := p.agentsOf(pool)[ipalloc.FamilyOf(addr)]; a != nil {
 		return a.Restore(addr, owner)
 	}
 	return ErrNotInPool
@@ -114,14 +116,14 @@ func (p *Pools) Restore(pool string, addr netip.Addr, owner string) error {
 // Restored records that all addresses have been restored.
 func (p *Pools) Restored() {
 	p.restored = true
-	for _, a := range p.all() {
+	for _, a := range p.allAgents() {
 		a.Restored()
 	}
 }
 
 // Release frees an address.
 func (p *Pools) Release(addr netip.Addr) {
-	for _, a := range p.all() {
+	for _, a := range p.allAgents() {
 		a.Release(addr)
 	}
 }
@@ -129,7 +131,7 @@ func (p *Pools) Release(addr netip.Addr) {
 // CIDRs returns the CIDRs of all pools that the agent allocates from or has in use.
 func (p *Pools) CIDRs() []netip.Prefix {
 	var out []netip.Prefix
-	for _, a := range p.all() {
+	for _, a := range p.allAgents() {
 		out = append(out, a.CIDRs()...)
 	}
 	return out
@@ -158,7 +160,7 @@ func (p *Pools) Live(pool string, f ipalloc.Family) map[netip.Addr]string {
 // Owners returns the addresses of all pools that are in use, with their owners.
 func (p *Pools) Owners() map[netip.Addr]string {
 	out := map[netip.Addr]string{}
-	for _, a := range p.all() {
+	for _, a := range p.allAgents() {
 		maps.Copy(out, a.Live())
 	}
 	return out
@@ -166,13 +168,13 @@ func (p *Pools) Owners() map[netip.Addr]string {
 
 // Uses reports whether an address of a CIDR is in use, of any pool.
 func (p *Pools) Uses(c netip.Prefix) bool {
-	return slices.ContainsFunc(p.all(), func(a *Agent) bool { return a.Uses(c) })
+	return slices.ContainsFunc(p.allAgents(), func(a *Agent) bool { return a.Uses(c) })
 }
 
 // Closed returns the CIDRs that serve no new owner, of any pool, sorted.
 func (p *Pools) Closed() []netip.Prefix {
 	var out []netip.Prefix
-	for _, a := range p.all() {
+	for _, a := range p.allAgents() {
 		out = append(out, a.Closed()...)
 	}
 	slices.SortFunc(out, netip.Prefix.Compare)
@@ -184,7 +186,7 @@ func (p *Pools) Closed() []netip.Prefix {
 // that wait for it keep waiting.
 func (p *Pools) Update() []Share {
 	for pool := range p.Reserve {
-		p.of(pool)
+		p.agentsOf(pool)
 	}
 	var out []Share
 	for _, pool := range slices.Sorted(maps.Keys(p.agents)) {

@@ -31,13 +31,13 @@ func (r *Rules) seeList(c invariant.Change) {
 	}
 	r.writes[who]++
 	for i, e := range after {
-		if !has(before, e) {
+		if !contains(before, e) {
 			r.note(c, e.CIDR, IsAssigned)
 			r.came(c, e, slices.Delete(slices.Clone(after), i, i+1), who)
 		}
 	}
 	for _, e := range before {
-		if has(after, e) {
+		if contains(after, e) {
 			continue
 		}
 		r.note(c, e.CIDR, IsUnassigned)
@@ -58,8 +58,8 @@ func (r *Rules) seeList(c invariant.Change) {
 	}
 }
 
-// has reports whether a CIDR is listed for the same pool, parked or not.
-func has(list []Entry, e Entry) bool {
+// contains reports whether a CIDR is listed for the same pool, parked or not.
+func contains(list []Entry, e Entry) bool {
 	return slices.ContainsFunc(list, func(o Entry) bool { return o.Pool == e.Pool && o.CIDR == e.CIDR })
 }
 
@@ -77,7 +77,7 @@ func (r *Rules) came(c invariant.Change, e Entry, beside []Entry, who string) {
 			r.find(c, 1, "assigned %s by %s, which overlaps a CIDR of %s", e.CIDR, who, other)
 		}
 	}
-	if c.Old == nil && (who != OperatorWriter || has(r.last[c.Name], e) && !r.isCut(c.Name, e)) {
+	if c.Old == nil && (who != OperatorWriter || contains(r.last[c.Name], e) && !r.isCut(c.Name, e)) {
 		return
 	}
 	if overlaps(beside, e.CIDR) {

@@ -20,8 +20,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// listed returns a CiliumNode with a list that a manager wrote.
-func listed(node, by, router string, cidrs ...string) *ciliumv2.CiliumNode {
+// withList returns a CiliumNode with a list that a manager wrote.
+func withList(node, by, router string, cidrs ...string) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
 	for _, c := range cidrs {
@@ -53,7 +53,7 @@ func asking(cn *ciliumv2.CiliumNode, by string, addresses int) *ciliumv2.CiliumN
 
 // parked returns a CiliumNode with a list that the operator wrote, and with some CIDRs parked.
 func parked(node, some string, cidrs ...string) *ciliumv2.CiliumNode {
-	cn, list := listed(node, OperatorWriter, "", strings.Fields(some)...), listed(node, OperatorWriter, "", cidrs...)
+	cn, list := withList(node, OperatorWriter, "", strings.Fields(some)...), withList(node, OperatorWriter, "", cidrs...)
 	cn.Spec.IPAM.Pools.Allocated[0].Pool += parkedSuffix
 	if len(cidrs) > 0 {
 		cn.Spec.IPAM.Pools.Allocated = append(list.Spec.IPAM.Pools.Allocated, cn.Spec.IPAM.Pools.Allocated...)
@@ -85,86 +85,86 @@ func TestRulesOfPools(t *testing.T) {
 		gone     client.Object
 		want     []string
 	}{
-		"assigned its own block": {versions: []client.Object{podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a)}},
+		"assigned its own block": {versions: []client.Object{podIPBlock(a, "n1"), withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "", a)}},
 		"assigned no existing block": {
-			versions: []client.Object{listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a)},
+			versions: []client.Object{withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "", a)},
 			want:     []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/27 by cilium-pool-operator, and it has no such block"},
 		},
 		"assigned a cooling block": {
-			versions: []client.Object{podIPBlock(a, "n1", cooling), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a)},
+			versions: []client.Object{podIPBlock(a, "n1", cooling), withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "", a)},
 			want:     []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/27"},
 		},
 		"assigned by a late write a block that cools down since": {versions: []client.Object{
-			listed("n1", OperatorWriter, ""), podIPBlock(a, "n1"), podIPBlock(a, "n1", cooling), listed("n1", OperatorWriter, "", a),
+			withList("n1", OperatorWriter, ""), podIPBlock(a, "n1"), podIPBlock(a, "n1", cooling), withList("n1", OperatorWriter, "", a),
 		}},
 		"created over what is assigned to another": {
-			versions: []client.Object{listed("n1", AgentWriter, "", a), podIPBlock("10.0.0.0/26", "n2")},
+			versions: []client.Object{withList("n1", AgentWriter, "", a), podIPBlock("10.0.0.0/26", "n2")},
 			want:     []string{"rule 1, PodIPBlock 10.0.0.0-26: 10.0.0.0/26 created for n2 while n1 is assigned a part of it"},
 		},
 		"created over a block of another, and assigned": {
-			versions: []client.Object{podIPBlock(a, "n1"), listed("n2", OperatorWriter, ""), listed("n1", AgentWriter, "", a), podIPBlock("10.0.0.0/26", "n2"), listed("n2", OperatorWriter, "", "10.0.0.0/26")},
+			versions: []client.Object{podIPBlock(a, "n1"), withList("n2", OperatorWriter, ""), withList("n1", AgentWriter, "", a), podIPBlock("10.0.0.0/26", "n2"), withList("n2", OperatorWriter, "", "10.0.0.0/26")},
 			want:     []string{"rule 1, CiliumNode n2: assigned 10.0.0.0/26 by cilium-pool-operator, which overlaps a CIDR of n1"},
 		},
 		"two nodes are assigned the same": {
 			versions: []client.Object{
-				podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a),
-				podIPBlock(a, "n2"), listed("n2", OperatorWriter, ""), listed("n2", OperatorWriter, "", a),
+				podIPBlock(a, "n1"), withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "", a),
+				podIPBlock(a, "n2"), withList("n2", OperatorWriter, ""), withList("n2", OperatorWriter, "", a),
 			},
 			want: []string{"rule 1, CiliumNode n2: assigned 10.0.0.0/27 by cilium-pool-operator, which overlaps a CIDR of n1"},
 		},
 		"the agent returns a block": {versions: []client.Object{
-			podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "10.0.0.1", a, b), going, listed("n1", AgentWriter, "10.0.0.1", a),
+			podIPBlock(a, "n1"), podIPBlock(b, "n1"), withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "10.0.0.1", a, b), going, withList("n1", AgentWriter, "10.0.0.1", a),
 		}},
 		"another writer removes one": {
-			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a, b), listed("n1", CiliumWriter, "", a)},
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "", a, b), withList("n1", CiliumWriter, "", a)},
 			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-operator"},
 		},
 		"returned with a pod in it": {
-			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a, b), podAt("n1", "10.0.0.33"), listed("n1", AgentWriter, "", a)},
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "", a, b), podAt("n1", "10.0.0.33"), withList("n1", AgentWriter, "", a)},
 			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-agent while pod p has 10.0.0.33"},
 		},
 		"returned with the router in it": {
-			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "10.0.0.40", a, b), listed("n1", AgentWriter, "10.0.0.40", a)},
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "10.0.0.40", a, b), withList("n1", AgentWriter, "10.0.0.40", a)},
 			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-agent while the agent itself has 10.0.0.40"},
 		},
 		"returned with the router in it, of a family that the agent no longer runs": {versions: []client.Object{
-			podIPBlock("fd00::/123", "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "fd00::7", "fd00::/123"),
-			asking(listed("n1", AgentWriter, "fd00::7"), AgentWriter, 1),
+			podIPBlock("fd00::/123", "n1"), withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "fd00::7", "fd00::/123"),
+			asking(withList("n1", AgentWriter, "fd00::7"), AgentWriter, 1),
 		}},
 		"returned with the router in it, of a family that the agent runs": {
 			versions: []client.Object{
-				podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "10.0.0.7", a), asking(listed("n1", AgentWriter, "10.0.0.7"), AgentWriter, 1),
+				podIPBlock(a, "n1"), withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "10.0.0.7", a), asking(withList("n1", AgentWriter, "10.0.0.7"), AgentWriter, 1),
 			},
 			want: []string{"rule 2, CiliumNode n1: 10.0.0.0/27 removed by cilium-agent while the agent itself has 10.0.0.7"},
 		},
 		"a part of its own is assigned beside it": {
-			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock("10.0.0.0/28", "n1"), listed("n1", OperatorWriter, "", a), listed("n1", OperatorWriter, "", a, "10.0.0.0/28")},
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock("10.0.0.0/28", "n1"), withList("n1", OperatorWriter, "", a), withList("n1", OperatorWriter, "", a, "10.0.0.0/28")},
 			want:     []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/28 by cilium-pool-operator beside a CIDR that it overlaps"},
 		},
 		"written in another order": {
-			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", AgentWriter, "", a), listed("n1", OperatorWriter, "", b, a)},
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), withList("n1", AgentWriter, "", a), withList("n1", OperatorWriter, "", b, a)},
 			want:     []string{"rule 3, CiliumNode n1: the list was in order"},
 		},
 		"requests are changed": {
-			versions: []client.Object{listed("n1", AgentWriter, ""), asking(listed("n1", AgentWriter, ""), AgentWriter, 1), asking(listed("n1", OperatorWriter, ""), OperatorWriter, 2)},
+			versions: []client.Object{withList("n1", AgentWriter, ""), asking(withList("n1", AgentWriter, ""), AgentWriter, 1), asking(withList("n1", OperatorWriter, ""), OperatorWriter, 2)},
 			want:     []string{"rule 7, CiliumNode n1: requests of the agent were changed by cilium-pool-operator"},
 		},
 		"parked as it drains": {versions: []client.Object{
-			podIPBlock(a, "n1", draining), podIPBlock(b, "n1"), listed("n1", AgentWriter, "", a, b), parked("n1", a, b),
+			podIPBlock(a, "n1", draining), podIPBlock(b, "n1"), withList("n1", AgentWriter, "", a, b), parked("n1", a, b),
 		}},
 		"parked in service": {
-			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", AgentWriter, "", a, b), parked("n1", a, b)},
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), withList("n1", AgentWriter, "", a, b), parked("n1", a, b)},
 			want:     []string{"rule 2, CiliumNode n1: 10.0.0.0/27 of pool default was parked, and does not drain"},
 		},
 		"all are parked": {
-			versions: []client.Object{podIPBlock(a, "n1", draining), podIPBlock(b, "n1", draining), listed("n1", AgentWriter, "", a, b), parked("n1", a), parked("n1", a+" "+b)},
+			versions: []client.Object{podIPBlock(a, "n1", draining), podIPBlock(b, "n1", draining), withList("n1", AgentWriter, "", a, b), parked("n1", a), parked("n1", a+" "+b)},
 			want: []string{
 				"rule 2, CiliumNode n1: 10.0.0.32/27 removed by", "rule 2, CiliumNode n1: 10.0.0.0/27 of pool default was parked, and no entry",
 				"rule 2, CiliumNode n1: [10.0.0.0/27 of pool default 10.0.0.32/27 of pool default] are parked at once", "rule 2, CiliumNode n1: 10.0.0.32/27 of pool default was parked, and no entry",
 			},
 		},
 		"a block is deleted while it is assigned": {
-			versions: []client.Object{podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a)},
+			versions: []client.Object{podIPBlock(a, "n1"), withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "", a)},
 			gone:     podIPBlock(a, "n1"),
 			want:     []string{"rule 1, PodIPBlock 10.0.0.0-27: 10.0.0.0/27 of n1 deleted while assigned to n1"},
 		},
@@ -211,7 +211,7 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 	cooling := metav1.Condition{Type: v1alpha1.BlockCoolingDown, Status: metav1.ConditionTrue}
 	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 27, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/24"}}}
-	older := listed("n1", AgentWriter, "", a)
+	older := withList("n1", AgentWriter, "", a)
 	older.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n1", UID: "older"}}
 	for name, test := range map[string]struct {
 		was   *ciliumv2.CiliumNode
@@ -220,36 +220,36 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 		again *ciliumv2.CiliumNode
 		want  []string
 	}{
-		"put back":                          {was: listed("n1", AgentWriter, "", a), again: listed("n1", OperatorWriter, "", a)},
-		"put back, with its blocks":         {was: listed("n1", AgentWriter, ""), again: listed("n1", OperatorWriter, "", a)},
-		"put back, with an entry of a user": {was: listed("n1", AgentWriter, "", a, b), again: listed("n1", OperatorWriter, "", a, b)},
+		"put back":                          {was: withList("n1", AgentWriter, "", a), again: withList("n1", OperatorWriter, "", a)},
+		"put back, with its blocks":         {was: withList("n1", AgentWriter, ""), again: withList("n1", OperatorWriter, "", a)},
+		"put back, with an entry of a user": {was: withList("n1", AgentWriter, "", a, b), again: withList("n1", OperatorWriter, "", a, b)},
 		"put back, with more": {
-			was: listed("n1", AgentWriter, "", a), again: listed("n1", OperatorWriter, "", a, b),
+			was: withList("n1", AgentWriter, "", a), again: withList("n1", OperatorWriter, "", a, b),
 			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
 		},
 		"put back before its block": {
-			was: listed("n1", AgentWriter, "", a, b), then: []client.Object{pool}, again: listed("n1", OperatorWriter, "", a, b),
+			was: withList("n1", AgentWriter, "", a, b), then: []client.Object{pool}, again: withList("n1", OperatorWriter, "", a, b),
 			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
 		},
 		"put back for another's block": {
-			was: listed("n1", AgentWriter, "", a, b), then: []client.Object{podIPBlock(b, "n2")}, again: listed("n1", OperatorWriter, "", a, b),
+			was: withList("n1", AgentWriter, "", a, b), then: []client.Object{podIPBlock(b, "n2")}, again: withList("n1", OperatorWriter, "", a, b),
 			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
 		},
 		"put back as its block cools down": {
-			was: listed("n1", AgentWriter, "", a), then: []client.Object{podIPBlock(a, "n1", cooling)}, again: listed("n1", OperatorWriter, "", a),
+			was: withList("n1", AgentWriter, "", a), then: []client.Object{podIPBlock(a, "n1", cooling)}, again: withList("n1", OperatorWriter, "", a),
 			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/27 by cilium-pool-operator, and it has no such block"},
 		},
 		"put back under another Node": {
-			was: listed("n1", AgentWriter, "", b), then: []client.Object{nil, node("n1")}, again: listed("n1", OperatorWriter, "", b),
+			was: withList("n1", AgentWriter, "", b), then: []client.Object{nil, node("n1")}, again: withList("n1", OperatorWriter, "", b),
 			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
 		},
-		"made by hand": {was: listed("n1", AgentWriter, "", a), again: listed("n1", "kubectl", "", b)},
+		"made by hand": {was: withList("n1", AgentWriter, "", a), again: withList("n1", "kubectl", "", b)},
 		"deleted under a pod": {
-			was: listed("n1", AgentWriter, "", a), pod: "10.0.0.1",
+			was: withList("n1", AgentWriter, "", a), pod: "10.0.0.1",
 			want: []string{"rule 2, CiliumNode n1: 10.0.0.0/27 deleted with its object, under its Node, while pod p has 10.0.0.1"},
 		},
 		"deleted under its agent": {
-			was:  listed("n1", AgentWriter, "10.0.0.1", a),
+			was:  withList("n1", AgentWriter, "10.0.0.1", a),
 			want: []string{"rule 2, CiliumNode n1: 10.0.0.0/27 deleted with its object, under its Node, while the agent itself has 10.0.0.1"},
 		},
 		"deleted, of an older Node": {was: older, pod: "10.0.0.1"},
@@ -316,8 +316,8 @@ func TestWritersAreCounted(t *testing.T) {
 	w := New(InPools())
 	var old client.Object
 	for _, cn := range []*ciliumv2.CiliumNode{
-		listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", "10.0.0.0/27"), listed("n1", AgentWriter, "10.0.0.1", "10.0.0.0/27"),
-		listed("n1", CiliumWriter, "", "10.0.0.0/27", "10.0.0.32/27"), listed("n1", AgentWriter, "", "10.0.0.0/27"),
+		withList("n1", OperatorWriter, ""), withList("n1", OperatorWriter, "", "10.0.0.0/27"), withList("n1", AgentWriter, "10.0.0.1", "10.0.0.0/27"),
+		withList("n1", CiliumWriter, "", "10.0.0.0/27", "10.0.0.32/27"), withList("n1", AgentWriter, "", "10.0.0.0/27"),
 	} {
 		w.See(invariant.Change{Kind: invariant.KindCiliumNode, Name: "n1", Old: old, New: cn})
 		old = cn
@@ -367,7 +367,7 @@ func TestRulesOfNodes(t *testing.T) {
 
 func TestAgentsHoldWhatTheyAreAssigned(t *testing.T) {
 	w := New(InPools())
-	w.See(invariant.Change{Kind: invariant.KindCiliumNode, Name: "n1", New: listed("n1", AgentWriter, "", "10.0.0.0/27")})
+	w.See(invariant.Change{Kind: invariant.KindCiliumNode, Name: "n1", New: withList("n1", AgentWriter, "", "10.0.0.0/27")})
 	inside, outside := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.33")
 	ask := func(answers ...map[string][]netip.Addr) {
 		err := w.AskAgents(t.Context(), func() map[string][]netip.Addr {

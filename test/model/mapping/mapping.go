@@ -49,14 +49,14 @@ func New(model *protocol.Model, now View) *Monitor {
 
 // Begins records that a leader begins a reconcile, idle.
 func (x *Monitor) Begins(leader int) {
-	x.each(func(s *protocol.State) {
+	x.advance(func(s *protocol.State) {
 		s.Leaders[leader] = protocol.Leader{Fenced: s.Leaders[leader].Fenced}
 	})
 }
 
 // Dies records that a leader's process ends.
 func (x *Monitor) Dies(leader int) {
-	x.each(func(s *protocol.State) { s.Leaders[leader] = protocol.Leader{} })
+	x.advance(func(s *protocol.State) { s.Leaders[leader] = protocol.Leader{} })
 }
 
 // ReadsBlock records that a leader has read the block live.
@@ -84,10 +84,10 @@ func (x *Monitor) may(leader int, read protocol.Verb) {
 // another node.
 func (x *Monitor) LeaderWritesNode(leader, node int, now View) error {
 	if now == x.now {
-		x.each(func(s *protocol.State) { x.model.NodeWritten(s, node, leader) })
+		x.advance(func(s *protocol.State) { x.model.NodeWritten(s, node, leader) })
 	} else if !x.explain(now, 1, func(a protocol.Action) bool {
 		return a.Leader == leader && a.Node == node &&
-			of(a.Verb, protocol.Publishes, protocol.Marks, protocol.Clears, protocol.Removes, protocol.Fences)
+			oneOf(a.Verb, protocol.Publishes, protocol.Marks, protocol.Clears, protocol.Removes, protocol.Fences)
 	}) {
 		return x.fail("a leader has written the CiliumNode", now)
 	}
@@ -101,7 +101,7 @@ func (x *Monitor) LeaderWritesNode(leader, node int, now View) error {
 func (x *Monitor) AgentWritesNode(node int, now View) error {
 	reported := func(s *protocol.State) { s.Nodes[node].Unreported = now.Nodes[node].Unreported }
 	if x.now.Nodes[node].Addresses == now.Nodes[node].Addresses {
-		x.each(func(s *protocol.State) {
+		x.advance(func(s *protocol.State) {
 			x.model.NodeWritten(s, node, protocol.NoLeader)
 			reported(s)
 		})
@@ -111,7 +111,7 @@ func (x *Monitor) AgentWritesNode(node int, now View) error {
 	next := newSet(x.model)
 	for _, s := range x.states {
 		x.model.Each(&s, func(a protocol.Action, after *protocol.State) {
-			if a.Node != node || !of(a.Verb, protocol.Reports, protocol.RefusesLate, protocol.Returns) {
+			if a.Node != node || !oneOf(a.Verb, protocol.Reports, protocol.RefusesLate, protocol.Returns) {
 				return
 			}
 			t := *after
@@ -131,12 +131,12 @@ func (x *Monitor) AgentWritesNode(node int, now View) error {
 // write is a step of deleting it: the leader's deletion is then bound to the new version.
 func (x *Monitor) LeaderWritesBlock(leader int, own bool, now View) error {
 	if now == x.now {
-		x.each(func(s *protocol.State) { x.blockWritten(s, leader, own) })
+		x.advance(func(s *protocol.State) { x.blockWritten(s, leader, own) })
 		return nil
 	}
 	if !x.explain(now, 1, func(a protocol.Action) bool {
-		byLeader := a.Leader == leader && of(a.Verb, protocol.Claims, protocol.Deletes)
-		return byLeader || of(a.Verb, protocol.Drains, protocol.TakesBack, protocol.CoolsDown)
+		byLeader := a.Leader == leader && oneOf(a.Verb, protocol.Claims, protocol.Deletes)
+		return byLeader || oneOf(a.Verb, protocol.Drains, protocol.TakesBack, protocol.CoolsDown)
 	}) {
 		return x.fail("a leader has written the block", now)
 	}
@@ -158,7 +158,7 @@ func (x *Monitor) blockWritten(s *protocol.State, leader int, own bool) {
 // PeopleWriteBlock records that a person has created, changed or deleted the block, which is
 // always allowed.
 func (x *Monitor) PeopleWriteBlock(now View) {
-	x.each(func(s *protocol.State) {
+	x.advance(func(s *protocol.State) {
 		s.Blocks = now.Blocks
 		x.model.BlockWritten(s, 0)
 	})
@@ -171,7 +171,7 @@ func (x *Monitor) Changes(now View) error {
 		return nil
 	}
 	if !x.explain(now, 3, func(a protocol.Action) bool {
-		return of(a.Verb, protocol.Allocates, protocol.PodGoes, protocol.AgentStarts, protocol.AgentRestores, protocol.RestoresAll,
+		return oneOf(a.Verb, protocol.Allocates, protocol.PodGoes, protocol.AgentStarts, protocol.AgentRestores, protocol.RestoresAll,
 			protocol.AgentCrashes, protocol.CooldownPasses)
 	}) {
 		return x.fail("an agent, a pod or time has changed", now)
@@ -214,7 +214,7 @@ func (x *Monitor) fail(what string, now View) error {
 	return err
 }
 
-func (x *Monitor) each(do func(*protocol.State)) {
+func (x *Monitor) advance(do func(*protocol.State)) {
 	next := newSet(x.model)
 	for _, s := range x.states {
 		do(&s)
@@ -244,7 +244,7 @@ func visible(s protocol.State) View {
 	return s
 }
 
-func of(v protocol.Verb, some ...protocol.Verb) bool {
+func oneOf(v protocol.Verb, some ...protocol.Verb) bool {
 	for _, one := range some {
 		if v == one {
 			return true

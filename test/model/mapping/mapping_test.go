@@ -27,7 +27,7 @@ func follows(t *testing.T, model *protocol.Model, steps ...protocol.Verb) {
 	for range 300 {
 		x := New(model, View{})
 		randomRun(model, r, 150, func(a protocol.Action, before, after protocol.State) bool {
-			if err := tell(x, a, visible(before), visible(after)); err != nil {
+			if err := report(x, a, visible(before), visible(after)); err != nil {
 				t.Fatalf("%s: %v", a, err)
 			}
 			seen[a.Verb] = true
@@ -69,8 +69,8 @@ func visibleWith(s protocol.State) protocol.State {
 	return s
 }
 
-// tell reports a step of the model to a monitor as an observer sees it.
-func tell(x *Monitor, a protocol.Action, before, after View) error {
+// report passes a step of the model to a monitor as an observer sees it.
+func report(x *Monitor, a protocol.Action, before, after View) error {
 	switch a.Verb {
 	case protocol.Publishes:
 		if before == after { // all is published already: no write
@@ -124,7 +124,7 @@ func refuses(t *testing.T, model *protocol.Model, without protocol.Guard) {
 	for range 3000 {
 		x := New(model, View{})
 		if !randomRun(open, r, 200, func(a protocol.Action, before, after protocol.State) bool {
-			return tell(x, a, visible(before), visible(after)) == nil
+			return report(x, a, visible(before), visible(after)) == nil
 		}) {
 			return
 		}

@@ -98,7 +98,7 @@ func New(c Config) (*Model, error) {
 	}
 	for i := range m.steps {
 		if m.has(m.steps[i].Verb) {
-			m.each(&m.steps[i])
+			m.addActions(&m.steps[i])
 		}
 	}
 	m.renamings = renamings(c.Nodes, c.Blocks, c.Addresses)
@@ -107,8 +107,8 @@ func New(c Config) (*Model, error) {
 	return m, nil
 }
 
-// each adds a step for all parts that it can involve.
-func (m *Model) each(step *Step) {
+// addActions adds a step for all parts that it can involve.
+func (m *Model) addActions(step *Step) {
 	count := func(p Part, n int) int {
 		if step.Of&p == 0 {
 			return 1
@@ -313,28 +313,28 @@ func (m *Model) Off(g Guard) bool { return m.off[g] }
 func (m *Model) addresses(block int) []int { return m.of[block] }
 
 func (m *Model) published(s *State, node, block int) bool {
-	return m.some(s, node, block, func(at Address) bool { return at.Published })
+	return m.anyInBlock(s, node, block, func(at Address) bool { return at.Published })
 }
 
 func (m *Model) entries(s *State, node, block int) bool {
-	return m.some(s, node, block, func(at Address) bool { return at.Entry != NoEntry })
+	return m.anyInBlock(s, node, block, func(at Address) bool { return at.Entry != NoEntry })
 }
 
 // lacks reports whether an address of the block can be published.
 func (m *Model) lacks(s *State, node, block int) bool {
-	return m.some(s, node, block, func(at Address) bool { return !at.Published && m.publishable(at) })
+	return m.anyInBlock(s, node, block, func(at Address) bool { return !at.Published && m.publishable(at) })
 }
 
 func (m *Model) pods(s *State, node, block int) bool {
-	return m.some(s, node, block, func(at Address) bool { return at.Pod })
+	return m.anyInBlock(s, node, block, func(at Address) bool { return at.Pod })
 }
 
 // free reports whether a pod may still get an address of the block.
 func (m *Model) free(s *State, node, block int) bool {
-	return m.some(s, node, block, func(at Address) bool { return !at.Pod })
+	return m.anyInBlock(s, node, block, func(at Address) bool { return !at.Pod })
 }
 
-func (m *Model) some(s *State, node, block int, is func(Address) bool) bool {
+func (m *Model) anyInBlock(s *State, node, block int, is func(Address) bool) bool {
 	for _, i := range m.of[block] {
 		if is(s.Nodes[node].Addresses[i]) {
 			return true

@@ -105,5 +105,5 @@ func (m *Model) maySeeEmpty(s *State, node, block int) bool {
 	case m.Thresholds:
 		return false
 	}
-	return !m.some(s, node, block, func(at Address) bool { return at.Entry == Ready })
+	return !m.anyInBlock(s, node, block, func(at Address) bool { return at.Entry == Ready })
 }

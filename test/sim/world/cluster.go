@@ -83,8 +83,8 @@ func (u *users) editService(name string) {
 	}))
 }
 
-// has returns the addresses of an object of the cluster that no pod may get.
-func has(obj client.Object) []netip.Prefix {
+// nonPodCIDRs returns the addresses of an object of the cluster that no pod may get.
+func nonPodCIDRs(obj client.Object) []netip.Prefix {
 	var out []netip.Prefix
 	one := func(s string) {
 		if addr, err := netip.ParseAddr(s); err == nil {
@@ -131,7 +131,7 @@ func (k *knownCluster) there(obj client.Object) {
 		return
 	}
 	key := clusterKey{kindOf(obj), keyOf(obj)}
-	if k.by[key] = has(obj); len(k.by[key]) == 0 {
+	if k.by[key] = nonPodCIDRs(obj); len(k.by[key]) == 0 {
 		delete(k.by, key)
 	}
 }
@@ -214,7 +214,7 @@ func (o *Operator) isUsed(f *flight, cn *ciliumv2.CiliumNode, addr netip.Addr) b
 	if _, used := cn.Status.IPAM.Used[addr.String()]; used || f.pods[addr] {
 		return true
 	}
-	return o.w.machine(f.name).has(addr)
+	return o.w.machine(f.name).hasAddress(addr)
 }
 
 // checkWithheldRest checks at rest that of a node's blocks in service, no address that belongs
@@ -225,7 +225,7 @@ func (r *settledRules) checkWithheldRest(when string, m *machine, cn *ciliumv2.C
 			if !b.cidr.Contains(addr) || !r.space.withheld(addr) || m.phase != serving {
 				continue
 			}
-			if _, used := cn.Status.IPAM.Used[addr.String()]; !used && !m.has(addr) && !r.overlapped(b.name, b.cidr) {
+			if _, used := cn.Status.IPAM.Used[addr.String()]; !used && !m.hasAddress(addr) && !r.overlapped(b.name, b.cidr) {
 				r.violate(10, "%s: %s, which is the cluster's own, is in the pool of node %s", when, addr, m.name)
 			}
 		}

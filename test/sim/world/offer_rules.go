@@ -292,7 +292,7 @@ func (r *offerRules) unused(m *machine, f ipalloc.Family, ciliumPool string) int
 		}
 	}
 	for addr, entry := range addresses(pool) {
-		if ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[addr.String()]) {
+		if ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.hasAddress(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[addr.String()]) {
 			n++
 		}
 	}

@@ -80,7 +80,7 @@ func (q *queries) clusterHas() []netip.Prefix {
 	var out []netip.Prefix
 	for _, kind := range []Kind{KindNode, q.carrier(), KindServiceCIDR} {
 		for _, key := range q.api.Keys(kind) {
-			out = append(out, has(q.api.Get(kind, key))...)
+			out = append(out, nonPodCIDRs(q.api.Get(kind, key))...)
 		}
 	}
 	return out

@@ -293,7 +293,7 @@ func (u *users) editCiliumNode(m *machine, what string) {
 		return
 	case "entry":
 		for _, key := range sortedKeys(cn.Spec.IPAM.Pool) {
-			if !m.has(netip.MustParseAddr(key)) {
+			if !m.hasAddress(netip.MustParseAddr(key)) {
 				delete(cn.Spec.IPAM.Pool, key)
 				break
 			}
@@ -317,8 +317,8 @@ func (u *users) editCiliumNode(m *machine, what string) {
 	u.must(u.api.Update(cn, false))
 }
 
-// has says that a pod or the agent itself has an address.
-func (m *machine) has(addr netip.Addr) bool {
+// hasAddress says that a pod or the agent itself has an address.
+func (m *machine) hasAddress(addr netip.Addr) bool {
 	for _, e := range m.endpoints {
 		if contains(e.addrs(), addr) {
 			return true
