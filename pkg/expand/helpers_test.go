@@ -2,6 +2,7 @@ package expand
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -294,6 +295,7 @@ type decideCase struct {
 	remember *Memory
 }
 
+// runDecide decides each case twice: alone, and beside addresses of the other family, which must not matter.
 func runDecide(t *testing.T, cases map[string]decideCase) {
 	t.Helper()
 	for name, c := range cases {
@@ -305,17 +307,53 @@ func runDecide(t *testing.T, cases map[string]decideCase) {
 			if c.budget == nil {
 				c.budget = budget(1)
 			}
-			plan, memory := Decide(noon, p, c.state, *c.budget, c.memory)
-			if diff := cmp.Diff(c.want, describe(plan)); diff != "" {
-				t.Errorf("plan (-want +got):\n%s", diff)
-			}
-			if c.remember != nil {
-				if diff := cmp.Diff(*c.remember, memory, addrKeys, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
-					t.Errorf("memory (-want +got):\n%s", diff)
+			for twin, state := range map[string]State{"": c.state, "beside the other family: ": withOtherFamily(c.state)} {
+				plan, memory := Decide(noon, p, state, *c.budget, c.memory)
+				if diff := cmp.Diff(c.want, describe(plan)); diff != "" {
+					t.Errorf("%splan (-want +got):\n%s", twin, diff)
+				}
+				if c.remember != nil {
+					if diff := cmp.Diff(*c.remember, memory, addrKeys, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+						t.Errorf("%smemory (-want +got):\n%s", twin, diff)
+					}
 				}
 			}
 		})
 	}
+}
+
+// withOtherFamily adds addresses of the other family to a state: used by a pod that has one of each family, the agent's
+// own, free, and leaving.
+func withOtherFamily(s State) State {
+	other := ips("fd00:9::1-fd00:9::4")
+	if s.Family == ipalloc.IPv6 {
+		other = ips("10.9.0.1-10.9.0.4")
+	}
+	s.Pods = slices.Clone(s.Pods)
+	used := map[netip.Addr]string{other[1]: "router"}
+	for i, p := range s.Pods {
+		if len(p.IPs) > 0 {
+			s.Pods[i].IPs = append(slices.Clone(p.IPs), other[0])
+			used[other[0]] = p.Name
+			break
+		}
+	}
+	maps.Copy(used, s.Used)
+	s.Used = used
+	s.Own = append(slices.Clone(s.Own), other[1])
+	if s.BlockAssignment != nil {
+		return s
+	}
+	pool := map[netip.Addr]string{}
+	for _, addr := range other {
+		pool[addr] = ""
+	}
+	maps.Copy(pool, s.Pool)
+	s.Pool = pool
+	release := map[netip.Addr]ReleaseStatus{other[3]: Marked}
+	maps.Copy(release, s.Release)
+	s.Release = release
+	return s
 }
 
 func remembering(cidrs ...string) Memory {
