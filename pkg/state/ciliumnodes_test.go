@@ -47,6 +47,7 @@ func TestMayHaveClosed(t *testing.T) {
 			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.MayHaveClosed; got != test.want {
 				t.Errorf("%t, want %t", got, test.want)
 			}
+			checkTwins(t, c, fixtures.Node())
 		})
 	}
 }
@@ -72,6 +73,7 @@ func TestMayCompact(t *testing.T) {
 			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.MayCompact; got != test.want {
 				t.Errorf("%t, want %t", got, test.want)
 			}
+			checkTwins(t, c, fixtures.Node())
 		})
 	}
 }

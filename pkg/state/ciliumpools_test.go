@@ -177,6 +177,7 @@ func TestUnservedFamily(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
+			checkTwins(t, c, node)
 		})
 	}
 }
@@ -298,6 +299,7 @@ func TestUnservedPods(t *testing.T) {
 			if got.Requested != test.requested || got.OfAgent != (test.settings != nil && test.node != "") {
 				t.Errorf("the agent asks for %d, for itself: %t", got.Requested, got.OfAgent)
 			}
+			checkTwins(t, c, node)
 		})
 	}
 }

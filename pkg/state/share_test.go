@@ -110,6 +110,7 @@ func TestRequest(t *testing.T) {
 			if got := shares[0].State.Blocks[0].Request; got != test.want {
 				t.Errorf("the block is requested as %q, want %q", got, test.want)
 			}
+			checkTwins(t, c, node)
 		})
 	}
 }
@@ -243,6 +244,7 @@ func TestOtherMode(t *testing.T) {
 					t.Errorf("drains are held back: %t", held)
 				}
 			}
+			checkTwins(t, c, node)
 		})
 	}
 }

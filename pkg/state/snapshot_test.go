@@ -2,16 +2,21 @@ package state
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unique"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -28,6 +33,38 @@ func clusterOf(blocks ...crd.Block) *Cluster {
 	}
 	c.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	return c
+}
+
+// checkTwins fails the test if the snapshot of node n depends on another Cilium pool, or on pods of the names of its own.
+func checkTwins(t *testing.T, c *Cluster, node *corev1.Node) {
+	t.Helper()
+	alone := c.Snapshot("n", node, fixtures.Noon())
+	check := func(beside string) {
+		t.Helper()
+		if got := c.Snapshot("n", node, fixtures.Noon()); !reflect.DeepEqual(alone, got) {
+			t.Errorf("%s (-alone +beside):\n%s", beside, cmp.Diff(fmt.Sprintf("%+v", alone), fmt.Sprintf("%+v", got)))
+		}
+	}
+	for i, pod := range c.Pods.byNode["n"] {
+		pod.PodKey, pod.IPs = PodKey{"m", types.UID(fmt.Sprint("twin", i))}, fixtures.Addrs("10.99.0.1")
+		pod.request = unique.Make(PoolRequest{pools: [2]string{"twin", "twin"}})
+		c.Pods.Set(pod, fixtures.Noon())
+		check("a pod of the name on another node")
+		pod.Node = "n"
+		c.Pods.Set(pod, fixtures.Noon())
+		c.Pods.Delete(pod.PodKey, fixtures.Noon())
+		check("an earlier pod of the name")
+	}
+	if c.Defaults.CiliumPools && alone.CiliumNode == nil { // it then has a share for each
+		return
+	}
+	pool := fixtures.Edited(fixtures.DualStack(), func(s *v1alpha1.PodIPPoolSpec) {
+		s.CiliumPoolName, s.IPv4.CIDRs[0].CIDR, s.IPv6.CIDRs[0].CIDR = "twin", "10.99.0.0/28", "fd99::/120"
+	})
+	pool.Name = "twin"
+	c.Pools.Set(pool)
+	c.Ledger.Upsert(fixtures.Block("10.99.0.0/30", "twin", "m", 1))
+	check("another Cilium pool")
 }
 
 // A router's IPv6 address that no PodIPPool and no CIDR of the node contains is configured: the
@@ -121,6 +158,7 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 					t.Errorf("held as %q, awaits %q", s.Shares[i].Standing.Because(), s.Standing.Cause)
 				}
 			}
+			checkTwins(t, c, node)
 		})
 	}
 }
@@ -162,6 +200,7 @@ func TestSnapshotWithoutForeignPods(t *testing.T) {
 			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.Pods; len(got) != test.want {
 				t.Errorf("%d pods count, want %d", len(got), test.want)
 			}
+			checkTwins(t, c, fixtures.Node())
 		})
 	}
 }
@@ -199,6 +238,7 @@ func TestEndsWait(t *testing.T) {
 			if s := c.SnapshotWithFinalLabels("n", node, fixtures.Noon()); s.Standing.Kind != Served || !s.Shares[0].Standing.MayClaim() {
 				t.Errorf("with final labels its standing is %+v", s.Standing)
 			}
+			checkTwins(t, c, node)
 		})
 	}
 }
@@ -280,6 +320,7 @@ func TestOtherFamilyFull(t *testing.T) {
 					t.Errorf("%s: %t, want %t", s.Shares[i].Family, got, want)
 				}
 			}
+			checkTwins(t, c, fixtures.Node())
 		})
 	}
 }
@@ -327,6 +368,7 @@ func TestSnapshotShares(t *testing.T) {
 			if !slices.Equal(got, test.want) {
 				t.Errorf("shares of %q, want %q", got, test.want)
 			}
+			checkTwins(t, c, fixtures.Node())
 		})
 	}
 }
