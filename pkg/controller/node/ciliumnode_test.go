@@ -181,7 +181,7 @@ func TestReconcileRepairs(t *testing.T) {
 			want:    "blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1",
 			objects: []client.Object{optedOut, inService("10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
 			given: func(b *bed) {
-				b.r.Cluster.Ledger.RemoveCiliumNode(b.r.Cluster.Ledger.MissingCiliumNodes(nil, fakeapi.Latest)[0])
+				b.r.Cluster.Ledger.RemoveCiliumNode(b.r.Cluster.Ledger.MissingCiliumNodes(map[types.UID]bool{"twin-uid": true}, fakeapi.Latest)[0])
 				b.r.Cluster.Ledger.ForgetCiliumNode("n")
 				b.Lags = true
 			},

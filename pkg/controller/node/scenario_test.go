@@ -9,6 +9,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -85,37 +86,57 @@ type scenario struct {
 	calls   string // must be among the calls; "": any
 }
 
+// runScenarios runs each scenario alone and beside twin, which must not matter.
 func runScenarios(t *testing.T, tests map[string]scenario) {
 	t.Helper()
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			objects := slices.Clone(test.objects)
-			if !slices.ContainsFunc(objects, func(o client.Object) bool { _, is := o.(*corev1.Node); return is }) {
-				objects = append(objects, fixtures.Node())
-			}
-			if !slices.ContainsFunc(objects, func(o client.Object) bool { _, is := o.(*v1alpha1.PodIPPool); return is && o.GetName() == "p" }) {
-				objects = append(objects, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-			}
-			if test.mode == "" {
-				test.mode = ciliumnode.CRD
-			}
-			b := newBedIn(t, test.mode, objects...)
-			if test.given != nil {
-				test.given(b)
-			}
-			if test.do == nil {
-				test.do = func(b *bed) { b.step() }
-			}
-			test.do(b)
-			if test.calls != "" && !slices.Contains(b.Calls, test.calls) {
-				t.Errorf("calls %v, want %s", b.Calls, test.calls)
-			}
-			if test.settles {
-				b.settle()
-			}
-			b.is(test.want)
-		})
+		t.Run(name, func(t *testing.T) { test.run(t) })
+		t.Run(name+", beside another node", func(t *testing.T) { test.run(t, twin()...) })
 	}
+}
+
+// twin returns another node with addresses of both families, and its pool, which does not select n.
+func twin() []client.Object {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "twin", UID: "twin-uid", Labels: map[string]string{"twin": "true"}}}
+	node.Spec.PodCIDRs = []string{"10.99.0.0/30", "fd99::/126"}
+	cn := publishing(fixtures.CiliumNode("twin", "", node.Spec.PodCIDRs...), "10.99.0.1", "10.99.0.2", "fd99::1", "fd99::2")
+	cn.UID = "twin-uid"
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.99.0.1", "fd99::1")
+	pool := fixtures.DualStack()
+	pool.Name, pool.UID = "twin", "twin-uid"
+	pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: node.Labels}
+	pool.Spec.IPv4.CIDRs[0].CIDR, pool.Spec.IPv6.CIDRs[0].CIDR = "10.99.0.0/28", "fd99::/120"
+	return []client.Object{node, cn, pool}
+}
+
+func (test scenario) run(t *testing.T, beside ...client.Object) {
+	objects := append(beside, test.objects...)
+	isNode := func(o client.Object) bool { _, ok := o.(*corev1.Node); return ok && o.GetName() == "n" }
+	if !slices.ContainsFunc(objects, isNode) {
+		objects = append(objects, fixtures.Node())
+	}
+	isPool := func(o client.Object) bool { _, ok := o.(*v1alpha1.PodIPPool); return ok && o.GetName() == "p" }
+	if !slices.ContainsFunc(objects, isPool) {
+		objects = append(objects, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	}
+	if test.mode == "" {
+		test.mode = ciliumnode.CRD
+	}
+	b := newBedIn(t, test.mode, objects...)
+	if test.given != nil {
+		test.given(b)
+	}
+	if test.do == nil {
+		test.do = func(b *bed) { b.step() }
+	}
+	test.do(b)
+	if test.calls != "" && !slices.Contains(b.Calls, test.calls) {
+		t.Errorf("calls %v, want %s", b.Calls, test.calls)
+	}
+	if test.settles {
+		b.settle()
+	}
+	b.is(test.want)
 }
 
 // using is a CiliumNode with addresses in use.
