@@ -56,6 +56,13 @@ func TestCheck(t *testing.T) {
 				if got := joinShort(Check(w.Snapshot, settings())); got != test.want {
 					t.Errorf("got  %s\nwant %s", got, test.want)
 				}
+				if len(w.Agents) == 0 || group == "routes" { // the findings are about all nodes
+					return
+				}
+				w.addTwin()
+				if got := joinShort(Check(w.Snapshot, settings())); got != test.want {
+					t.Errorf("beside another pool: got  %s\nwant %s", got, test.want)
+				}
 			})
 		}
 	}

@@ -40,6 +40,23 @@ func healthy() world {
 	return w
 }
 
+// addTwin adds a healthy node of another pool, with addresses of both families, and a pod that had the address of another
+// one before. None of them changes a finding.
+func (w world) addTwin() {
+	twin := map[string]string{"node-restriction.kubernetes.io/twin": "true"}
+	w.node("twin", "10.0.99.0/29", "fd99::/125")
+	w.Nodes[len(w.Nodes)-1].Labels = twin
+	pool := w.pool("twin", "10.0.99.0/24")
+	pool.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 125, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd99::/120"}}}
+	pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: twin}
+	for i := range w.Blocks {
+		if w.Blocks[i].Spec.NodeName == "twin" {
+			w.Blocks[i].Spec.PoolName = "twin"
+		}
+	}
+	w.pod("earlier", "twin", "10.0.0.2").Status.Phase = corev1.PodSucceeded
+}
+
 func (w world) pool(name string, cidrs ...string) *v1alpha1.PodIPPool {
 	p := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1, CreationTimestamp: metav1.NewTime(long)}}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29}
