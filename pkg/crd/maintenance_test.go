@@ -110,7 +110,7 @@ func TestSetBlockObstacle(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := obj.Status.Conditions[0]
-		same(t, fmt.Sprintf("step %d", i), step.want, state{c.Status, c.Reason, b.Obstacle})
+		checkEqual(t, fmt.Sprintf("step %d", i), step.want, state{c.Status, c.Reason, b.Obstacle})
 		if strings.Contains(c.Message, step.want.Obstacle.Note) && step.want.Obstacle.Note != "" {
 			t.Errorf("step %d: the message repeats status.waitsFor: %s", i, c.Message)
 		}
