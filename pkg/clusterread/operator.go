@@ -83,10 +83,10 @@ func CheckMode(mode string) error {
 	return err
 }
 
-// Find reads the operator's mode and settings.
-func Find(ctx context.Context, c client.Reader, w Where) (Operator, error) {
+// Find reads the operator's mode and settings at a time.
+func Find(ctx context.Context, c client.Reader, w Where, now time.Time) (Operator, error) {
 	o := Operator{Settings: config.DefaultSettings()}
-	if err := o.find(ctx, c, w); err != nil {
+	if err := o.find(ctx, c, w, now); err != nil {
 		return o, err
 	}
 	o.Settings.Mode = o.Mode
@@ -121,8 +121,8 @@ func (o Operator) SettingsUnknown() string {
 // Without a label the mode is that of Cilium's settings, if supported, else crd.
 // Cilium's settings come second because they change before the agents restart in a
 // migration.
-func (o *Operator) find(ctx context.Context, c client.Reader, w Where) error {
-	label, err := o.readLease(ctx, c, w)
+func (o *Operator) find(ctx context.Context, c client.Reader, w Where, now time.Time) error {
+	label, err := o.readLease(ctx, c, w, now)
 	w.CiliumNamespace = cmp.Or(w.CiliumNamespace, o.Settings.AgentNamespace)
 	if err != nil {
 		return err
@@ -173,14 +173,14 @@ func (o *Operator) observe(ctx context.Context, c client.Reader, w Where) error 
 
 // readLease reads the mode and the settings that the operator publishes. Until find knows better,
 // the mode is crd.
-func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where) (mode string, err error) {
+func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where, now time.Time) (mode string, err error) {
 	o.Mode = ciliumnode.CRD
 	o.Lease = client.ObjectKey{Namespace: cmp.Or(w.LeaseNamespace, LeaseNamespace), Name: cmp.Or(w.LeaseName, LeaseName)}
 	lease := &coordinationv1.Lease{}
 	found, err := o.get(ctx, c, "Lease "+o.Lease.String(), o.Lease, lease)
-	if err == nil && (w.LeaseNamespace == "" || w.LeaseName == "") && !held(lease) {
+	if err == nil && (w.LeaseNamespace == "" || w.LeaseName == "") && !held(lease, now) {
 		var another *coordinationv1.Lease
-		if another, err = otherLease(ctx, c, w); another != nil && (!found || held(another)) {
+		if another, err = otherLease(ctx, c, w, now); another != nil && (!found || held(another, now)) {
 			lease = another
 			found = true
 			o.Denied = ""
@@ -206,23 +206,23 @@ func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where) (mod
 	}
 	if value, ok := lease.Annotations[v1alpha1.RestoredAnnotation]; ok {
 		o.Recovery = &state.Recovery{}
-		o.Recovery.Begin(value != v1alpha1.RestoredPerhaps, time.Now())
+		o.Recovery.Begin(value != v1alpha1.RestoredPerhaps, now)
 	}
 	return lease.Labels[v1alpha1.ModeLabel], err
 }
 
 // held reports whether an operator holds the Lease.
-func held(lease *coordinationv1.Lease) bool {
+func held(lease *coordinationv1.Lease, now time.Time) bool {
 	s := lease.Spec
 	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
 		return false
 	}
-	return time.Since(s.RenewTime.Time).Abs() < 2*time.Duration(*s.LeaseDurationSeconds)*time.Second
+	return now.Sub(s.RenewTime.Time).Abs() < 2*time.Duration(*s.LeaseDurationSeconds)*time.Second
 }
 
 // otherLease finds by its label the Lease of an operator that the chart's default does not name;
 // nil: there is none, or the list is forbidden. A held one is preferred.
-func otherLease(ctx context.Context, c client.Reader, w Where) (*coordinationv1.Lease, error) {
+func otherLease(ctx context.Context, c client.Reader, w Where, now time.Time) (*coordinationv1.Lease, error) {
 	list := &coordinationv1.LeaseList{}
 	err := c.List(ctx, list, client.InNamespace(w.LeaseNamespace), client.HasLabels{v1alpha1.ModeLabel})
 	if apierrors.IsForbidden(err) {
@@ -239,7 +239,7 @@ func otherLease(ctx context.Context, c client.Reader, w Where) (*coordinationv1.
 			continue
 		}
 		leases = append(leases, lease)
-		if held(lease) {
+		if held(lease, now) {
 			live = append(live, lease)
 			names = append(names, lease.Namespace+"/"+lease.Name)
 		}

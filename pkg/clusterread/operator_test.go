@@ -76,18 +76,19 @@ func TestFind(t *testing.T) {
 		"the settings are denied":       {says{config: "!"}, Operator{Mode: ciliumnode.CRD, Denied: config, NoSettings: none}},
 	}
 	withoutSettings := cmpopts.IgnoreFields(Operator{}, "Settings", "Holder")
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	where := Where{LeaseNamespace: "network", LeaseName: "op", CiliumNamespace: "kube-system"}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.want.Lease = client.ObjectKey{Namespace: "network", Name: "op"}
 			got := Operator{}
-			err := got.find(t.Context(), test.says, where)
+			err := got.find(t.Context(), test.says, where, now)
 			if diff := cmp.Diff(test.want, got, withoutSettings); diff != "" || err != nil {
 				t.Errorf("error %v, found (-want +got):\n%s", err, diff)
 			}
 		})
 	}
-	if _, err := Find(t.Context(), says{lease: "quantum"}, where); err == nil || !strings.Contains(err.Error(), `mode "quantum", which this version does not know`) {
+	if _, err := Find(t.Context(), says{lease: "quantum"}, where, now); err == nil || !strings.Contains(err.Error(), `mode "quantum", which this version does not know`) {
 		t.Errorf("a mode of tomorrow: error %v", err)
 	}
 	for lease, want := range map[string]Operator{
@@ -96,20 +97,21 @@ func TestFind(t *testing.T) {
 	} {
 		where.Mode = "kubernetes"
 		got := Operator{}
-		err := got.find(t.Context(), says{lease: lease}, where)
+		err := got.find(t.Context(), says{lease: lease}, where, now)
 		want.Lease = client.ObjectKey{Namespace: "network", Name: "op"}
 		if diff := cmp.Diff(want, got, withoutSettings); diff != "" || err != nil {
 			t.Errorf("in a mode given, with Lease %s: error %v, found (-want +got):\n%s", lease, err, diff)
 		}
 	}
 	broken := errors.New("no way")
-	if _, err := Find(t.Context(), says{err: broken}, where); !errors.Is(err, broken) {
+	if _, err := Find(t.Context(), says{err: broken}, where, now); !errors.Is(err, broken) {
 		t.Errorf("an API server that fails: error %v", err)
 	}
 }
 
 // A Lease whose holder's clock was ahead is held no longer than another one.
 func TestHeld(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
 		renewed time.Duration // from now
 		want    bool
@@ -122,9 +124,9 @@ func TestHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: new("a"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: time.Now().Add(test.renewed)},
+				HolderIdentity: new("a"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: now.Add(test.renewed)},
 			}}
-			if got := held(lease); got != test.want {
+			if got := held(lease, now); got != test.want {
 				t.Errorf("held: %t", got)
 			}
 		})

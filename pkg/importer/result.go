@@ -180,13 +180,13 @@ func (r *Result) named(name string) bool {
 // oneLine keeps text from files from breaking out of comments and lists.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// WriteYAML writes the pools as kubectl applies them. Comments name the source of
-// each, and its remarks. About is the comment at the top.
+// WriteYAML writes the pools as kubectl applies them. Comments name the source of each, and its
+// remarks. The header is at the top, with the remarks on no pool, or on one that is left out.
 func (r *Result) WriteYAML(w io.Writer, header string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n", oneLine(header))
 	for _, m := range r.Remarks {
-		if m.Pool == "" {
+		if !r.named(m.Pool) {
 			fmt.Fprintf(&b, "# %s\n", m)
 		}
 	}

@@ -59,6 +59,18 @@ func TestCheckExisting(t *testing.T) {
 		"says otherwise: to apply this one would change it", "pools zz and c claim the same addresses, and only zz would")
 }
 
+// The output names all that was lost, also of pools that are not in it.
+func TestWriteRemarks(t *testing.T) {
+	r := imported(t, Calico, ipPoolOf("a", "cidr: 10.1.0.0/16"), ipPoolOf("b", "cidr: 10.2.0.0"))
+	var b bytes.Buffer
+	if err := r.WriteYAML(&b, "about"); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Pools) != 1 || !strings.Contains(b.String(), "10.2.0.0: is not a CIDR") {
+		t.Errorf("nothing says that pool b is lost:\n%s", b.String())
+	}
+}
+
 // The output parses to the same pools, for any input: imported text cannot break out of a comment.
 func FuzzImport(f *testing.F) {
 	for _, s := range []string{

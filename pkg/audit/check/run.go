@@ -61,7 +61,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	if !o.given("cilium-namespace") {
 		lease.CiliumNamespace = ""
 	}
-	operator, err := clusterread.Find(ctx, direct, lease)
+	operator, err := clusterread.Find(ctx, direct, lease, time.Now())
 	if err != nil {
 		return audit.Report{}, clusterread.CannotRead(config.Host, err)
 	}

@@ -67,8 +67,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	ready.LastTransitionTime = metav1.NewTime(r.Clock.Now())
 	if meta.SetStatusCondition(&obj.Status.Conditions, ready) {
 		err = client.IgnoreNotFound(r.Shared.Wrote("PodIPPin", obj.Name, "status", r.Client.Status().Update(ctx, obj)))
-		r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return obj })
 	}
+	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return obj })
 	return common.UntilShown(err)
 }
 

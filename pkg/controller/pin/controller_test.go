@@ -2,14 +2,19 @@ package pin
 
 import (
 	"cmp"
+	"errors"
+	"net/netip"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -149,6 +154,33 @@ func TestPinReady(t *testing.T) {
 				t.Errorf("settled: %v, writes %v", err, b.Calls)
 			}
 		})
+	}
+}
+
+// A refusal ends also if no write is left to do.
+func TestPinRefused(t *testing.T) {
+	pin := fixtures.Pin("10.0.0.4/30", "n")
+	b := fakeapi.New(t, ciliumnode.CRD, pin, fixtures.Node(), ofPool(func(*v1alpha1.PodIPPoolSpec) {}))
+	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Events: b.Events, Shared: b.Shared, Clock: b.Clock}
+	service := exclude.Claimant{Kind: exclude.Service, Name: "x"}
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "podippins"}, pin.Name, errors.New("by a policy"))
+	for i, step := range []struct {
+		excluded []netip.Prefix
+		refuse   map[string]error
+		reason   string
+	}{
+		{},
+		{excluded: fixtures.Prefixes("10.0.0.5/32"), refuse: map[string]error{"update PodIPPin status": refused}, reason: config.ReasonWriteRefused},
+		{reason: config.ReasonWriteAccepted},
+	} {
+		b.Ledger.Exclusions.Exclude(service, step.excluded)
+		b.Refuse = step.refuse
+		if _, err := r.Reconcile(t.Context(), fakeapi.RequestOf(pin.Name)); (err != nil) != (step.refuse != nil) {
+			t.Errorf("step %d: error %v", i, err)
+		}
+		if step.reason != "" && len(b.EventsOf(step.reason)) != 1 {
+			t.Errorf("step %d: no event %s", i, step.reason)
+		}
 	}
 }
 

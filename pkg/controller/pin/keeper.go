@@ -307,22 +307,29 @@ func isOurs(pin *v1alpha1.PodIPPin) bool {
 // release deletes the pins of one pod and family that the operator made and that count no more. It returns the
 // time until the next look, unless an event brings it.
 func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin) (requeue time.Duration, err error) {
+	var errs []error
 	for i, obj := range pins {
+		if !isOurs(obj) || obj.DeletionTimestamp != nil {
+			continue
+		}
 		pin, _ := crd.PinFrom(obj) // byPod has read it
 		due := i > 0 && (isOurs(pins[0]) || isUsable(pins[0]))
-		if isOurs(obj) && !due {
-			due, requeue, err = k.isDue(ctx, obj, pin)
+		if !due {
+			var next time.Duration
+			due, next, err = k.isDue(ctx, obj, pin)
+			requeue = common.Sooner(requeue, next)
+			errs = append(errs, err)
 		}
-		if err != nil || !due || !isOurs(obj) || obj.DeletionTimestamp != nil {
+		if !due {
 			continue
 		}
 		log.FromContext(ctx).Info("releasing the address of a pod's name", "address", pin.CIDR.Addr(), "pod", pin.Pod)
-		deleteErr := k.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
-		if deleteErr = k.Shared.Wrote("PodIPPin", obj.Name, "delete", deleteErr); !apierrors.IsConflict(deleteErr) {
-			err = client.IgnoreNotFound(deleteErr)
+		err = k.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
+		if err = k.Shared.Wrote("PodIPPin", obj.Name, "delete", err); !apierrors.IsConflict(err) {
+			errs = append(errs, client.IgnoreNotFound(err))
 		}
 	}
-	return requeue, err
+	return requeue, errors.Join(errs...)
 }
 
 // isUsable reports whether a pin's pod has its address or can get it.

@@ -156,7 +156,11 @@ func TestKeeper(t *testing.T) {
 		"the range drains":     {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain }), objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(0))}},
 		"two, the older stays": {objects: []client.Object{kept("10.0.0.0/32", "web-0", 2, ago(0)), kept("10.0.0.1/32", "web-0", 1, ago(0))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.1 web-0", again: time.Hour},
 		"two, by hand stays":   {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil), useful}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.1 web-0"},
-		"two, one is useless":  {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil), useless}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-0, 10.9.0.0 web-0"},
+		"three, one is useless": {
+			objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(59*time.Minute)), kept("10.0.0.1/32", "web-0", 2, ago(30*time.Minute)), useless},
+			want:    "10.0.0.0 web-0, 10.0.0.1 web-0, 10.9.0.0 web-0", again: time.Minute,
+		},
+		"two, one is useless": {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil), useless}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-0, 10.9.0.0 web-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, b := newKeeper(t, test.pool, test.others, test.pods, test.objects...)

@@ -65,7 +65,7 @@ func (e *Env) FindOperator(ctx context.Context) (clusterread.Operator, error) {
 	if e.given("cilium-namespace") {
 		lease.CiliumNamespace = e.AgentNamespace
 	}
-	operator, err := clusterread.Find(ctx, c, lease)
+	operator, err := clusterread.Find(ctx, c, lease, e.TimeNow())
 	if err != nil {
 		return operator, e.CannotRead(fmt.Errorf("cannot tell the operator's mode: %w", err))
 	}

@@ -168,6 +168,10 @@ func run(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, f fl
 	if !f.undo {
 		warnPinned(e, c, t)
 	}
+	if f.dryRun && f.undo {
+		fmt.Fprintf(e.Out, "would take back the drain of %s: %s\n", t.name, suggest.Count(len(rows), "block"))
+		return nil
+	}
 	if f.dryRun {
 		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.name, suggest.Count(len(rows), "block"))
 		for _, r := range rows {

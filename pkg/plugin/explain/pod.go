@@ -126,7 +126,7 @@ func (p *pending) node(i int) string {
 	n := &p.a.Candidates[i]
 	f := p.family
 	room := n.Room[f]
-	d := p.decision(n.Node)
+	d := p.decision(n)
 	switch {
 	case room.Free >= p.pod.Addresses()[f]:
 		return suggest.Plural(room.Free, "address", "addresses") + " free: it waits for the scheduler, or for something else there"
@@ -148,9 +148,12 @@ func (p *pending) node(i int) string {
 	return "no address free; other nodes grow first"
 }
 
-func (p *pending) decision(node string) *clusterview.Decision {
-	decisions := p.c.Decide(node)
-	i := slices.IndexFunc(decisions, func(d clusterview.Decision) bool { return d.Family == p.family })
+// decision returns the operator's decision on the Cilium pool that the pod requests of a candidate; nil: there is none.
+func (p *pending) decision(n *scheduling.Candidate) *clusterview.Decision {
+	decisions := p.c.Decide(n.Node)
+	i := slices.IndexFunc(decisions, func(d clusterview.Decision) bool {
+		return d.Family == p.family && d.CiliumPool == n.CiliumPools[p.family]
+	})
 	if i < 0 {
 		return nil
 	}

@@ -231,8 +231,12 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 // prepare prepares a node with an agent in the new mode, or refuses.
 func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	live, err := a.nodes.Live(ctx, r.name)
-	if err != nil || live == nil {
+	if err != nil {
 		return err
+	}
+	if live == nil {
+		r.refused = "its CiliumNode is gone: run this again once its agent has made another"
+		return nil
 	}
 	facts := adopt.Back{
 		To: r.target, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.Nodes[r.name]), Blocks: r.blocks, Used: a.m.Users(r.name),

@@ -127,7 +127,7 @@ func (s *stays) checkRest(when string) {
 			if made[key] > 1 {
 				s.violate(9, "%s: operators keep %d %s addresses for pod %s", when, made[key], f, key.pod)
 			}
-			if !has[key] && s.keeps(pool, pod) && s.space.freeOf(pool, f == ipalloc.IPv4) > 0 {
+			if !has[key] && s.keeps(pool, pod) && !s.keepsHalf(pool, pod.Namespace, f) && s.space.freeOf(pool, f == ipalloc.IPv4) > 0 {
 				s.violate(9, "%s: no %s address is kept for pod %s", when, f, key.pod)
 			}
 		}
@@ -139,6 +139,22 @@ func (s *stays) keeps(pool *v1alpha1.PodIPPool, pod *corev1.Pod) bool {
 	node := pod.Spec.NodeName
 	serves := pool.DeletionTimestamp == nil && !pool.Spec.Paused && s.api.Get(KindNode, node) != nil && s.space.selects(pool, node)
 	return serves && !finished(pod) && !s.asksElsewhere(pod)
+}
+
+// keepsHalf reports whether pods of a namespace keep half of a pool's addresses, which is all that one of several may.
+func (s *stays) keepsHalf(pool *v1alpha1.PodIPPool, namespace string, f ipalloc.Family) bool {
+	all, kept := 0, 0
+	cidrs, bits := ranges(pool, f == ipalloc.IPv4)
+	for _, c := range cidrs {
+		rng := netip.MustParsePrefix(c.CIDR)
+		all += 1 << (bits - rng.Bits())
+		for _, pin := range list[v1alpha1.PodIPPin](s.api, KindPin) {
+			if pin.Spec.PodNamespace == namespace && rng.Overlaps(netip.MustParsePrefix(pin.Spec.CIDR)) {
+				kept++
+			}
+		}
+	}
+	return 2*kept >= all
 }
 
 // asksElsewhere reports whether the namespace of a pod, or a CiliumPodIPPool, gives it another pool.
