@@ -57,7 +57,7 @@ Exit codes: 0 these nodes are back, 3 some are not: the output names the next st
 			if m.target == ciliumnode.MultiPool && !cmd.Flags().Changed("answer-timeout") {
 				patience += refreshInterval
 			}
-			a := aborting{Env: e, m: m, nodes: m.ciliumNodes(), patience: patience}
+			a := aborting{env: e, m: m, nodes: m.ciliumNodes(), patience: patience}
 			return a.run(cmd.Context(), adopt.Source(target), dryRun)
 		},
 	}
@@ -69,7 +69,7 @@ Exit codes: 0 these nodes are back, 3 some are not: the output names the next st
 }
 
 type aborting struct {
-	*cli.Env
+	env      *cli.Env
 	m        *move
 	nodes    *ciliumnode.Client
 	patience time.Duration
@@ -89,12 +89,12 @@ type returning struct {
 func (a *aborting) run(ctx context.Context, target adopt.Source, dryRun bool) error {
 	nodes := a.returning(target)
 	if len(nodes) == 0 {
-		fmt.Fprintln(a.ErrOut, "nothing to go back from")
+		fmt.Fprintln(a.env.ErrOut, "nothing to go back from")
 		return nil
 	}
 	if dryRun {
 		for _, r := range nodes {
-			fmt.Fprintf(a.Out, "node/%s would go back to %s (%s)\n", r.name, r.target, suggest.Count(len(r.blocks), "block"))
+			fmt.Fprintf(a.env.Out, "node/%s would go back to %s (%s)\n", r.name, r.target, suggest.Count(len(r.blocks), "block"))
 		}
 		return nil
 	}
@@ -130,11 +130,11 @@ func (a *aborting) run(ctx context.Context, target adopt.Source, dryRun bool) er
 func (a *aborting) report(r *returning) bool {
 	switch {
 	case r.refused != "":
-		fmt.Fprintf(a.ErrOut, "node/%s stays: %s\n", r.name, r.refused)
+		fmt.Fprintf(a.env.ErrOut, "node/%s stays: %s\n", r.name, r.refused)
 	case r.ready:
-		fmt.Fprintf(a.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.target)
+		fmt.Fprintf(a.env.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.target)
 	default:
-		fmt.Fprintf(a.Out, "node/%s is back (%s deleted)\n", r.name, suggest.Count(len(r.blocks), "block"))
+		fmt.Fprintf(a.env.Out, "node/%s is back (%s deleted)\n", r.name, suggest.Count(len(r.blocks), "block"))
 		return true
 	}
 	return false
@@ -144,7 +144,7 @@ func (a *aborting) report(r *returning) bool {
 func (a *aborting) returning(target adopt.Source) []*returning {
 	var out []*returning
 	for _, name := range a.m.names() {
-		r := &returning{name: name, target: target, blocks: a.m.Ledger.NodeBlocks(name)}
+		r := &returning{name: name, target: target, blocks: a.m.cluster.Ledger.NodeBlocks(name)}
 		begun := a.backTo(name)
 		i := slices.IndexFunc(r.blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
 		if i < 0 && begun == "" {
@@ -164,14 +164,14 @@ func (a *aborting) returning(target adopt.Source) []*returning {
 // readAgain picks up writes of the operator before it saw the pause: a block created since the
 // first read may have pods by now.
 func (a *aborting) readAgain(ctx context.Context, nodes []*returning) error {
-	m, err := readMove(ctx, a.Env, &choice{})
+	m, err := readMove(ctx, a.env, &choice{})
 	if err != nil {
 		return err
 	}
 	a.m = m
 	for _, r := range nodes {
-		r.blocks = m.Ledger.NodeBlocks(r.name)
-		if m.Nodes[r.name] == nil {
+		r.blocks = m.cluster.Ledger.NodeBlocks(r.name)
+		if m.cluster.Nodes[r.name] == nil {
 			r.refused = "its Node is gone"
 		}
 	}
@@ -180,19 +180,19 @@ func (a *aborting) readAgain(ctx context.Context, nodes []*returning) error {
 
 // backTo returns the mode that a node is returning to.
 func (a *aborting) backTo(name string) string {
-	return a.m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation]
+	return a.m.cluster.Nodes[name].Annotations[v1alpha1.ReturningAnnotation]
 }
 
 // refusedAtOnce returns the reason why no step is even begun.
 func (a *aborting) refusedAtOnce(r *returning) string {
-	node := a.m.Nodes[r.name]
+	node := a.m.cluster.Nodes[r.name]
 	if r.target == adopt.CRD {
 		return "its pool was filled by hand, and its agent ran in crd mode before: there is no other mode to go back to (--to names one)"
 	}
 	if r.target == adopt.Source(a.m.target) {
 		return "it moves to that mode: --to has to name the old one"
 	}
-	if a.m.Ledger.CiliumNode(r.name) == nil {
+	if a.m.cluster.Ledger.CiliumNode(r.name) == nil {
 		return "it has no CiliumNode"
 	}
 	if a.m.target == ciliumnode.CRD && a.listsAdopted(r) {
@@ -206,7 +206,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 
 // listsAdopted reports whether multi-pool mode lists a block that the node has from a mode without lists.
 func (a *aborting) listsAdopted(r *returning) bool {
-	listed := a.m.Ledger.CiliumNode(r.name).CIDRsIn(ciliumnode.MultiPool)
+	listed := a.m.cluster.Ledger.CiliumNode(r.name).CIDRsIn(ciliumnode.MultiPool)
 	return r.target != adopt.MultiPool && slices.ContainsFunc(r.blocks, func(b crd.Block) bool {
 		return b.AdoptedFrom != "" && b.AdoptedFrom != string(adopt.MultiPool) && slices.Contains(listed, b.CIDR)
 	})
@@ -221,7 +221,7 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 	case agentMoved:
 		return a.prepare(ctx, r)
 	}
-	if next := a.m.config.Mode(a.m.Nodes[r.name].Labels); next == a.m.target.String() {
+	if next := a.m.config.Mode(a.m.cluster.Nodes[r.name].Labels); next == a.m.target.String() {
 		r.refused = fmt.Sprintf("its agent does not run in %s mode, and would start in it: set ipam=%s for it first", next, r.target)
 		return a.resume(ctx, r)
 	}
@@ -239,7 +239,7 @@ func (a *aborting) prepare(ctx context.Context, r *returning) error {
 		return nil
 	}
 	facts := adopt.Back{
-		To: r.target, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.Nodes[r.name]), Blocks: r.blocks, Used: a.m.Users(r.name),
+		To: r.target, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.cluster.Nodes[r.name]), Blocks: r.blocks, Used: a.m.cluster.Users(r.name),
 	}
 	if r.refused = facts.Refusal(); r.refused != "" {
 		return a.resume(ctx, r)
@@ -276,7 +276,7 @@ func allocationsOf(live *ciliumnode.View, blocks []crd.Block, defaultPool string
 // CiliumNode makes patches decided on before conflict.
 func (a *aborting) release(ctx context.Context, r *returning) error {
 	for _, b := range r.blocks {
-		if err := a.m.DeleteBlock(ctx, b); err != nil {
+		if err := a.m.cluster.DeleteBlock(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -296,5 +296,5 @@ func (a *aborting) release(ctx context.Context, r *returning) error {
 
 // defaultPool returns the Cilium pool of pods of a node that request none.
 func (m *move) defaultPool(node string) string {
-	return cmp.Or(m.config.Setting(m.Nodes[node].Labels, ciliumconfig.DefaultPoolSetting), crd.DefaultCiliumPool)
+	return cmp.Or(m.config.Setting(m.cluster.Nodes[node].Labels, ciliumconfig.DefaultPoolSetting), crd.DefaultCiliumPool)
 }

@@ -53,7 +53,7 @@ func (a *aborting) annotate(ctx context.Context, name string, annotations map[st
 	}
 	node := &corev1.Node{}
 	node.Name = name
-	if err := a.m.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, body)); err != nil {
+	if err := a.m.cluster.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return fmt.Errorf("annotating Node %s: %w", name, err)
 	}
 	return nil
@@ -72,9 +72,9 @@ func (a *aborting) ask(ctx context.Context, nodes []*returning) (map[string]agen
 	if err != nil {
 		return nil, err
 	}
-	deadline := a.TimeNow().Add(a.patience)
+	deadline := a.env.TimeNow().Add(a.patience)
 	for extended := false; ; {
-		over := !a.TimeNow().Before(deadline) // and then one more look
+		over := !a.env.TimeNow().Before(deadline) // and then one more look
 		if err := a.answers(ctx, waiting, modes); err != nil {
 			return nil, err
 		}
@@ -86,10 +86,10 @@ func (a *aborting) ask(ctx context.Context, nodes []*returning) (map[string]agen
 			if err != nil || rest == 0 || extended {
 				return modes, err
 			}
-			deadline = a.TimeNow().Add(rest)
+			deadline = a.env.TimeNow().Add(rest)
 			extended = true
 		}
-		if err := a.Sleep(ctx, time.Second); err != nil {
+		if err := a.env.Sleep(ctx, time.Second); err != nil {
 			return nil, err
 		}
 	}
@@ -144,7 +144,7 @@ func (a *aborting) mark(ctx context.Context, name string) error {
 // answered reports whether an agent has answered, and whether the question stands.
 func (a *aborting) answered(ctx context.Context, name string) (answered, pending bool, err error) {
 	if a.m.target == ciliumnode.MultiPool {
-		live, err := (&ciliumnode.Client{Reader: a.m.Client, Mode: ciliumnode.MultiPool}).Live(ctx, name)
+		live, err := (&ciliumnode.Client{Reader: a.m.cluster.Client, Mode: ciliumnode.MultiPool}).Live(ctx, name)
 		return live != nil && live.BlockAssignment.Reported(), true, err
 	}
 	live, err := a.nodes.Live(ctx, name)
@@ -177,7 +177,7 @@ func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes m
 // silent judges agents that have not answered: silence means something only if the agent has been
 // Ready all the time. It returns the time to wait for agents that became Ready later.
 func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) (time.Duration, error) {
-	now, err := readMove(ctx, a.Env, &choice{})
+	now, err := readMove(ctx, a.env, &choice{})
 	if err != nil {
 		return 0, err
 	}
@@ -187,7 +187,7 @@ func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes ma
 		if pod == nil || state.ReadySince(pod).IsZero() {
 			continue
 		}
-		if ready := now.Now.Sub(state.ReadySince(pod)); ready >= a.patience {
+		if ready := now.cluster.Now.Sub(state.ReadySince(pod)); ready >= a.patience {
 			modes[name] = agentElsewhere
 			delete(waiting, name)
 		} else {

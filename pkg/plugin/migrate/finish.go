@@ -17,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
@@ -87,7 +88,7 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 	idle := true
 	for _, name := range m.names() {
 		f := m.finishing(name, settle)
-		if len(f.adopted) == 0 && f.left(m.Ledger.CiliumNode(name)) == "" {
+		if len(f.adopted) == 0 && f.left(m.cluster.Ledger.CiliumNode(name)) == "" {
 			continue
 		}
 		var leftovers, refused string
@@ -142,8 +143,8 @@ func (m *move) unlabel(ctx context.Context, b crd.Block) error {
 
 // finishing is one node, as read together with all others.
 type finishing struct {
-	*move
-	name    string
+	nodes   *ciliumnode.Client
+	pools   *state.Pools
 	settled adopt.Standing
 	// mode is the mode that its agent starts in.
 	mode ciliumnode.Mode
@@ -152,8 +153,11 @@ type finishing struct {
 }
 
 func (m *move) finishing(name string, settle time.Duration) *finishing {
-	f := &finishing{move: m, name: name, settled: m.progressOf(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.Nodes[name].Labels))}
-	for _, b := range m.Ledger.NodeBlocks(name) {
+	f := &finishing{
+		nodes: m.ciliumNodes(), pools: m.cluster.Pools,
+		settled: m.progressOf(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.cluster.Nodes[name].Labels)),
+	}
+	for _, b := range f.settled.Blocks {
 		if b.AdoptedFrom != "" {
 			f.adopted = append(f.adopted, b)
 			f.mode = m.target
@@ -171,8 +175,7 @@ func (f *finishing) betweenModes() bool {
 // once reads the live CiliumNode, and removes from exactly that version the leftovers of the other
 // mode. leftovers describes that, and refused why the node cannot be finished.
 func (f *finishing) once(ctx context.Context, dryRun bool) (leftovers, refused string, err error) {
-	nodes := f.ciliumNodes()
-	live, err := nodes.Live(ctx, f.name)
+	live, err := f.nodes.Live(ctx, f.settled.Name)
 	if err != nil || live == nil {
 		return "", "", err
 	}
@@ -183,10 +186,10 @@ func (f *finishing) once(ctx context.Context, dryRun bool) (leftovers, refused s
 		return leftovers, refused, err
 	}
 	if f.mode == ciliumnode.CRD {
-		_, err = nodes.DropPools(ctx, live)
+		_, err = f.nodes.DropPools(ctx, live)
 	} else if leftovers != "" {
-		if live, err = nodes.Retract(ctx, live, f.ours(live), true); err == nil {
-			_, err = nodes.ForgetReport(ctx, live)
+		if live, err = f.nodes.Retract(ctx, live, f.ours(live), true); err == nil {
+			_, err = f.nodes.ForgetReport(ctx, live)
 		}
 	}
 	return leftovers, refused, err
@@ -227,10 +230,10 @@ func (f *finishing) unsure(ctx context.Context, live *ciliumnode.View) (string, 
 // ours returns the node's blocks, and everything else in its pool and podCIDRs that lies in
 // ranges of PodIPPools: blocks that it has returned since.
 func (f *finishing) ours(live *ciliumnode.View) []netip.Prefix {
-	out := crd.CIDRs(f.Ledger.NodeBlocks(f.name))
+	out := crd.CIDRs(f.settled.Blocks)
 	isOurs := func(cidr netip.Prefix) bool {
-		return slices.ContainsFunc(f.Pools.Names(), func(name string) bool {
-			pool := f.Pools.Get(name)
+		return slices.ContainsFunc(f.pools.Names(), func(name string) bool {
+			pool := f.pools.Get(name)
 			return pool != nil && pool.Holds(cidr)
 		})
 	}
@@ -305,7 +308,7 @@ func reports(node, image string) string {
 // addresses of its pods. An agent in that mode has no report, and removes an older one (Cilium
 // v1.20.1, pkg/ipam/multipool_manager.go, updateLocalNode).
 func (f *finishing) notInMultiPool(ctx context.Context, live *ciliumnode.View) (string, error) {
-	multiPool, err := (&ciliumnode.Client{Reader: f.Client, Mode: ciliumnode.MultiPool}).Live(ctx, f.name)
+	multiPool, err := (&ciliumnode.Client{Reader: f.nodes.Reader, Mode: ciliumnode.MultiPool}).Live(ctx, f.settled.Name)
 	if err != nil || multiPool == nil {
 		return "it has no CiliumNode", err
 	}
@@ -313,13 +316,13 @@ func (f *finishing) notInMultiPool(ctx context.Context, live *ciliumnode.View) (
 		return "its agent has not been Ready for long enough", nil
 	}
 	if len(live.Used) > 0 {
-		return reports(f.name, f.agentImage(f.name)), nil
+		return reports(f.settled.Name, f.settled.Agent), nil
 	}
 	if !multiPool.BlockAssignment.Reported() {
 		return "its agent asks for nothing in spec.ipam.pools, so it does not run in multi-pool mode: restart it", nil
 	}
 	ours := f.ours(live)
-	for a, user := range f.Users(f.name) {
+	for a, user := range f.settled.Used {
 		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, multiPool.Listed()) {
 			return fmt.Sprintf("%s has %s, and its block is not assigned to the agent: let the operator run with --mode=multi-pool", user, a), nil
 		}

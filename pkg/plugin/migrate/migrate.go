@@ -88,9 +88,9 @@ func (s *choice) of(c *clusterview.Cluster) (map[string]bool, error) {
 
 // move is a cluster, the configuration of its agents, and the selected nodes.
 type move struct {
-	*clusterview.Cluster
-	env    *cli.Env
-	config *ciliumconfig.Config
+	cluster *clusterview.Cluster
+	env     *cli.Env
+	config  *ciliumconfig.Config
 	// target is the mode that nodes move to: crd or multi-pool.
 	target ciliumnode.Mode
 	chosen map[string]bool
@@ -121,7 +121,7 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &move{Cluster: c, env: e, config: c.Objects.CiliumConfig, target: operator.Mode, chosen: chosen, started: c.PodStarts(), agents: map[string][]*corev1.Pod{}}
+	m := &move{cluster: c, env: e, config: c.Objects.CiliumConfig, target: operator.Mode, chosen: chosen, started: c.PodStarts(), agents: map[string][]*corev1.Pod{}}
 	for i := range c.Objects.Agents {
 		pod := &c.Objects.Agents[i]
 		m.agents[pod.Spec.NodeName] = append(m.agents[pod.Spec.NodeName], pod)
@@ -131,19 +131,19 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 
 // ciliumNodes reads and writes CiliumNodes as those of crd mode, with all fields.
 func (m *move) ciliumNodes() *ciliumnode.Client {
-	return &ciliumnode.Client{Writer: m.Client, Reader: m.Client}
+	return &ciliumnode.Client{Writer: m.cluster.Client, Reader: m.cluster.Client}
 }
 
 func (m *move) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }
 
 // input returns the input of a plan: all nodes, some of them selected.
 func (m *move) input() adopt.Input {
-	input := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config, Whole: m.target == ciliumnode.MultiPool}
-	for _, name := range slices.Sorted(maps.Keys(m.Nodes)) {
+	input := adopt.Input{Blocks: m.cluster.Blocks(), Policy: m.cluster.Defaults.Policy, Config: m.config, Whole: m.target == ciliumnode.MultiPool}
+	for _, name := range slices.Sorted(maps.Keys(m.cluster.Nodes)) {
 		input.Nodes = append(input.Nodes, m.adoptNode(name))
 	}
-	for _, name := range m.Pools.Names() {
-		if pool := m.Pools.Get(name); pool != nil {
+	for _, name := range m.cluster.Pools.Names() {
+		if pool := m.cluster.Pools.Get(name); pool != nil {
 			input.Pools = append(input.Pools, pool)
 		}
 	}
@@ -152,17 +152,17 @@ func (m *move) input() adopt.Input {
 		if !ok {
 			return 0
 		}
-		return m.Ledger.Free(cut)
+		return m.cluster.Ledger.Free(cut)
 	}
 	return input
 }
 
 // adoptNode returns a Node in the terms of package adopt.
 func (m *move) adoptNode(name string) adopt.Node {
-	node := m.Nodes[name]
-	view := m.Ledger.CiliumNode(name)
-	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.Users(name), Pods: m.Pods.On(name), Agent: m.agentImage(name)}
-	facts := adopt.Facts{Mode: m.config.Mode(node.Labels), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.Ledger.NodeBlocks(name)}
+	node := m.cluster.Nodes[name]
+	view := m.cluster.Ledger.CiliumNode(name)
+	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.cluster.Users(name), Pods: m.cluster.Pods.On(name), Agent: m.agentImage(name)}
+	facts := adopt.Facts{Mode: m.config.Mode(node.Labels), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.cluster.Ledger.NodeBlocks(name)}
 	if view != nil {
 		facts.PodCIDRs = view.PodCIDRs
 		facts.Reported = len(view.Used) > 0
@@ -182,7 +182,7 @@ func (m *move) adoptNode(name string) adopt.Node {
 	}
 	n.Published = facts.Published
 	n.From, n.AssignedCIDRs = adopt.SourceOf(facts)
-	o := state.Cluster{Ledger: m.Ledger, Pools: m.Pools, Defaults: m.Defaults}
+	o := state.Cluster{Ledger: m.cluster.Ledger, Pools: m.cluster.Pools, Defaults: m.cluster.Defaults}
 	for _, f := range ipalloc.Families() {
 		pools, _, paused := o.Policy(node, f, "")
 		for _, pool := range pools {
@@ -231,23 +231,23 @@ func (m *move) agentImage(node string) string {
 // have run for settle.
 func (m *move) progressOf(name string, settle time.Duration) adopt.Standing {
 	s := adopt.Standing{
-		Node: m.adoptNode(name), Blocks: m.Ledger.NodeBlocks(name),
-		Back: m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.target == ciliumnode.MultiPool,
+		Node: m.adoptNode(name), Blocks: m.cluster.Ledger.NodeBlocks(name),
+		Back: m.cluster.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.target == ciliumnode.MultiPool,
 	}
-	view := m.Ledger.CiliumNode(name)
+	view := m.cluster.Ledger.CiliumNode(name)
 	s.Listed = view.CIDRsIn(ciliumnode.MultiPool)
 	s.Publishable = func(b crd.Block) []netip.Addr {
-		if pool := m.Pools.Get(b.Pool); pool != nil && !pool.Drains(b.CIDR) {
-			return m.Publishable(view, pool, b.CIDR)
+		if pool := m.cluster.Pools.Get(b.Pool); pool != nil && !pool.Drains(b.CIDR) {
+			return m.cluster.Publishable(view, pool, b.CIDR)
 		}
 		return nil
 	}
 	if pod := m.agentPod(name); pod != nil {
 		ready := state.ReadySince(pod)
-		s.Settled = !ready.IsZero() && m.Now.Sub(ready) >= settle
+		s.Settled = !ready.IsZero() && m.cluster.Now.Sub(ready) >= settle
 	}
-	for _, pod := range m.Pods.On(name) {
-		if view == nil || s.Whole || m.Now.Sub(m.started[pod.Name]) < settle {
+	for _, pod := range m.cluster.Pods.On(name) {
+		if view == nil || s.Whole || m.cluster.Now.Sub(m.started[pod.Name]) < settle {
 			continue // reports lag, and in multi-pool mode they name no addresses
 		}
 		for _, a := range pod.IPs {
@@ -273,7 +273,7 @@ func (m *move) nextSteps(name string, s *adopt.Standing) string {
 		claims := 0
 		drains := 0
 		frees := 0
-		for _, d := range m.Decide(name) {
+		for _, d := range m.cluster.Decide(name) {
 			d.State.Adopting = false // the steps once its agent runs in crd mode
 			plan, _ := expand.Decide(d.At, d.Policy, d.State, expand.Budget{}, expand.Memory{})
 			claims += min(plan.Claim.Addresses, 1)

@@ -78,9 +78,9 @@ Exit codes: 0 no obstacle, 3 obstacles, 1 the cluster could not be read.`,
 func (m *move) planRows(plan adopt.Plan) migratePlan {
 	out := migratePlan{Nodes: []migrateNode{}, Findings: append([]adopt.Finding{}, plan.Findings...)}
 	for _, n := range plan.Nodes {
-		row := migrateNode{Node: n.Name, From: n.From, Blocks: append([]adopt.Block{}, n.Blocks...), Withdraw: crd.CIDRs(n.Withdraw), InUse: len(m.Users(n.Name))}
+		row := migrateNode{Node: n.Name, From: n.From, Blocks: append([]adopt.Block{}, n.Blocks...), Withdraw: crd.CIDRs(n.Withdraw), InUse: len(m.cluster.Users(n.Name))}
 		for _, b := range n.Blocks {
-			if pool := m.Pools.Get(b.Pool); pool != nil {
+			if pool := m.cluster.Pools.Get(b.Pool); pool != nil {
 				row.Addresses += pool.UsableCount(b.CIDR)
 			}
 		}
@@ -187,7 +187,7 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 		}
 	}
 	if live == nil {
-		err := m.Client.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.Nodes[n.Name].UID, string(n.From)))
+		err := m.cluster.Client.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.cluster.Nodes[n.Name].UID, string(n.From)))
 		if err == nil {
 			say("created")
 			return nil
@@ -216,7 +216,7 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 
 func (m *move) readBlock(ctx context.Context, name string) (*v1alpha1.PodIPBlock, error) {
 	block := &v1alpha1.PodIPBlock{}
-	err := m.Client.Get(ctx, types.NamespacedName{Name: name}, block)
+	err := m.cluster.Client.Get(ctx, types.NamespacedName{Name: name}, block)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -239,7 +239,7 @@ func (m *move) label(ctx context.Context, block *v1alpha1.PodIPBlock, source str
 	if err != nil {
 		return err
 	}
-	if err := m.Client.Patch(ctx, block, client.RawPatch(types.MergePatchType, body)); err != nil {
+	if err := m.cluster.Client.Patch(ctx, block, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return fmt.Errorf("labelling block %s: %w", block.Name, err)
 	}
 	return nil
@@ -253,7 +253,7 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 		fmt.Fprintf(m.env.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
 		return nil
 	}
-	if err := m.DeleteBlock(ctx, b); err != nil {
+	if err := m.cluster.DeleteBlock(ctx, b); err != nil {
 		return err
 	}
 	probe := []netip.Addr{probeAddress()}
@@ -307,7 +307,7 @@ func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBloc
 
 // dropBlock deletes a block at once, in use or not.
 func (m *move) dropBlock(ctx context.Context, b crd.Block) error {
-	if err := m.DeleteBlock(ctx, b); err != nil {
+	if err := m.cluster.DeleteBlock(ctx, b); err != nil {
 		return err
 	}
 	live, err := m.stillThere(ctx, b)
@@ -315,7 +315,7 @@ func (m *move) dropBlock(ctx context.Context, b crd.Block) error {
 		return err
 	}
 	body := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"finalizers":null}}`, live.ResourceVersion)
-	err = m.Client.Patch(ctx, live, client.RawPatch(types.MergePatchType, body))
+	err = m.cluster.Client.Patch(ctx, live, client.RawPatch(types.MergePatchType, body))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("removing finalizer of block %s: %w", b.Name, err)
 	}

@@ -118,7 +118,7 @@ func (m *move) rows(settle time.Duration) []migrateRow {
 		r := migrateRow{
 			Node: name, From: s.From, Step: s.Step(), Blocks: len(s.Blocks), Given: len(s.AssignedCIDRs),
 			Addresses: len(s.Published), InUse: len(s.Used), Unreported: s.Unreported,
-			Mode: m.config.Mode(m.Nodes[name].Labels), Difference: m.nextSteps(name, &s),
+			Mode: m.config.Mode(m.cluster.Nodes[name].Labels), Difference: m.nextSteps(name, &s),
 		}
 		r.Next = m.next(&s, r.Mode)
 		rows = append(rows, r)

@@ -63,7 +63,7 @@ be read.`,
 			}
 			var packed bytes.Buffer
 			zip := gzip.NewWriter(&packed)
-			b := &bundle{Env: e, Cluster: c, clientset: clientset, tar: tar.NewWriter(zip)}
+			b := &bundle{env: e, cluster: c, clientset: clientset, tar: tar.NewWriter(zip)}
 			b.gather(cmd.Context(), logLines)
 			if err := errors.Join(b.tar.Close(), zip.Close()); err != nil {
 				return err
@@ -88,8 +88,8 @@ be read.`,
 
 // bundle collects files, without secrets.
 type bundle struct {
-	*cli.Env
-	*clusterview.Cluster
+	env       *cli.Env
+	cluster   *clusterview.Cluster
 	clientset kubernetes.Interface // for logs
 	tar       *tar.Writer
 	files     int
@@ -99,7 +99,7 @@ type bundle struct {
 func (b *bundle) add(name string, body []byte, err error) {
 	if err == nil {
 		body = []byte(termsafe.Text(redact(string(body))))
-		err = b.tar.WriteHeader(&tar.Header{Name: "cilium-pool/" + name, Mode: 0o644, Size: int64(len(body)), ModTime: b.Now})
+		err = b.tar.WriteHeader(&tar.Header{Name: "cilium-pool/" + name, Mode: 0o644, Size: int64(len(body)), ModTime: b.cluster.Now})
 	}
 	if err == nil {
 		_, err = b.tar.Write(body)
@@ -116,16 +116,16 @@ func (b *bundle) addYAML(name string, v any) {
 }
 
 func (b *bundle) gather(ctx context.Context, logLines int64) {
-	b.add("version.txt", []byte("kubectl cilium-pool "+b.Version+"\noperator "+cmp.Or(b.Operator.Settings.Version, "unknown")+"\n"), nil)
+	b.add("version.txt", []byte("kubectl cilium-pool "+b.env.Version+"\noperator "+cmp.Or(b.cluster.Operator.Settings.Version, "unknown")+"\n"), nil)
 	var status, explained cli.Text
-	list.ReadOverview(ctx, b.Env, b.Cluster, 0).Describe(&status, &cli.Flags{Format: "wide"}, b.Now)
+	list.ReadOverview(ctx, b.env, b.cluster, 0).Describe(&status, &cli.Flags{Format: "wide"}, b.cluster.Now)
 	b.add("status.txt", []byte(status.String()), nil)
-	for _, name := range b.NodeNames() {
-		explain.Node(&explained, b.Cluster, name)
+	for _, name := range b.cluster.NodeNames() {
+		explain.Node(&explained, b.cluster, name)
 		explained.Line("")
 	}
 	b.add("explain.txt", []byte(explained.String()), nil)
-	report := audit.NewReport(b.Objects, 1, audit.Check(b.Objects, check.SettingsOf(b.Operator.Settings)))
+	report := audit.NewReport(b.cluster.Objects, 1, audit.Check(b.cluster.Objects, check.SettingsOf(b.cluster.Operator.Settings)))
 	var checked bytes.Buffer
 	err := report.Text(&checked)
 	b.add("check.txt", checked.Bytes(), err)
@@ -138,23 +138,24 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 }
 
 func (b *bundle) addObjects(ctx context.Context) {
-	if body := b.Operator.Published; body != "" {
+	if body := b.cluster.Operator.Published; body != "" {
 		b.add("settings.json", []byte(body+"\n"), nil)
 	}
-	for i := range b.Objects.Pools {
-		redactMeta(&b.Objects.Pools[i].ObjectMeta)
+	objects := b.cluster.Objects
+	for i := range objects.Pools {
+		redactMeta(&objects.Pools[i].ObjectMeta)
 	}
-	for i := range b.Objects.Blocks {
-		redactMeta(&b.Objects.Blocks[i].ObjectMeta)
+	for i := range objects.Blocks {
+		redactMeta(&objects.Blocks[i].ObjectMeta)
 	}
-	for i := range b.Objects.Pins {
-		redactMeta(&b.Objects.Pins[i].ObjectMeta)
+	for i := range objects.Pins {
+		redactMeta(&objects.Pins[i].ObjectMeta)
 	}
-	b.addYAML("podippools.yaml", b.Objects.Pools)
-	b.addYAML("podippins.yaml", b.Objects.Pins)
-	b.addYAML("podipblocks.yaml", b.Objects.Blocks)
+	b.addYAML("podippools.yaml", objects.Pools)
+	b.addYAML("podippins.yaml", objects.Pins)
+	b.addYAML("podipblocks.yaml", objects.Blocks)
 	ciliumNodes := &ciliumv2.CiliumNodeList{}
-	if err := b.Cluster.Client.List(ctx, ciliumNodes); err != nil {
+	if err := b.cluster.Client.List(ctx, ciliumNodes); err != nil {
 		b.add("ciliumnodes.yaml", nil, err)
 		return
 	}
@@ -167,7 +168,7 @@ func (b *bundle) addObjects(ctx context.Context) {
 // addEvents adds the events about kinds that matter here.
 func (b *bundle) addEvents(ctx context.Context) {
 	list := &corev1.EventList{}
-	if err := b.Cluster.Client.List(ctx, list); err != nil {
+	if err := b.cluster.Client.List(ctx, list); err != nil {
 		b.add("events.yaml", nil, err)
 		return
 	}
@@ -185,8 +186,8 @@ func (b *bundle) addEvents(ctx context.Context) {
 // addOperators adds the status of the operator's pods, and their logs.
 func (b *bundle) addOperators(ctx context.Context, lines int64) {
 	list := &corev1.PodList{}
-	namespace := b.Operator.Lease.Namespace
-	err := b.Cluster.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": "cilium-pool-operator"})
+	namespace := b.cluster.Operator.Lease.Namespace
+	err := b.cluster.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": "cilium-pool-operator"})
 	if err != nil {
 		b.add("operators.yaml", nil, err)
 		return
