@@ -40,8 +40,8 @@ type Cluster struct {
 	// Operator is the operator's mode and settings, as the cluster shows them.
 	Operator clusterread.Operator
 
-	// Cluster is the operator's state of the cluster.
-	state.Cluster
+	// State is what the operator knows of the cluster.
+	State state.Cluster
 	// Nodes and PodIPPools are by name.
 	Nodes      map[string]*corev1.Node
 	PodIPPools map[string]*v1alpha1.PodIPPool
@@ -73,16 +73,16 @@ func New(s *clusterread.Snapshot, operator clusterread.Operator) *Cluster {
 		}
 		views = append(views, view)
 	}
-	c.Cluster = *s.Cluster(*settings, views)
-	c.Recovery = operator.Recovery
+	c.State = *s.Cluster(*settings, views)
+	c.State.Recovery = operator.Recovery
 	pressure := state.NewPressure()
-	for _, name := range c.Pools.Names() {
-		pool := c.Pools.Get(name)
-		state.Press(pressure, pool, state.FamiliesOf(c.Ledger, pool))
+	for _, name := range c.State.Pools.Names() {
+		pool := c.State.Pools.Get(name)
+		state.Press(pressure, pool, state.FamiliesOf(c.State.Ledger, pool))
 	}
-	c.Taken = pressure.Taken
+	c.State.Taken = pressure.Taken
 	if len(settings.OfferFamilies) > 0 {
-		c.Unscheduled = scheduling.NewUnscheduled()
+		c.State.Unscheduled = scheduling.NewUnscheduled()
 	}
 	return c
 }
@@ -102,7 +102,7 @@ func (c *Cluster) NodeNames() []string {
 	for _, cn := range c.Objects.CiliumNodes {
 		names[cn.Name] = true
 	}
-	for _, name := range c.Ledger.Nodes() {
+	for _, name := range c.State.Ledger.Nodes() {
 		names[name] = true
 	}
 	return slices.Sorted(maps.Keys(names))
@@ -111,8 +111,8 @@ func (c *Cluster) NodeNames() []string {
 // Blocks returns all blocks, sorted by address.
 func (c *Cluster) Blocks() []crd.Block {
 	var blocks []crd.Block
-	for _, node := range c.Ledger.Nodes() {
-		blocks = append(blocks, c.Ledger.NodeBlocks(node)...)
+	for _, node := range c.State.Ledger.Nodes() {
+		blocks = append(blocks, c.State.Ledger.NodeBlocks(node)...)
 	}
 	slices.SortFunc(blocks, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
 	return blocks
@@ -122,7 +122,7 @@ func (c *Cluster) Blocks() []crd.Block {
 // statuses and the agent's own addresses.
 func (c *Cluster) Users(node string) map[netip.Addr]string {
 	users := map[netip.Addr]string{}
-	if v := c.Ledger.CiliumNode(node); v != nil {
+	if v := c.State.Ledger.CiliumNode(node); v != nil {
 		for _, a := range v.Own {
 			users[a] = "the agent"
 		}
@@ -130,7 +130,7 @@ func (c *Cluster) Users(node string) map[netip.Addr]string {
 			users[a] = strings.TrimSuffix(user, " [restored]")
 		}
 	}
-	for _, p := range c.Pods.On(node) {
+	for _, p := range c.State.Pods.On(node) {
 		for _, a := range p.IPs {
 			users[a] = p.Name
 		}
@@ -140,14 +140,14 @@ func (c *Cluster) Users(node string) map[netip.Addr]string {
 
 // UsableCount returns the number of addresses of a block that pods can have.
 func (c *Cluster) UsableCount(b crd.Block) int {
-	view := c.Ledger.CiliumNode(b.Node)
+	view := c.State.Ledger.CiliumNode(b.Node)
 	if view != nil && view.BlockAssignment != nil {
 		return view.Of(view.ListedFor(b.CIDR)).BlockAssignment.Count(b.CIDR)
 	}
 	if view != nil && c.Operator.Observe { // its writer may leave some out
 		return len(view.PublishedIn(b.CIDR))
 	}
-	if pool := c.Pools.Get(b.Pool); pool != nil && !pool.Frozen() {
+	if pool := c.State.Pools.Get(b.Pool); pool != nil && !pool.Frozen() {
 		return pool.UsableCount(b.CIDR)
 	}
 	return 0
@@ -203,7 +203,7 @@ func CountIn(cidr netip.Prefix, users map[netip.Addr]string) int {
 
 // CheckNode fails for a name that belongs to no node.
 func (c *Cluster) CheckNode(name string) error {
-	if c.Nodes[name] == nil && c.Ledger.CiliumNode(name) == nil && len(c.Ledger.NodeBlocks(name)) == 0 {
+	if c.Nodes[name] == nil && c.State.Ledger.CiliumNode(name) == nil && len(c.State.Ledger.NodeBlocks(name)) == 0 {
 		return fmt.Errorf("there is neither a Node nor a CiliumNode %s, and it holds no block%s", name, suggest.DidYouMean(name, c.NodeNames()))
 	}
 	return nil
@@ -222,7 +222,7 @@ type Decision struct {
 // Decide collects the state of a node and calls expand.Decide. It omits families without a meaning
 // for the node.
 func (c *Cluster) Decide(name string) []Decision {
-	snapshot := c.Snapshot(name, c.Nodes[name], c.Now)
+	snapshot := c.State.Snapshot(name, c.Nodes[name], c.Now)
 	var out []Decision
 	for _, share := range snapshot.Shares {
 		s := &share.State
@@ -253,7 +253,7 @@ func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 func (c *Cluster) holdAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		if reported, ok := c.Ledger.Block(b.CIDR); ok && reported.Obstacle.Reason.IsDelay() && state.MayWait(b) && b.Delay.Reason == "" && !c.Hypothetical {
+		if reported, ok := c.State.Ledger.Block(b.CIDR); ok && reported.Obstacle.Reason.IsDelay() && state.MayWait(b) && b.Delay.Reason == "" && !c.Hypothetical {
 			b.Delay.Reason = reported.Obstacle.Reason
 		}
 	}
@@ -335,7 +335,7 @@ func (c *Cluster) pausedBecause(b crd.Block) string {
 	if node == nil {
 		return ""
 	}
-	return c.PausedBecause(node, c.Pools.Match(labels.Set(node.Labels)))
+	return c.State.PausedBecause(node, c.State.Pools.Match(labels.Set(node.Labels)))
 }
 
 // IsLost reports whether the kubelet of a Node has ceased to report.

@@ -68,7 +68,7 @@ func (c *Cluster) ReadRefusedWrites(ctx context.Context) ([]RefusedWrite, error)
 // RefusedAbout returns the refused writes about a node or its blocks.
 func (c *Cluster) RefusedAbout(node string, refused []RefusedWrite) []RefusedWrite {
 	objects := map[string]bool{"Node/" + node: true}
-	for _, b := range c.Ledger.NodeBlocks(node) {
+	for _, b := range c.State.Ledger.NodeBlocks(node) {
 		objects["PodIPBlock/"+b.Name] = true
 	}
 	return slices.DeleteFunc(slices.Clone(refused), func(write RefusedWrite) bool { return !objects[write.Kind+"/"+write.Name] })

@@ -118,7 +118,7 @@ func (o *Observer) show(c *clusterview.Cluster) {
 			nodes[name] = true
 			o.showNode(c, name, used)
 		}
-		for _, name := range c.Pools.Names() {
+		for _, name := range c.State.Pools.Names() {
 			pools[name] = true
 			o.showPool(c, name, used[name])
 		}
@@ -143,7 +143,7 @@ func (o *Observer) show(c *clusterview.Cluster) {
 func (o *Observer) showNode(c *clusterview.Cluster, name string, used map[string][2]int64) {
 	var capacity [2]int
 	users := c.Users(name)
-	for _, b := range c.Ledger.NodeBlocks(name) {
+	for _, b := range c.State.Ledger.NodeBlocks(name) {
 		f := ipalloc.FamilyOf(b.CIDR.Addr())
 		capacity[f] += c.UsableCount(b)
 		n := used[b.Pool]
@@ -164,11 +164,11 @@ func (o *Observer) showNode(c *clusterview.Cluster, name string, used map[string
 }
 
 func (o *Observer) showPool(c *clusterview.Cluster, name string, used [2]int64) {
-	pool := c.Pools.Get(name)
+	pool := c.State.Pools.Get(name)
 	if pool.Frozen() { // with figures of its last readable version
 		o.metrics.pool.Forget(name)
 	}
-	usage := state.UsageOf(pool, c.Ledger.PoolBlocks(name), c.Ledger.Free)
+	usage := state.UsageOf(pool, c.State.Ledger.PoolBlocks(name), c.State.Ledger.Free)
 	for i := range usage.Families {
 		f := &usage.Families[i]
 		f.Status.Addresses.Used = &used[f.Family]

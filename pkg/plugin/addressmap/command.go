@@ -104,7 +104,7 @@ func mapOf(c *clusterview.Cluster, name string) *Map {
 
 func poolOf(c *clusterview.Cluster, r list.PoolRow, blocks []netip.Prefix) Pool {
 	p := Pool{PoolRow: r, Sections: []Section{}}
-	pool := c.Pools.Get(r.Pool)
+	pool := c.State.Pools.Get(r.Pool)
 	for _, f := range ipalloc.Families() {
 		ranges, ok := pool.Ranges(f)
 		if !ok || f.String() != r.Family {

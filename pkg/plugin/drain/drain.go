@@ -216,7 +216,7 @@ func cannotUndo(t target) error {
 }
 
 func warnPinned(e *cli.Env, c *clusterview.Cluster, t target) {
-	if t.block != nil && c.Ledger.Pins.IsPinned(*t.block) {
+	if t.block != nil && c.State.Ledger.Pins.IsPinned(*t.block) {
 		fmt.Fprintf(e.ErrOut, "warning: %s is pinned to %s, which claims it again: to give it up, first kubectl delete podippin %s\n", t.name, t.block.Node, t.block.Name)
 	}
 }
@@ -233,7 +233,7 @@ func start(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, ro
 		return err
 	}
 	for _, r := range rows {
-		if b, _ := c.Ledger.Block(r.CIDR); !b.Deleting {
+		if b, _ := c.State.Ledger.Block(r.CIDR); !b.Deleting {
 			if err := c.DeleteBlock(ctx, b); err != nil {
 				return err
 			}
@@ -288,7 +288,7 @@ func parseTarget(c *clusterview.Cluster, name string) (target, error) {
 		if pool, ok := poolOfRange(c, cidr); ok {
 			return target{name: fmt.Sprintf("CIDR %s of pool %s", cidr, pool), pool: pool, ranges: []netip.Prefix{cidr}}, nil
 		}
-		if b, ok := c.Ledger.Block(cidr); ok {
+		if b, ok := c.State.Ledger.Block(cidr); ok {
 			return target{name: "block " + b.Name, block: &b, pool: b.Pool, ranges: []netip.Prefix{cidr}}, nil
 		}
 	}
@@ -299,7 +299,7 @@ func parseTarget(c *clusterview.Cluster, name string) (target, error) {
 }
 
 func poolOfRange(c *clusterview.Cluster, cidr netip.Prefix) (string, bool) {
-	for _, name := range c.Pools.Names() {
+	for _, name := range c.State.Pools.Names() {
 		if slices.Contains(crd.CIDRsIn(&c.PodIPPools[name].Spec), cidr) {
 			return name, true
 		}

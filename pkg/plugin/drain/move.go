@@ -99,7 +99,7 @@ func compareCIDRs(oldCIDR, newCIDR netip.Prefix) error {
 
 // refuseRange returns why a CIDR cannot be added to a pool, or nil.
 func refuseRange(c *clusterview.Cluster, cidr netip.Prefix) error {
-	for _, name := range c.Pools.Names() {
+	for _, name := range c.State.Pools.Names() {
 		for _, r := range crd.CIDRsIn(&c.PodIPPools[name].Spec) {
 			if r.Overlaps(cidr) {
 				return fmt.Errorf("%s overlaps %s of pool %s", cidr, r, name)
@@ -111,7 +111,7 @@ func refuseRange(c *clusterview.Cluster, cidr netip.Prefix) error {
 
 func moveOfPool(c *clusterview.Cluster, oldPool, newPool string) (move, error) {
 	if c.PodIPPools[newPool] == nil {
-		return move{}, fmt.Errorf("there is no PodIPPool %s%s", newPool, suggest.DidYouMean(newPool, c.Pools.Names()))
+		return move{}, fmt.Errorf("there is no PodIPPool %s%s", newPool, suggest.DidYouMean(newPool, c.State.Pools.Names()))
 	}
 	m := move{oldRange: "pool " + oldPool, newRange: "pool " + newPool, newPool: newPool, old: target{name: "pool " + oldPool, pool: oldPool}}
 	if pool := c.PodIPPools[oldPool]; pool != nil {
@@ -266,7 +266,7 @@ func (m *move) heldOfNew(c *clusterview.Cluster) []crd.Block {
 // range, sorted.
 func (m *move) nodesWith(c *clusterview.Cluster, cidrsOf func(*ciliumnode.View) []netip.Prefix) []string {
 	return slices.DeleteFunc(c.NodeNames(), func(node string) bool {
-		view := c.Ledger.CiliumNode(node)
+		view := c.State.Ledger.CiliumNode(node)
 		return view == nil || !slices.ContainsFunc(cidrsOf(view), func(p netip.Prefix) bool { return overlapsAny(p, m.old.ranges) })
 	})
 }

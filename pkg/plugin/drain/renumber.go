@@ -32,7 +32,7 @@ func renumber(ctx context.Context, e *cli.Env, c *clusterview.Cluster, oldRange 
 		return err
 	}
 	if !m.byCIDR() && m.pool(c) == nil && len(m.rows(c)) == 0 {
-		fmt.Fprintf(e.ErrOut, "warning: there is no PodIPPool %s and no block of one: it is gone, or has another name%s\n", m.old.pool, suggest.DidYouMean(m.old.pool, c.Pools.Names()))
+		fmt.Fprintf(e.ErrOut, "warning: there is no PodIPPool %s and no block of one: it is gone, or has another name%s\n", m.old.pool, suggest.DidYouMean(m.old.pool, c.State.Pools.Names()))
 	}
 	if f.status {
 		return printStatus(e, c, m)
@@ -230,7 +230,7 @@ func (m *move) room(c *clusterview.Cluster, rows []list.BlockRow) string {
 
 // freeBlocks counts the free blocks of a family that can serve as replacements.
 func (m *move) freeBlocks(c *clusterview.Cluster, f ipalloc.Family) int {
-	pool := c.Pools.Get(m.newPool)
+	pool := c.State.Pools.Get(m.newPool)
 	if pool == nil {
 		return 0
 	}
@@ -244,7 +244,7 @@ func (m *move) freeBlocks(c *clusterview.Cluster, f ipalloc.Family) int {
 	if m.byCIDR() && ipalloc.FamilyOf(m.added.Addr()) == f && !slices.Contains(cut.Ranges, m.added) {
 		cut.Ranges = append(cut.Ranges, m.added)
 	}
-	return int(min(c.Ledger.Free(cut), math.MaxInt32))
+	return int(min(c.State.Ledger.Free(cut), math.MaxInt32))
 }
 
 // printBudgets prints the PodDisruptionBudgets that allow none of these pods to be evicted now.

@@ -102,7 +102,7 @@ func undrainedOn(rows []list.BlockRow) map[string]string {
 // or has left its PodIPPool but not its CiliumNode. A block in service is far from that.
 func (v *restarter) leaves(c *clusterview.Cluster, agent *corev1.Pod, r *list.BlockRow) bool {
 	if r.Phase == ipalloc.CoolingDown.String() {
-		view := c.Ledger.CiliumNode(r.Node)
+		view := c.State.Ledger.CiliumNode(r.Node)
 		return view != nil && slices.Contains(view.Listed(), r.CIDR)
 	}
 	if r.NeedsRestart {
@@ -133,7 +133,7 @@ const reportEvery = 15 * time.Second
 // reportsAnew reports whether an agent has run for long enough that its CiliumNode no longer
 // has its predecessor's report.
 func reportsAnew(c *clusterview.Cluster, node string) bool {
-	settled, _ := c.Agents.Settled(node, c.Now.Add(-4*reportEvery))
+	settled, _ := c.State.Agents.Settled(node, c.Now.Add(-4*reportEvery))
 	return settled
 }
 
@@ -141,11 +141,11 @@ func reportsAnew(c *clusterview.Cluster, node string) bool {
 // be off for good: it counts only if this command has restarted its agent.
 func (v *restarter) unsettled(c *clusterview.Cluster, agents map[string]*corev1.Pod) (nodes []string) {
 	for name, node := range c.Nodes {
-		if c.OptedOut(node) || clusterview.IsLost(node) && v.restarted[name] == "" {
+		if c.State.OptedOut(node) || clusterview.IsLost(node) && v.restarted[name] == "" {
 			continue
 		}
 		agent := agents[name]
-		if settled, _ := c.Agents.Settled(name, c.Now); !settled || agent == nil || agent.DeletionTimestamp != nil {
+		if settled, _ := c.State.Agents.Settled(name, c.Now); !settled || agent == nil || agent.DeletionTimestamp != nil {
 			nodes = append(nodes, name)
 		}
 	}

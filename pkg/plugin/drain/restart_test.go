@@ -63,9 +63,9 @@ func (a *agents) set(node, uid string, ready bool) *corev1.Pod {
 	pod.Name, pod.Spec.NodeName = "cilium-"+node, node
 	a.Objects.Agents = slices.DeleteFunc(a.Objects.Agents, func(p corev1.Pod) bool { return p.Spec.NodeName == node })
 	a.Objects.Agents = append(a.Objects.Agents, *pod)
-	a.Agents = state.NewAgents(time.Minute)
+	a.State.Agents = state.NewAgents(time.Minute)
 	for i := range a.Objects.Agents {
-		a.Agents.Set(state.ReadAgent(&a.Objects.Agents[i]), a.Now.Add(-time.Hour))
+		a.State.Agents.Set(state.ReadAgent(&a.Objects.Agents[i]), a.Now.Add(-time.Hour))
 	}
 	return pod
 }
@@ -161,11 +161,11 @@ func TestRestartsOnceNothingLeaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAgents(t, "a1:a", "b1:b", "c1:c", "d1:d")
-			a.Ledger = readOf(t, fixtures.CiliumNode("n", "", "10.0.0.0/28")).Ledger
+			a.State.Ledger = readOf(t, fixtures.CiliumNode("n", "", "10.0.0.0/28")).State.Ledger
 			a.runs("c1", "new")
 			b1 := state.ReadAgent(a.runs("b1", "new"))
-			a.Agents.Delete(b1.PodKey)
-			a.Agents.Set(b1, a.Now.Add(-time.Minute-time.Second)) // just settled
+			a.State.Agents.Delete(b1.PodKey)
+			a.State.Agents.Set(b1, a.Now.Add(-time.Minute-time.Second)) // just settled
 			v := a.restarter(1)
 			v.restarted["b1"], v.restarted["c1"] = "b1-old", "c1-old"
 			rows := []list.BlockRow{{Node: "a1", Phase: "Draining", NeedsAction: "restart the agent", NeedsRestart: true}}
@@ -205,7 +205,7 @@ func TestRestartsOnceAllBlocksWaitForIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAgents(t, "a1:a", "b1:b")
-			a.Ledger = readOf(t).Ledger
+			a.State.Ledger = readOf(t).State.Ledger
 			rows := []list.BlockRow{
 				{Node: "a1", Phase: "Draining", NeedsAction: "restart", NeedsRestart: true},
 				{Node: "b1", Phase: "Draining", NeedsAction: "restart", NeedsRestart: true},

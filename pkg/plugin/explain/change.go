@@ -93,7 +93,7 @@ func growth(d *clusterview.Decision, c *clusterview.Cluster, p expand.Plan) stri
 		free := uint64(0)
 		for _, pool := range d.Pools {
 			if !pool.Deleting {
-				free += c.FreeIn(pool.Name, d.Family)
+				free += c.State.FreeIn(pool.Name, d.Family)
 			}
 		}
 		blocks := "its pools have " + cli.Many(free) + " free blocks"

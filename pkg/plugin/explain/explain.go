@@ -85,7 +85,7 @@ func Node(s *cli.Text, c *clusterview.Cluster, name string) {
 		}
 		explainFamily(c, s, name, &decisions[i])
 	}
-	snapshot := c.Snapshot(name, c.Nodes[name], c.Now)
+	snapshot := c.State.Snapshot(name, c.Nodes[name], c.Now)
 	for i := range snapshot.Unserved {
 		explainUnserved(s, &snapshot.Unserved[i], i == 0 && len(decisions) > 0)
 	}
@@ -151,7 +151,7 @@ func explainNode(c *clusterview.Cluster, s *cli.Text, name string, d *clustervie
 	if c.Nodes[name] == nil {
 		s.Line("Its Node is gone.")
 	}
-	if c.Ledger.CiliumNode(name) == nil {
+	if c.State.Ledger.CiliumNode(name) == nil {
 		s.Line("It has no CiliumNode.")
 	}
 	if reason := d.Standing.Because(); reason != "" {
@@ -176,7 +176,7 @@ func explainNode(c *clusterview.Cluster, s *cli.Text, name string, d *clustervie
 func explainPools(c *clusterview.Cluster, s *cli.Text, d *clusterview.Decision) {
 	for _, pool := range d.Pools {
 		cut, assigns := pool.Cut(d.Family)
-		free := c.Ledger.Free(cut)
+		free := c.State.Ledger.Free(cut)
 		switch {
 		case !assigns || pool.Paused:
 			s.Line("Pool %s assigns no block.", pool.Name)
@@ -186,7 +186,7 @@ func explainPools(c *clusterview.Cluster, s *cli.Text, d *clusterview.Decision) 
 			}
 			return
 		default:
-			s.Line("Pool %s has no free block: %s.", pool.Name, c.Ledger.Cooldowns(pool, d.Family))
+			s.Line("Pool %s has no free block: %s.", pool.Name, c.State.Ledger.Cooldowns(pool, d.Family))
 		}
 	}
 }
@@ -224,7 +224,7 @@ func explainBlocks(c *clusterview.Cluster, s *cli.Text, name string, d *clusterv
 	s.Line("It holds %s:", suggest.Count(len(d.State.Blocks), "block"))
 	users := c.Users(name)
 	for _, state := range d.State.Blocks {
-		b, _ := c.Ledger.Block(state.CIDR)
+		b, _ := c.State.Ledger.Block(state.CIDR)
 		s.Line("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
 			clusterview.CountIn(state.CIDR, users), state.Count(), cli.Age(c.Now, b.Created), wayOut(c, b, &state, c.Advise(b, users).Obstacle))
 	}

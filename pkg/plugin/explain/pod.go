@@ -40,7 +40,7 @@ func Pod(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod, waiting []corev1.
 	switch {
 	case pod.Spec.NodeName != "":
 		s.Line("It is bound to node %s: see kubectl cilium-pool explain %s.", pod.Spec.NodeName, pod.Spec.NodeName)
-		if message := c.Snapshot(pod.Spec.NodeName, c.Nodes[pod.Spec.NodeName], c.Now).UnservedPods()[pod.Namespace+"/"+pod.Name].Message; message != "" {
+		if message := c.State.Snapshot(pod.Spec.NodeName, c.Nodes[pod.Spec.NodeName], c.Now).UnservedPods()[pod.Namespace+"/"+pod.Name].Message; message != "" {
 			s.Line("It gets no address: %s.", message)
 		}
 	case pod.Spec.HostNetwork:
@@ -81,10 +81,10 @@ func explainPending(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod, waitin
 		u.Set(scheduling.ReadUnscheduled(&waiting[i]), c.Now)
 	}
 	for _, name := range c.NodeNames() { // of these, Assign finds the nodes with full pools
-		u.SetWithoutBlock(name, len(c.Ledger.NodeBlocks(name)) == 0)
+		u.SetWithoutBlock(name, len(c.State.Ledger.NodeBlocks(name)) == 0)
 	}
-	c.Unscheduled = u
-	offering := scheduling.Cluster{State: c.Cluster, Unscheduled: u}
+	c.State.Unscheduled = u
+	offering := scheduling.Cluster{State: c.State, Unscheduled: u}
 	p := pending{c: c, offering: &offering, a: offering.Assign(c.Objects.Nodes, c.Now), pod: scheduling.ReadUnscheduled(pod)}
 	for _, f := range ipalloc.Families() {
 		if p.pod.Addresses()[f] > 0 {
@@ -162,17 +162,17 @@ func (p *pending) decision(n *scheduling.Candidate) *clusterview.Decision {
 
 // pool describes whether a pool is full, and the ways to free some of it.
 func (p *pending) pool(s *cli.Text, name string) {
-	pool := p.c.Pools.Get(name)
+	pool := p.c.State.Pools.Get(name)
 	if pool == nil {
 		return
 	}
 	if cut, ok := pool.Cut(p.family); ok {
-		if free := p.c.Ledger.Free(cut); free > 0 {
+		if free := p.c.State.Ledger.Free(cut); free > 0 {
 			s.Line("Free blocks of pool %s: %s.", name, cli.Many(free))
 			return
 		}
 	}
-	s.Line("Pool %s is full: %s.", name, p.c.Ledger.Cooldowns(pool, p.family))
+	s.Line("Pool %s is full: %s.", name, p.c.State.Ledger.Cooldowns(pool, p.family))
 	var leaving []string
 	for _, b := range p.offering.Returning(name, p.family, p.c.Now) {
 		leaving = append(leaving, fmt.Sprintf("%s of node %s", b.CIDR, b.Node))
@@ -194,7 +194,7 @@ func (p *pending) recalled(pool string) []string {
 	var out []string
 	for _, node := range p.c.NodeNames() {
 		for _, cidr := range p.a.Needs[scheduling.PoolOn{Node: node}].Recall {
-			if b, ok := p.c.Ledger.Block(cidr); ok && b.Pool == pool {
+			if b, ok := p.c.State.Ledger.Block(cidr); ok && b.Pool == pool {
 				out = append(out, fmt.Sprintf("%s of node %s", cidr, node))
 			}
 		}

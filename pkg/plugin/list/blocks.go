@@ -96,7 +96,7 @@ func BlockRows(c *clusterview.Cluster, w BlockFilter) []BlockRow {
 			continue
 		}
 		users := c.Users(node)
-		for _, b := range c.Ledger.NodeBlocks(node) {
+		for _, b := range c.State.Ledger.NodeBlocks(node) {
 			advice := c.Advise(b, users)
 			inBlock := usersIn(b.CIDR, users)
 			row := BlockRow{

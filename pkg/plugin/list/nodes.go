@@ -132,7 +132,7 @@ func nodeRows(c *clusterview.Cluster, name string) []nodeRow {
 		}
 		for _, b := range d.State.Blocks {
 			row.Blocks.Add(b.Phase.String())
-			if block, ok := c.Ledger.Block(b.CIDR); ok && b.Phase != ipalloc.CoolingDown {
+			if block, ok := c.State.Ledger.Block(b.CIDR); ok && b.Phase != ipalloc.CoolingDown {
 				row.Addresses += c.UsableCount(block)
 				row.Used += clusterview.CountIn(b.CIDR, users)
 			}
@@ -141,7 +141,7 @@ func nodeRows(c *clusterview.Cluster, name string) []nodeRow {
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		settled, _ := c.Agents.Settled(name, c.Now)
+		settled, _ := c.State.Agents.Settled(name, c.Now)
 		rows = append(rows, nodeRow{Node: name, AgentSettled: settled, State: "NoPool"})
 	}
 	return rows
@@ -151,7 +151,7 @@ func nodeState(c *clusterview.Cluster, d *clusterview.Decision, r *nodeRow) stri
 	switch {
 	case c.Nodes[r.Node] == nil:
 		return "NodeGone"
-	case c.Ledger.CiliumNode(r.Node) == nil:
+	case c.State.Ledger.CiliumNode(r.Node) == nil:
 		return "NoCiliumNode"
 	case d.Standing.Kind == state.OtherIPAM:
 		return "OtherIPAM"

@@ -129,10 +129,10 @@ type windowRow struct {
 func PoolRows(c *clusterview.Cluster) []PoolRow {
 	blocks := BlockRows(c, BlockFilter{})
 	rows := []PoolRow{}
-	for _, name := range c.Pools.Names() {
-		pool := c.Pools.Get(name)
+	for _, name := range c.State.Pools.Names() {
+		pool := c.State.Pools.Get(name)
 		var counted [2]*state.FamilyUsage // nil while the pool is invalid
-		for _, f := range state.FamiliesOf(c.Ledger, pool) {
+		for _, f := range state.FamiliesOf(c.State.Ledger, pool) {
 			counted[f.Family] = &f
 		}
 		any := false
@@ -220,9 +220,9 @@ func rangeWords(r crd.Range) string {
 // selectedNodes returns the number of Nodes that a pool rules.
 func selectedNodes(c *clusterview.Cluster, pool string, f ipalloc.Family) int {
 	n := 0
-	ciliumPool := c.Pools.Get(pool).CiliumPool
+	ciliumPool := c.State.Pools.Get(pool).CiliumPool
 	for _, node := range c.Nodes {
-		if ranked := crd.ForFamily(c.Pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
+		if ranked := crd.ForFamily(c.State.Pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
 			n++
 		}
 	}
@@ -230,7 +230,7 @@ func selectedNodes(c *clusterview.Cluster, pool string, f ipalloc.Family) int {
 }
 
 func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) (name, message string) {
-	if err := c.Pools.Invalid(pool.Name); err != nil {
+	if err := c.State.Pools.Invalid(pool.Name); err != nil {
 		return "Invalid", err.Error()
 	}
 	ranges, _ := pool.Ranges(f)
@@ -249,7 +249,7 @@ func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *Pool
 		return "PhasingOut", ""
 	case r.Free == 0 && (open || closed < 0):
 		return "Exhausted", fmt.Sprintf("no free block is left; %s. Add a CIDR, or a pool of lower priority for the same nodes",
-			c.Ledger.Cooldowns(pool, f))
+			c.State.Ledger.Cooldowns(pool, f))
 	}
 	if closed >= 0 {
 		rng := &ranges.CIDRs[closed]

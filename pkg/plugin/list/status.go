@@ -178,8 +178,8 @@ func ReadOverview(ctx context.Context, e *cli.Env, c *clusterview.Cluster, nodes
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
 	}
-	if c.Recovery.Active() {
-		v.attend("nothing changes: %s", c.PausedBecause(nil, nil))
+	if c.State.Recovery.Active() {
+		v.attend("nothing changes: %s", c.State.PausedBecause(nil, nil))
 	}
 	for _, words := range c.Operator.OtherCRDs {
 		v.attend("%s", words)
@@ -228,7 +228,7 @@ func addNodes(c *clusterview.Cluster, v *Overview) {
 	names := c.NodeNames()
 	v.Nodes.All = len(names)
 	for _, name := range names {
-		if settled, _ := c.Agents.Settled(name, c.Now); settled {
+		if settled, _ := c.State.Agents.Settled(name, c.Now); settled {
 			v.Agents.Settled++
 		}
 		for _, r := range nodeRows(c, name) {

@@ -144,7 +144,7 @@ func (a *aborting) report(r *returning) bool {
 func (a *aborting) returning(target adopt.Source) []*returning {
 	var out []*returning
 	for _, name := range a.m.names() {
-		r := &returning{name: name, target: target, blocks: a.m.cluster.Ledger.NodeBlocks(name)}
+		r := &returning{name: name, target: target, blocks: a.m.cluster.State.Ledger.NodeBlocks(name)}
 		begun := a.backTo(name)
 		i := slices.IndexFunc(r.blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
 		if i < 0 && begun == "" {
@@ -170,7 +170,7 @@ func (a *aborting) readAgain(ctx context.Context, nodes []*returning) error {
 	}
 	a.m = m
 	for _, r := range nodes {
-		r.blocks = m.cluster.Ledger.NodeBlocks(r.name)
+		r.blocks = m.cluster.State.Ledger.NodeBlocks(r.name)
 		if m.cluster.Nodes[r.name] == nil {
 			r.refused = "its Node is gone"
 		}
@@ -192,7 +192,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 	if r.target == adopt.Source(a.m.target) {
 		return "it moves to that mode: --to has to name the old one"
 	}
-	if a.m.cluster.Ledger.CiliumNode(r.name) == nil {
+	if a.m.cluster.State.Ledger.CiliumNode(r.name) == nil {
 		return "it has no CiliumNode"
 	}
 	if a.m.target == ciliumnode.CRD && a.listsAdopted(r) {
@@ -206,7 +206,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 
 // listsAdopted reports whether multi-pool mode lists a block that the node has from a mode without lists.
 func (a *aborting) listsAdopted(r *returning) bool {
-	listed := a.m.cluster.Ledger.CiliumNode(r.name).CIDRsIn(ciliumnode.MultiPool)
+	listed := a.m.cluster.State.Ledger.CiliumNode(r.name).CIDRsIn(ciliumnode.MultiPool)
 	return r.target != adopt.MultiPool && slices.ContainsFunc(r.blocks, func(b crd.Block) bool {
 		return b.AdoptedFrom != "" && b.AdoptedFrom != string(adopt.MultiPool) && slices.Contains(listed, b.CIDR)
 	})

@@ -88,7 +88,7 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 	idle := true
 	for _, name := range m.names() {
 		f := m.finishing(name, settle)
-		if len(f.adopted) == 0 && f.left(m.cluster.Ledger.CiliumNode(name)) == "" {
+		if len(f.adopted) == 0 && f.left(m.cluster.State.Ledger.CiliumNode(name)) == "" {
 			continue
 		}
 		var leftovers, refused string
@@ -154,7 +154,7 @@ type finishing struct {
 
 func (m *move) finishing(name string, settle time.Duration) *finishing {
 	f := &finishing{
-		nodes: m.ciliumNodes(), pools: m.cluster.Pools,
+		nodes: m.ciliumNodes(), pools: m.cluster.State.Pools,
 		settled: m.progressOf(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.cluster.Nodes[name].Labels)),
 	}
 	for _, b := range f.settled.Blocks {

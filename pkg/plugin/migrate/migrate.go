@@ -138,12 +138,13 @@ func (m *move) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }
 
 // input returns the input of a plan: all nodes, some of them selected.
 func (m *move) input() adopt.Input {
-	input := adopt.Input{Blocks: m.cluster.Blocks(), Policy: m.cluster.Defaults.Policy, Config: m.config, Whole: m.target == ciliumnode.MultiPool}
+	known := &m.cluster.State
+	input := adopt.Input{Blocks: m.cluster.Blocks(), Policy: known.Defaults.Policy, Config: m.config, Whole: m.target == ciliumnode.MultiPool}
 	for _, name := range slices.Sorted(maps.Keys(m.cluster.Nodes)) {
 		input.Nodes = append(input.Nodes, m.adoptNode(name))
 	}
-	for _, name := range m.cluster.Pools.Names() {
-		if pool := m.cluster.Pools.Get(name); pool != nil {
+	for _, name := range known.Pools.Names() {
+		if pool := known.Pools.Get(name); pool != nil {
 			input.Pools = append(input.Pools, pool)
 		}
 	}
@@ -152,17 +153,18 @@ func (m *move) input() adopt.Input {
 		if !ok {
 			return 0
 		}
-		return m.cluster.Ledger.Free(cut)
+		return known.Ledger.Free(cut)
 	}
 	return input
 }
 
 // adoptNode returns a Node in the terms of package adopt.
 func (m *move) adoptNode(name string) adopt.Node {
+	known := &m.cluster.State
 	node := m.cluster.Nodes[name]
-	view := m.cluster.Ledger.CiliumNode(name)
-	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.cluster.Users(name), Pods: m.cluster.Pods.On(name), Agent: m.agentImage(name)}
-	facts := adopt.Facts{Mode: m.config.Mode(node.Labels), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.cluster.Ledger.NodeBlocks(name)}
+	view := known.Ledger.CiliumNode(name)
+	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.cluster.Users(name), Pods: known.Pods.On(name), Agent: m.agentImage(name)}
+	facts := adopt.Facts{Mode: m.config.Mode(node.Labels), NodePodCIDRs: nodePodCIDRs(node), Blocks: known.Ledger.NodeBlocks(name)}
 	if view != nil {
 		facts.PodCIDRs = view.PodCIDRs
 		facts.Reported = len(view.Used) > 0
@@ -182,7 +184,7 @@ func (m *move) adoptNode(name string) adopt.Node {
 	}
 	n.Published = facts.Published
 	n.From, n.AssignedCIDRs = adopt.SourceOf(facts)
-	o := state.Cluster{Ledger: m.cluster.Ledger, Pools: m.cluster.Pools, Defaults: m.cluster.Defaults}
+	o := state.Cluster{Ledger: known.Ledger, Pools: known.Pools, Defaults: known.Defaults}
 	for _, f := range ipalloc.Families() {
 		pools, _, paused := o.Policy(node, f, "")
 		for _, pool := range pools {
@@ -230,15 +232,16 @@ func (m *move) agentImage(node string) string {
 // progressOf returns the state that determines a node's progress. Pods and agents count once they
 // have run for settle.
 func (m *move) progressOf(name string, settle time.Duration) adopt.Standing {
+	known := &m.cluster.State
 	s := adopt.Standing{
-		Node: m.adoptNode(name), Blocks: m.cluster.Ledger.NodeBlocks(name),
+		Node: m.adoptNode(name), Blocks: known.Ledger.NodeBlocks(name),
 		Back: m.cluster.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.target == ciliumnode.MultiPool,
 	}
-	view := m.cluster.Ledger.CiliumNode(name)
+	view := known.Ledger.CiliumNode(name)
 	s.Listed = view.CIDRsIn(ciliumnode.MultiPool)
 	s.Publishable = func(b crd.Block) []netip.Addr {
-		if pool := m.cluster.Pools.Get(b.Pool); pool != nil && !pool.Drains(b.CIDR) {
-			return m.cluster.Publishable(view, pool, b.CIDR)
+		if pool := known.Pools.Get(b.Pool); pool != nil && !pool.Drains(b.CIDR) {
+			return known.Publishable(view, pool, b.CIDR)
 		}
 		return nil
 	}
@@ -246,7 +249,7 @@ func (m *move) progressOf(name string, settle time.Duration) adopt.Standing {
 		ready := state.ReadySince(pod)
 		s.Settled = !ready.IsZero() && m.cluster.Now.Sub(ready) >= settle
 	}
-	for _, pod := range m.cluster.Pods.On(name) {
+	for _, pod := range known.Pods.On(name) {
 		if view == nil || s.Whole || m.cluster.Now.Sub(m.started[pod.Name]) < settle {
 			continue // reports lag, and in multi-pool mode they name no addresses
 		}

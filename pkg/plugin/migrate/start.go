@@ -80,7 +80,7 @@ func (m *move) planRows(plan adopt.Plan) migratePlan {
 	for _, n := range plan.Nodes {
 		row := migrateNode{Node: n.Name, From: n.From, Blocks: append([]adopt.Block{}, n.Blocks...), Withdraw: crd.CIDRs(n.Withdraw), InUse: len(m.cluster.Users(n.Name))}
 		for _, b := range n.Blocks {
-			if pool := m.cluster.Pools.Get(b.Pool); pool != nil {
+			if pool := m.cluster.State.Pools.Get(b.Pool); pool != nil {
 				row.Addresses += pool.UsableCount(b.CIDR)
 			}
 		}

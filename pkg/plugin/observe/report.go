@@ -116,7 +116,7 @@ func reportOf(c *clusterview.Cluster, pools []v1alpha1.PodIPPool) (*report, erro
 		return nil, err
 	}
 	for _, p := range pools {
-		r.WhatIf.Pools = append(r.WhatIf.Pools, ifPool{p.Name, sizesOf(replaced.Pools.Get(p.Name))})
+		r.WhatIf.Pools = append(r.WhatIf.Pools, ifPool{p.Name, sizesOf(replaced.State.Pools.Get(p.Name))})
 	}
 	for _, name := range c.NodeNames() {
 		r.addNode(c, replaced, name)
@@ -143,7 +143,7 @@ func (r *report) addNode(c, replaced *clusterview.Cluster, name string) {
 	var total, used [2]int
 	shares := map[string][2]share{}
 	users := c.Users(name)
-	blocks := c.Ledger.NodeBlocks(name)
+	blocks := c.State.Ledger.NodeBlocks(name)
 	for _, b := range blocks {
 		f := ipalloc.FamilyOf(b.CIDR.Addr())
 		usable := c.UsableCount(b)
@@ -192,7 +192,7 @@ type share struct{ total, used int }
 func (w *whatIf) add(replaced *clusterview.Cluster, name string, f ipalloc.Family, ciliumPool string, used int) bool {
 	var served []*crd.Pool
 	if node := replaced.Nodes[name]; node != nil {
-		served = replaced.Pools.Match(labels.Set(node.Labels))
+		served = replaced.State.Pools.Match(labels.Set(node.Labels))
 	}
 	for _, pool := range served {
 		if _, ok := pool.Ranges(f); !ok || pool.Frozen() || pool.CiliumPool != ciliumPool {
@@ -236,7 +236,7 @@ func (w *whatIf) findTooSmall(replaced *clusterview.Cluster) {
 		for _, f := range ipalloc.Families() {
 			var total uint64
 			if cut, ok := pool.Cut(f); ok {
-				total = replaced.Ledger.Free(cut)
+				total = replaced.State.Ledger.Free(cut)
 			}
 			if total < uint64(n[f]) {
 				w.TooSmall = append(w.TooSmall, fmt.Sprintf("%s (%s: %d of %d)", pool.Name, f, total, n[f]))

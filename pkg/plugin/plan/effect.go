@@ -95,14 +95,14 @@ func effectOf(current, edited *clusterview.Cluster) effect {
 		}
 	}
 	x.noteClosed(current, edited)
-	for _, name := range edited.Pools.Names() {
-		pool := edited.Pools.Get(name)
-		x.noteCovered(edited, name, edited.Ledger.Exclusions.ExcludedFrom(pool), "no pod gets these addresses, and no node a block that contains one")
-		x.noteCovered(edited, name, edited.Ledger.Exclusions.SharedWith(pool), "objects ask for more than a quarter of the blocks of a CIDR, so pods can get these addresses, too")
+	for _, name := range edited.State.Pools.Names() {
+		pool := edited.State.Pools.Get(name)
+		x.noteCovered(edited, name, edited.State.Ledger.Exclusions.ExcludedFrom(pool), "no pod gets these addresses, and no node a block that contains one")
+		x.noteCovered(edited, name, edited.State.Ledger.Exclusions.SharedWith(pool), "objects ask for more than a quarter of the blocks of a CIDR, so pods can get these addresses, too")
 	}
 	x.notePublic(current, edited)
-	for _, name := range edited.Pools.Names() {
-		for _, m := range edited.Objects.CiliumConfig.Masqueraded(edited.Pools.Get(name)) {
+	for _, name := range edited.State.Pools.Names() {
+		for _, m := range edited.Objects.CiliumConfig.Masqueraded(edited.State.Pools.Get(name)) {
 			x.note("pool %s has %s. %s", name, m, ciliumconfig.MasqueradedFix)
 		}
 	}
@@ -115,14 +115,14 @@ func (x *effect) note(format string, args ...any) {
 
 func (x *effect) noteCovered(c *clusterview.Cluster, pool string, addresses []exclude.Range, outcome string) {
 	if len(addresses) > 0 {
-		x.note("pool %s covers %s: %s", pool, exclude.Words(addresses, c.Ledger.HolderOf), outcome)
+		x.note("pool %s covers %s: %s", pool, exclude.Words(addresses, c.State.Ledger.HolderOf), outcome)
 	}
 }
 
 // noteClosed notes the CIDRs that an older pool would close, and does not yet. Nodes keep their
 // blocks of them.
 func (x *effect) noteClosed(current, edited *clusterview.Cluster) {
-	for _, name := range edited.Pools.Names() {
+	for _, name := range edited.State.Pools.Names() {
 		closed := closedOf(current, name)
 		for _, r := range closedOf(edited, name) {
 			if slices.ContainsFunc(closed, func(old crd.Range) bool { return old.CIDR == r.CIDR }) {
@@ -130,7 +130,7 @@ func (x *effect) noteClosed(current, edited *clusterview.Cluster) {
 			}
 			nodes := map[string]bool{}
 			keep := ""
-			for b := range edited.Ledger.PoolBlocks(name) {
+			for b := range edited.State.Ledger.PoolBlocks(name) {
 				if r.CIDR.Overlaps(b.CIDR) {
 					nodes[b.Node] = true
 				}
@@ -145,7 +145,7 @@ func (x *effect) noteClosed(current, edited *clusterview.Cluster) {
 
 // closedOf returns the CIDRs of a pool that an older one closes, sorted.
 func closedOf(c *clusterview.Cluster, name string) []crd.Range {
-	closed := slices.DeleteFunc(c.Pools.Get(name).AllRanges(), func(r crd.Range) bool { return r.ClosedBy == "" })
+	closed := slices.DeleteFunc(c.State.Pools.Get(name).AllRanges(), func(r crd.Range) bool { return r.ClosedBy == "" })
 	slices.SortFunc(closed, func(a, b crd.Range) int { return a.CIDR.Compare(b.CIDR) })
 	return closed
 }
@@ -154,8 +154,8 @@ func closedOf(c *clusterview.Cluster, name string) []crd.Range {
 func (x *effect) notePublic(current, edited *clusterview.Cluster) {
 	for i := range edited.Objects.Pools {
 		obj := &edited.Objects.Pools[i]
-		pool := edited.Pools.Get(obj.Name)
-		old := current.Pools.Get(obj.Name)
+		pool := edited.State.Pools.Get(obj.Name)
+		old := current.State.Pools.Get(obj.Name)
 		if pool == nil || obj.Annotations[v1alpha1.OwnRangesAnnotation] == "true" {
 			continue
 		}
@@ -273,8 +273,8 @@ func firstSteps(c *clusterview.Cluster, name string) map[string]nodeChange {
 			if b.Request == expand.None || b.Phase == ipalloc.CoolingDown {
 				continue
 			}
-			block, _ := c.Ledger.Block(b.CIDR)
-			pool := c.Pools.Get(block.Pool)
+			block, _ := c.State.Ledger.Block(b.CIDR)
+			pool := c.State.Pools.Get(block.Pool)
 			l := leaves{
 				Block: block.Name, Used: clusterview.CountIn(b.CIDR, users), Reason: string(b.Request),
 				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR),
@@ -304,16 +304,16 @@ func claimBlocks(c *clusterview.Cluster, d *clusterview.Decision) (blocks []stri
 		if !ok {
 			return blocks, 0
 		}
-		claim := c.Ledger.Claim
+		claim := c.State.Ledger.Claim
 		if pinned {
-			claim = c.Ledger.ClaimPinned
+			claim = c.State.Ledger.ClaimPinned
 		}
 		cidr, pool, err := claim(d.Family, d.State.Node, d.State.Agent, d.Pools)
 		if err != nil {
 			return blocks, max(0, want.Addresses-got) // ipalloc.ErrExhausted: the ledger is ready
 		}
 		if d.State.BlockAssignment != nil {
-			got += c.Ledger.CiliumNode(d.State.Node).Of(d.CiliumPool).BlockAssignment.Count(cidr)
+			got += c.State.Ledger.CiliumNode(d.State.Node).Of(d.CiliumPool).BlockAssignment.Count(cidr)
 		} else {
 			got += pool.UsableCount(cidr)
 		}

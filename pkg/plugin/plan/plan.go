@@ -125,7 +125,7 @@ func edited(c *clusterview.Cluster, edits []v1alpha1.PodIPPool, remove []string)
 		return slices.IndexFunc(s.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name })
 	}
 	for _, p := range edits {
-		if err := CheckPool(&p, c.Defaults); err != nil {
+		if err := CheckPool(&p, c.State.Defaults); err != nil {
 			return nil, err
 		}
 		if i := find(p.Name); i >= 0 {

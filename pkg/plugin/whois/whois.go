@@ -90,7 +90,7 @@ func ownerOf(c *clusterview.Cluster, a netip.Addr) owner {
 		found.BlockSince = b.Created
 	}
 	for _, name := range c.NodeNames() {
-		view := c.Ledger.CiliumNode(name)
+		view := c.State.Ledger.CiliumNode(name)
 		if view == nil {
 			continue
 		}
@@ -124,8 +124,8 @@ func ownerOf(c *clusterview.Cluster, a netip.Addr) owner {
 // poolsWith returns the pools with a CIDR that contains an address.
 func poolsWith(c *clusterview.Cluster, a netip.Addr) []string {
 	pools := []string{}
-	for _, name := range c.Pools.Names() {
-		if whole, ok := c.Pools.Get(name).Whole(ipalloc.FamilyOf(a)); ok {
+	for _, name := range c.State.Pools.Names() {
+		if whole, ok := c.State.Pools.Get(name).Whole(ipalloc.FamilyOf(a)); ok {
 			if slices.ContainsFunc(whole.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
 				pools = append(pools, name)
 			}
@@ -137,8 +137,8 @@ func poolsWith(c *clusterview.Cluster, a netip.Addr) []string {
 // blockOf returns the block that contains an address, the oldest if there are several.
 func blockOf(c *clusterview.Cluster, a netip.Addr) (crd.Block, bool) {
 	var found crd.Block
-	for _, h := range c.Ledger.Overlaps(netip.PrefixFrom(a, a.BitLen())) {
-		if b, ok := c.Ledger.Block(h.CIDR); ok && (found.Name == "" || b.Created.Before(found.Created)) {
+	for _, h := range c.State.Ledger.Overlaps(netip.PrefixFrom(a, a.BitLen())) {
+		if b, ok := c.State.Ledger.Block(h.CIDR); ok && (found.Name == "" || b.Created.Before(found.Created)) {
 			found = b
 		}
 	}
@@ -149,14 +149,14 @@ func usersOf(c *clusterview.Cluster, a netip.Addr) []addressUser {
 	var users []addressUser
 	for _, node := range c.NodeNames() {
 		reported := ""
-		if view := c.Ledger.CiliumNode(node); view != nil {
+		if view := c.State.Ledger.CiliumNode(node); view != nil {
 			reported = strings.TrimSuffix(view.Used[a], " [restored]")
 			if reported == "" && slices.Contains(view.Own, a) {
 				reported = "the agent itself"
 			}
 		}
 		matched := false
-		for _, p := range c.Pods.On(node) {
+		for _, p := range c.State.Pods.On(node) {
 			if !slices.Contains(p.IPs, a) {
 				continue
 			}
