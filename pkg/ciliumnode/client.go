@@ -96,7 +96,7 @@ func (c *Client) Release(ctx context.Context, v *View, change Entries) (*View, e
 // Agents answer no mark without a pool (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.2).
 func (c *Client) OpenPool(ctx context.Context, v *View) (*View, error) {
 	p := v.newPatch()
-	p.Spec.IPAM.Pool = map[string]*struct{}{expand.ReportAddress(ipalloc.IPv4, nil).String(): nil}
+	p.Spec.IPAM.Pool = map[string]*struct{}{expand.ProbeAddress(ipalloc.IPv4, nil).String(): nil}
 	return c.write(ctx, v, "spec", p)
 }
 

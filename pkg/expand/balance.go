@@ -1,5 +1,9 @@
 package expand
 
+// A plan counts the addresses that the limits of a node keep from its pods: Plan.Shortage. Its writes may bring fewer
+// addresses than planned: a Shortfall. Both together make the Balance, and the part of that which pods wait for,
+// Missing, is the shortage that the Node's condition, its taint, an event and a metric report.
+
 // Shortfall is the addresses of a Plan that its writes did not bring.
 type Shortfall struct {
 	// Exhausted is the number that the claims fell short as no pool has a free block.
@@ -11,9 +15,9 @@ type Shortfall struct {
 
 // Balance is the arithmetic of a share's addresses once its plan has been carried out.
 type Balance struct {
-	// Needed is the number of addresses that its agent and its pods need now, Has the number that they can use, and
+	// Demand is the number of addresses that its agent and its pods need now, Has the number that they can use, and
 	// Coming the number that is being claimed.
-	Needed, Has, Coming int
+	Demand, Has, Coming int
 	// Wanted is the number that the share wants and cannot get, the reserve of its policy included. Missing is the
 	// number that pods wait for and cannot get.
 	Wanted, Missing int
@@ -22,18 +26,18 @@ type Balance struct {
 // BalanceOf returns the balance of a share with a plan. If nothing may change on the node, the plan is not carried
 // out: no address is coming, and the reserve does not count.
 func BalanceOf(s *State, p Plan, f Shortfall, mayChange bool) Balance {
-	b := Balance{Needed: p.Demand, Has: p.Capacity - f.Unpublished + p.ServedElsewhere}
+	b := Balance{Demand: p.Demand, Has: p.Capacity - f.Unpublished + p.ServedElsewhere}
 	if mayChange {
 		b.Coming = max(0, p.Claim.Addresses-f.Exhausted-f.Unwritten)
 		b.Wanted = max(p.Shortage, f.Exhausted+f.Unwritten)
 	} else {
-		b.Wanted = max(0, b.Needed-b.Has)
+		b.Wanted = max(0, b.Demand-b.Has)
 	}
 	if mayChange && s.RunsWithAnother() { // its agent does not start again without a block
 		b.Wanted = max(1, b.Wanted)
 	}
 	if b.Wanted > 0 {
-		b.Missing = max(0, p.Shortage, b.Needed-b.Has-b.Coming)
+		b.Missing = max(0, p.Shortage, b.Demand-b.Has-b.Coming)
 	}
 	return b
 }

@@ -57,9 +57,9 @@ func newBlockShare(s *State, input *input) *blockShare {
 			whole:              true,
 			returnable:         w.assignment.Reported,
 			predatesCiliumNode: !w.assignment.SingleBlock && !b.Created.IsZero() && !b.Created.After(s.Created),
-			wasAssigned:        b.Listed || slices.Contains(w.input.old.Assigned, b.CIDR),
+			wasAssigned:        b.Listed || slices.Contains(w.input.memory.Assigned, b.CIDR),
 			runs:               w.assignment.runsWith(b.Block),
-			replaced:           w.assignment.SingleBlock && len(w.assignment.Assigned) > 0,
+			nodeNamesAnother:   w.assignment.SingleBlock && len(w.assignment.Assigned) > 0,
 		}
 		if b.Listed {
 			b.usableIn = b.Size
@@ -105,7 +105,7 @@ func (w *BlockAssignment) familyUnused() bool {
 // agent returned a's block after it was assigned again. It would return it each time,
 // and restores no pod before it restarts.
 func (w *blockShare) lostByAgent(a netip.Addr) bool {
-	return w.assignment.Reported && !w.input.old.Restored[a].IsZero() && !w.assignment.isPublished(a)
+	return w.assignment.Reported && !w.input.memory.Restored[a].IsZero() && !w.assignment.isPublished(a)
 }
 
 // isStranded reports whether a lies in a block that is not listed and cannot be. If its
@@ -195,7 +195,7 @@ func (w *blockShare) needs(u *usage) needs {
 		listed := w.blocks.published
 		n.target = max(n.target, listed-offerRoom(u, w.blocks, listed)+limit(w.state.Expected))
 	}
-	n.unreserved = n.target
+	n.targetWithoutReserve = n.target
 	n.hardCap = math.MaxInt32 // a block takes as little room as a podCIDR
 	if most := limit(w.state.Limits.MaxAllocate); most > 0 {
 		n.hardCap = most + w.closed.free
@@ -203,8 +203,8 @@ func (w *blockShare) needs(u *usage) needs {
 	return n
 }
 
-// agentOwn is how many addresses an agent uses itself at most: router, ingress and health.
-const agentOwn = 3
+// mostAgentOwn is how many addresses an agent uses itself at most: router, ingress and health.
+const mostAgentOwn = 3
 
 // agentRestores is how many addresses an agent needs to start beside pods that it restores, 0
 // if it has some of its own. It restores pods first. If no address is left for itself, it
@@ -215,7 +215,7 @@ func (w *BlockAssignment) agentRestores(u *usage) int {
 	if pods == 0 || u.own > 0 || u.state.AgentSettled || !w.Reported || w.NoPreallocation {
 		return 0
 	}
-	return pods + agentOwn
+	return pods + mostAgentOwn
 }
 
 // assignBlocks assigns the blocks in service that the node needs, and all of them
@@ -282,7 +282,7 @@ func (w *blockShare) fits(b *block) bool {
 	if len(w.assignment.Runs) > 0 {
 		return b.assignment.runs
 	}
-	return b.Size > 0 && (!b.Stuck && (b.inService() || b.drainEnds()) || b.users > 0 && b.keepsUsed())
+	return b.Size > 0 && (!b.Unwritable && (b.inService() || b.drainEnds()) || b.users > 0 && b.keepsUsed())
 }
 
 // runsWith reports whether an agent runs with a block that its Node can name, while the Node names
@@ -303,7 +303,7 @@ func (s *State) RunsWithAnother() bool {
 func (w *blockShare) restoreLeftovers(p *planner) {
 	for _, b := range w.blocks.all {
 		if b.assignment.wasAssigned && (b.Leftover || b.assignment.predatesCiliumNode) {
-			p.memory.Assigned = append(p.memory.Assigned, b.CIDR)
+			p.nextMemory.Assigned = append(p.nextMemory.Assigned, b.CIDR)
 		}
 		if b.mayHavePods() && b.published == 0 && !b.assigned && b.keepsUsed() {
 			p.assignBlock(b)
@@ -316,11 +316,11 @@ func (w *blockShare) restoreLeftovers(p *planner) {
 // refreshPoolInterval).
 const givesBackWithin = 5 * time.Minute
 
-// restoreUsed assigns the blocks of addresses in use again that are not listed: see
+// reassignUsed assigns the blocks of addresses in use again that are not listed: see
 // planner.restoreUsed. It remembers these addresses until the agent has kept their block for
 // long: then it needs the block.
-func (w *blockShare) restoreUsed(p *planner) {
-	for a, listedSince := range w.input.old.Restored {
+func (w *blockShare) reassignUsed(p *planner) {
+	for a, listedSince := range w.input.memory.Restored {
 		if !p.usage.inUse(a) {
 			continue
 		}
@@ -328,18 +328,18 @@ func (w *blockShare) restoreUsed(p *planner) {
 			if listedSince.IsZero() {
 				listedSince = w.input.now
 			}
-			if p.due(listedSince.Add(givesBackWithin)) {
+			if p.dueOrRequeue(listedSince.Add(givesBackWithin)) {
 				continue
 			}
 		}
-		remember(&p.memory.Restored, a, listedSince)
+		remember(&p.nextMemory.Restored, a, listedSince)
 	}
 	if w.assignment.SingleBlock {
 		return // see assignSingle
 	}
 	isExcluded := func(a netip.Addr) bool { return w.assignment.isPublished(a) || w.lostByAgent(a) }
 	for _, a := range p.lost(isExcluded) {
-		remember(&p.memory.Restored, a, time.Time{})
+		remember(&p.nextMemory.Restored, a, time.Time{})
 		if b := w.blocks.blockOf(a); !b.assigned {
 			p.assignBlock(b)
 			b.assigned = true
@@ -357,8 +357,8 @@ func (w *blockShare) clearAll(p *planner) {
 	}
 }
 
-// waitOf returns the obstacle to a leaving block.
-func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
+// obstacleTo returns the obstacle to a leaving block.
+func (w *blockShare) obstacleTo(p *planner, b *block) (WaitReason, []string) {
 	switch {
 	case len(b.byAgent) > 0:
 		return WaitAgent, b.byAgent
@@ -366,9 +366,9 @@ func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
 		return WaitNewPods, b.byPods
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
-	case b.heldFor == WaitReplacement:
+	case b.waitReason == WaitReplacement:
 		return WaitReplacement, nil
-	case b.heldFor != "":
+	case b.waitReason != "":
 		return WaitPodAddress, slices.Sorted(slices.Values(p.usage.pendingPods))
 	case w.assignment.Reported || w.assignment.SingleBlock:
 		return WaitReturn, nil
@@ -379,7 +379,7 @@ func (w *blockShare) waitOf(p *planner, b *block) (WaitReason, []string) {
 
 // reportStuckPods adds the pods that have waited for long to the demand, for reports alone: the
 // agent has no address for them, and requests more than it has, unless its block is fixed. A
-// closed block makes them count anyway: see closeBlocks.
+// closed block makes them count anyway: see findClosed.
 func (w *blockShare) reportStuckPods(p *planner) {
 	isShort := w.assignment.SingleBlock || p.needs.target > p.plan.Capacity
 	if w.closed.free > 0 || p.usage.demand < p.plan.Capacity || !isShort {

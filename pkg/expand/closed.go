@@ -45,12 +45,12 @@ func (c *closedBlocks) add(b *block, inferred Closed) {
 	}
 }
 
-// closeBlocks finds the blocks that the agent has closed, from records, from parkings that are not recorded
+// findClosed finds the blocks that the agent has closed, from records, from parkings that are not recorded
 // yet, and from pods that wait although blocks have free addresses.
-func (w *blockShare) closeBlocks(u *usage) closedBlocks {
+func (w *blockShare) findClosed(u *usage) closedBlocks {
 	closed := closedBlocks{}
 	for _, b := range w.blocks.all {
-		parking := w.input.old.Parked[b.CIDR]
+		parking := w.input.memory.Parked[b.CIDR]
 		if w.state.isClosed(b.Block) || w.state.closedSince(b.Block, parking) && !w.state.hasNewer(b.CIDR, parking.Since) {
 			closed.add(b, Closed{})
 		}
@@ -95,7 +95,7 @@ const hangsFor = time.Hour
 func (w *blockShare) findNotForAddresses(closed *closedBlocks, u *usage) {
 	free := w.blocks.freeElsewhere(closed, nil) + w.assignment.Foreign
 	for _, pod := range u.stuck {
-		begin, known := w.input.old.FreeSince[pod.Name]
+		begin, known := w.input.memory.FreeSince[pod.Name]
 		known = known && !begin.Before(pod.Seen)
 		retry := longer(begin, pod, givesBackWithin)
 		switch {
@@ -131,9 +131,9 @@ func longer(begin time.Time, pod Pod, least time.Duration) time.Time {
 	return begin.Add(max(least, begin.Sub(pod.Seen)))
 }
 
-// asked reports whether the agent requests more addresses than for its users and its reserve: pods asked
+// requestsMore reports whether the agent requests more addresses than for its users and its reserve: pods asked
 // it for one in vain.
-func (w *blockShare) asked(u *usage) bool {
+func (w *blockShare) requestsMore(u *usage) bool {
 	known := w.assignment.PreAllocation > 0 || w.assignment.NoPreallocation
 	return known && w.assignment.Requested > RequestFor(u.demand, w.assignment.PreAllocation)
 }
@@ -152,10 +152,10 @@ func (w *blockShare) judgeInferred(closed *closedBlocks) {
 			if pod.Created.Before(b.Closed.Since) {
 				continue
 			}
-			elsewhere = elsewhere || pod.Name == w.input.old.Witness && slices.ContainsFunc(pod.IPs, w.isElsewhere)
+			elsewhere = elsewhere || pod.Name == w.input.memory.Witness && slices.ContainsFunc(pod.IPs, w.isElsewhere)
 			waits = waits || !slices.ContainsFunc(pod.IPs, w.state.ours) && !closed.notForAddresses[pod.Name]
 		}
-		closed.witness = w.input.old.Witness
+		closed.witness = w.input.memory.Witness
 		found := closed.evidence[b.CIDR]
 		if elsewhere {
 			found.inferred = Closed{Agent: b.Closed.Agent, Since: b.Closed.Since}
@@ -203,7 +203,7 @@ func (w *blockShare) inferClosed(closed *closedBlocks, u *usage) bool {
 // address, else an hour, and then only if the node can get another block.
 func (w *blockShare) stuckDespiteFree(closed *closedBlocks, u *usage, agent string) (newest Pod) {
 	least := hangsFor
-	if w.asked(u) {
+	if w.requestsMore(u) {
 		least = givesBackWithin
 	} else if !w.state.Replaceable || w.blocks.inService() >= w.input.policy.MaxBlocks {
 		return newest

@@ -6,10 +6,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// compactable returns the block that the node can best do without, if any. No other one may be on its
+// compactionCandidate returns the block that the node can best do without, if any. No other one may be on its
 // way. The agent may return blocks that are not in use, so the others in use must do.
-func (w *blockShare) compactable(p *planner) []*block {
-	if !w.mayCompact() || !w.parkingAllowed() || w.state.regains() {
+func (w *blockShare) compactionCandidate(p *planner) []*block {
+	if !w.compactionAllowed() || !w.parkingAllowed() || w.state.regains() {
 		return nil
 	}
 	var least *block
@@ -22,18 +22,18 @@ func (w *blockShare) compactable(p *planner) []*block {
 			return nil
 		}
 		rest += b.allocatable
-		if b.mayCompact() && (least == nil || b.users <= least.users) {
+		if b.compactable() && (least == nil || b.users <= least.users) {
 			least = b
 		}
 	}
-	if least == nil || !p.releasable(least, rest-least.allocatable) {
+	if least == nil || !p.canSpare(least, rest-least.allocatable) {
 		return nil
 	}
 	return []*block{least}
 }
 
-// mayCompact reports whether a block may be parked only because the node can do without it: no other one is on its way.
-func (w *blockShare) mayCompact() bool {
+// compactionAllowed reports whether a block may be parked only because the node can do without it: no other one is on its way.
+func (w *blockShare) compactionAllowed() bool {
 	drains := slices.ContainsFunc(w.state.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining })
 	return w.state.MayCompact && (drains || !w.input.budget.OtherDrains)
 }
@@ -41,9 +41,9 @@ func (w *blockShare) mayCompact() bool {
 // isUnused reports whether the block is in service and no address of it in use.
 func (b *block) isUnused() bool { return b.users == 0 && b.inService() }
 
-// mayCompact reports whether a block may leave because the node can do without it, and has not been closed.
-func (b *block) mayCompact() bool {
-	return b.mayGo() && b.Request == None && b.Closed.Agent == "" && !b.Leftover
+// compactable reports whether a block may leave because the node can do without it, and has not been closed.
+func (b *block) compactable() bool {
+	return b.reclaimable() && b.Request == None && b.Closed.Agent == "" && !b.Leftover
 }
 
 // notCompacted reports whether a block is not, or no longer, to be parked for compaction alone: it has
@@ -51,5 +51,5 @@ func (b *block) mayCompact() bool {
 // would have to be parked again, after each restart.
 func (w *blockShare) notCompacted(b *block, closed bool) bool {
 	reopened := w.state.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.state.Agent
-	return b.own > 0 || reopened || !closed && w.state.regains() || !w.mayCompact() && b.Closed.Agent == ""
+	return b.own > 0 || reopened || !closed && w.state.regains() || !w.compactionAllowed() && b.Closed.Agent == ""
 }

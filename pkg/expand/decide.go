@@ -15,7 +15,7 @@ import (
 // The caller keeps the returned Memory in place of m even if it could not carry out the
 // plan: that only makes waits longer.
 func Decide(now time.Time, p Policy, s State, b Budget, m Memory) (Plan, Memory) {
-	input := &input{now: now, policy: p, budget: b, old: m}
+	input := &input{now: now, policy: p, budget: b, memory: m}
 	if s.Gone {
 		return returnAll(&s, input)
 	}
@@ -47,10 +47,10 @@ func decideAddresses(s *State, input *input) (Plan, Memory) {
 	p.drainAgain()
 	h := newHandshake(p)
 	h.advance()
-	p.freeEmpty()
+	p.coolEmpty()
 	p.deleteCooled()
 
-	p.explain(h.waitOf)
+	p.explain(h.obstacleTo)
 	return p.finish()
 }
 
@@ -75,21 +75,21 @@ func decideBlocks(s *State, input *input) (Plan, Memory) {
 	p.cancelDrains()
 	p.undrain()
 	w.restoreLeftovers(p)
-	w.restoreUsed(p)
+	w.reassignUsed(p)
 	p.claim()
 
 	// 3. Shrink: drain blocks that must leave, then one in use that the others can replace.
 	p.drainRequested(covered)
 	p.drainAgain()
-	p.reclaim(w.compactable(p), Compaction)
+	p.reclaim(w.compactionCandidate(p), Compaction)
 
 	// 4. Advance: close the draining blocks, one at a time, and every empty block by one step.
 	w.parkDraining(p)
 	w.clearAll(p)
-	p.freeEmpty()
+	p.coolEmpty()
 	p.deleteCooled()
 
-	p.explain(func(b *block) (WaitReason, []string) { return w.waitOf(p, b) })
+	p.explain(func(b *block) (WaitReason, []string) { return w.obstacleTo(p, b) })
 	w.reportStuckPods(p)
 	p.plan.Capacity -= p.closed.free
 	return p.finish()
@@ -100,12 +100,12 @@ func planBlocks(s *State, input *input) (*blockShare, *planner) {
 	w := newBlockShare(s, input)
 	usage := w.countBlockAssignment()
 	w.blocks.classify(&usage)
-	w.closed = w.closeBlocks(&usage)
+	w.closed = w.findClosed(&usage)
 	usage.countStuck(&w.closed)
 	p := newPlanner(input, usage, w.blocks, w.needs(&usage))
 	p.closed = w.closed
-	p.memory.FreeSince = w.closed.freeSince
-	p.memory.Witness = w.closed.witness
+	p.nextMemory.FreeSince = w.closed.freeSince
+	p.nextMemory.Witness = w.closed.witness
 	p.requeueAt(w.closed.retryAt)
 	return w, p
 }
@@ -116,7 +116,7 @@ func returnAll(s *State, input *input) (Plan, Memory) {
 	p := newPlanner(input, usage{state: s}, sortBlocks(s, &input.budget), needs{})
 	for _, b := range p.blocks.all {
 		if b.Phase != ipalloc.CoolingDown {
-			p.free(b, NodeGone)
+			p.coolDown(b, NodeGone)
 		}
 	}
 	for a := range s.Pool {
@@ -133,7 +133,7 @@ type input struct {
 	now    time.Time
 	policy Policy
 	budget Budget
-	old    Memory
+	memory Memory
 }
 
 // planner builds the plan for a node. Its steps change only the plan, the memory, and the
@@ -146,8 +146,8 @@ type planner struct {
 	blocks *blocks
 	closed closedBlocks
 
-	plan   Plan
-	memory Memory
+	plan       Plan
+	nextMemory Memory
 }
 
 func newPlanner(input *input, usage usage, blocks *blocks, needs needs) *planner {
@@ -169,8 +169,8 @@ func (p *planner) requeueAt(t time.Time) {
 // for too long, or wait no more for blocks elsewhere.
 func (p *planner) requeueLater() { p.requeueAt(p.input.now.Add(reserveWait)) }
 
-// due reports whether t has come. If not, it requests another decision then.
-func (p *planner) due(t time.Time) bool {
+// dueOrRequeue reports whether t has come. If not, it requests another decision then.
+func (p *planner) dueOrRequeue(t time.Time) bool {
 	if p.input.now.Before(t) {
 		p.requeueAt(t)
 		return false
@@ -198,7 +198,7 @@ func (p *planner) finish() (Plan, Memory) {
 		// marks, and the node's routes are from another IPAM.
 		p.plan = Plan{Node: p.plan.Node, Family: p.plan.Family, Publish: p.plan.Publish, Assign: p.plan.Assign, Demand: p.plan.Demand, Capacity: p.plan.Capacity}
 	}
-	return p.plan, p.memory
+	return p.plan, p.nextMemory
 }
 
 // remember adds an entry to a map of a new Memory, which may be nil.

@@ -12,7 +12,7 @@ import (
 func (p *planner) fillBlocks() {
 	p.plan.Capacity = p.blocks.openCapacity()
 	for _, b := range p.blocks.all {
-		if b.inService() && b.usableIn < b.Count() && !b.Stuck {
+		if b.inService() && b.usableIn < b.Count() && !b.Unwritable {
 			p.fillBlock(b)
 		}
 	}
@@ -47,21 +47,21 @@ func (p *planner) expect(b *block, n int) {
 // all published addresses, except replacements for a block that must go. max-above-watermark caps
 // only the capacity, or a block that leaves would stand in the way of its replacement.
 func (p *planner) room() int {
-	room := max(p.needs.hardCap-p.blocks.published, p.replaceable())
+	room := max(p.needs.hardCap-p.blocks.published, p.roomBeyondCaps())
 	if above := limit(p.state.Limits.MaxAboveWatermark); above > 0 {
 		room = min(room, p.needs.target+above-p.plan.Capacity)
 	}
 	return max(room, 0)
 }
 
-// replaceable is the number of addresses that may be published beyond the caps, in place of
+// roomBeyondCaps is the number of addresses that may be published beyond the caps, in place of
 // addresses in blocks that must go: as pods need and no more, or the CiliumNode would hold two
 // large blocks at once. The rest follows as the old addresses leave. While blocks leave, the object
 // stays within twice its limit.
-func (p *planner) replaceable() int {
+func (p *planner) roomBeyondCaps() int {
 	leaving := 0
 	for _, b := range p.blocks.all {
-		if b.leaving() {
+		if b.mustLeave() {
 			leaving += b.published
 		}
 	}
@@ -69,7 +69,7 @@ func (p *planner) replaceable() int {
 		return 0
 	}
 	return min(
-		min(p.needs.need, p.needs.hardCap)-p.plan.Capacity,
+		min(p.needs.forPods, p.needs.hardCap)-p.plan.Capacity,
 		p.needs.hardCap-(p.blocks.published-leaving),
 		2*p.input.policy.MaxAddresses-p.blocks.published,
 	)
@@ -93,20 +93,20 @@ func (p *planner) undrain() {
 	if p.deficit() <= 0 {
 		return
 	}
-	var leaving []*block
+	var returning []*block
 	for _, b := range p.blocks.all {
 		if b.mayReturn() && !p.closed.contains(b) {
-			leaving = append(leaving, b)
+			returning = append(returning, b)
 		}
 	}
-	slices.SortFunc(leaving, func(a, b *block) int {
+	slices.SortFunc(returning, func(a, b *block) int {
 		return cmp.Or(
 			cmp.Compare(a.Phase, b.Phase),
 			cmp.Compare(b.published, a.published),
 			a.CIDR.Compare(b.CIDR),
 		)
 	})
-	for _, b := range leaving {
+	for _, b := range returning {
 		if p.deficit() <= 0 || p.blocks.inService() >= p.input.policy.MaxBlocks {
 			return
 		}
@@ -120,7 +120,7 @@ func (p *planner) undrain() {
 func (p *planner) putBack(b *block) {
 	b.change = changeUndrain
 	p.plan.Undrain = append(p.plan.Undrain, b.CIDR)
-	if b.Stuck {
+	if b.Unwritable {
 		return
 	}
 	if !b.assignment.whole {
@@ -137,10 +137,10 @@ const reserveWait = time.Minute
 // is no reserve.
 func (p *planner) toClaim() int {
 	deficit := p.deficit()
-	if !p.state.Scarce || deficit <= 0 || slices.ContainsFunc(p.blocks.all, (*block).leaving) {
+	if !p.state.Scarce || deficit <= 0 || slices.ContainsFunc(p.blocks.all, (*block).mustLeave) {
 		return deficit
 	}
-	needed := min(deficit, p.needs.unreserved-p.plan.Capacity)
+	needed := min(deficit, p.needs.targetWithoutReserve-p.plan.Capacity)
 	if needed < deficit {
 		p.requeueLater()
 	}
@@ -186,7 +186,7 @@ func (p *planner) countServedElsewhere() {
 	p.plan.ServedElsewhere = n
 }
 
-// counted says that a is part of the capacity, or of an asked block's open addresses.
+// counted says that a is part of the capacity, or of the open addresses of a block that must leave.
 func (p *planner) counted(a netip.Addr) bool {
 	b := p.blocks.blockOf(a)
 	if b == nil {

@@ -37,7 +37,7 @@ func newHandshake(p *planner) *handshake {
 // The handshake begins differently for the agent's own addresses in a block with a requested drain:
 // see retire.
 func (h *handshake) advance() {
-	h.planner.keepHeld()
+	h.planner.rememberWaits()
 	for _, a := range h.blocks.walk {
 		entry := h.state.Release[a]
 		_, published := h.state.Pool[a]
@@ -65,7 +65,7 @@ func (p *planner) clear(a netip.Addr) { p.plan.Clear = append(p.plan.Clear, a) }
 // conditionFirst reports whether this plan changes the block's phase, so that its addresses
 // must wait for the next plan.
 func (p *planner) conditionFirst(b *block) bool {
-	return b.change == changeUndrain || b.Phase == ipalloc.CoolingDown && b.change == changeDrain || p.frees(b)
+	return b.change == changeUndrain || b.Phase == ipalloc.CoolingDown && b.change == changeDrain || p.cools(b)
 }
 
 // clearUnpublished deletes the entry of an address that is not in the pool. The agent
@@ -80,7 +80,7 @@ func (h *handshake) clearUnpublished(a netip.Addr, entry ReleaseStatus) {
 // markTimedOut reports whether the mark of an address has been without an answer for AckTimeout.
 func (h *handshake) markTimedOut(a netip.Addr) bool {
 	p := h.planner
-	return passed(p, &p.memory.MarkedSince, p.input.old.MarkedSince, a, p.input.policy.AckTimeout)
+	return passedOrRemember(p, &p.nextMemory.MarkedSince, p.input.memory.MarkedSince, a, p.input.policy.AckTimeout)
 }
 
 // leave advances a published address that must leave by one step. entry is empty if the
@@ -103,7 +103,7 @@ func (h *handshake) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 			p.clear(a)
 		}
 	case entry == Ready && free && h.usage.trusted:
-		if passed(p, &p.memory.AckedSince, p.input.old.AckedSince, a, p.input.policy.AckHold) {
+		if passedOrRemember(p, &p.nextMemory.AckedSince, p.input.memory.AckedSince, a, p.input.policy.AckHold) {
 			p.plan.Remove = append(p.plan.Remove, a)
 		}
 	case entry == Ready && free:
@@ -139,11 +139,11 @@ func (h *handshake) releaseBeforeAgentStart(b *block, a netip.Addr, entry Releas
 	return entry == Marked && free && !h.usage.reported
 }
 
-// ReportAddress returns an address that is neither in a PodIPPool, which cannot contain multicast
+// ProbeAddress returns an address that is neither in a PodIPPool, which cannot contain multicast
 // (this is documentation's: RFC 6676), nor in pool, the CiliumNode's. Whatever families it runs, an
 // agent answers a mark of this address with do-not-release and a report of all addresses in use
 // (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1).
-func ReportAddress(f ipalloc.Family, pool map[netip.Addr]string) netip.Addr {
+func ProbeAddress(f ipalloc.Family, pool map[netip.Addr]string) netip.Addr {
 	a := netip.AddrFrom4([4]byte{233, 252, 0, 1})
 	if f == ipalloc.IPv6 {
 		a = netip.MustParseAddr("ff0e::db8:0:1")
@@ -167,7 +167,7 @@ func (h *handshake) releaseDisabledFamily(b *block, a netip.Addr, entry ReleaseS
 	p := h.planner
 	ready := !h.usage.inUse(a) && h.state.AgentSettled
 	marked := entry == Marked || entry == Ready
-	answer, wasAsked := h.state.Release[ReportAddress(h.state.Family, h.state.Pool)]
+	answer, wasAsked := h.state.Release[ProbeAddress(h.state.Family, h.state.Pool)]
 	_, hasEntry := h.state.Release[a]
 	switch {
 	case !hasEntry && ready:
@@ -180,7 +180,7 @@ func (h *handshake) releaseDisabledFamily(b *block, a netip.Addr, entry ReleaseS
 	case answer == DoNotRelease:
 		p.plan.Remove = append(p.plan.Remove, a)
 	case !wasAsked:
-		p.plan.Ask = true
+		p.plan.Probe = true
 	}
 }
 
@@ -188,43 +188,43 @@ func (h *handshake) releaseDisabledFamily(b *block, a netip.Addr, entry ReleaseS
 // just been added. Such pods may keep coming: once the block waits no more, the agent's answer alone
 // protects a pod.
 func (h *handshake) enter(entries *[]netip.Addr, b *block, a netip.Addr) {
-	if len(h.usage.pendingPods) > 0 && h.planner.holds(b) {
+	if len(h.usage.pendingPods) > 0 && h.planner.awaitPods(b) {
 		h.planner.requeueAt(h.planner.input.now.Add(h.usage.pendingFor))
 		return
 	}
 	*entries = append(*entries, a)
 }
 
-// holds reports whether a block waits until the addresses of recent pods are known, but no longer than
-// for one that hangs.
-func (p *planner) holds(b *block) bool {
-	if passed(p, &p.memory.HeldSince, p.input.old.HeldSince, b.CIDR, p.input.policy.slowStart()) {
+// awaitPods reports whether a block waits until the addresses of recent pods are known, but no longer than
+// for one that hangs. It records the wait.
+func (p *planner) awaitPods(b *block) bool {
+	if passedOrRemember(p, &p.nextMemory.AwaitingPodsSince, p.input.memory.AwaitingPodsSince, b.CIDR, p.input.policy.slowStart()) {
 		return false
 	}
-	b.heldFor = WaitPodAddress
+	b.waitReason = WaitPodAddress
 	return true
 }
 
-// keepHeld remembers which draining blocks have waited for long enough: otherwise each address that a
+// rememberWaits remembers which draining blocks have waited for long enough: otherwise each address that a
 // pod frees would wait anew, and meanwhile another pod could take it.
-func (p *planner) keepHeld() {
+func (p *planner) rememberWaits() {
 	for _, b := range p.blocks.all {
-		begin, known := p.input.old.HeldSince[b.CIDR]
+		begin, known := p.input.memory.AwaitingPodsSince[b.CIDR]
 		if known && b.Phase == ipalloc.Draining && !p.input.now.Before(begin.Add(p.input.policy.slowStart())) {
-			remember(&p.memory.HeldSince, b.CIDR, begin)
+			remember(&p.nextMemory.AwaitingPodsSince, b.CIDR, begin)
 		}
 	}
 }
 
-// passed reports whether key has been in its state for wait according to old. It carries the
-// time over to next.
-func passed[K comparable](p *planner, next *map[K]time.Time, old map[K]time.Time, key K, wait time.Duration) bool {
+// passedOrRemember reports whether key has been in its state for wait according to old. It carries the
+// time over to next, and requests another decision when that time has passed.
+func passedOrRemember[K comparable](p *planner, next *map[K]time.Time, old map[K]time.Time, key K, wait time.Duration) bool {
 	begin, ok := old[key]
 	if !ok {
 		begin = p.input.now
 	}
 	remember(next, key, begin)
-	return p.due(begin.Add(wait))
+	return p.dueOrRequeue(begin.Add(wait))
 }
 
 // retire has the agent take another address in place of its own a when it restarts. It
@@ -310,5 +310,5 @@ func (h *handshake) hasRoomToMove() bool {
 // else the agent would need to move again, or could not move any more.
 func (h *handshake) remains(a netip.Addr) bool {
 	b := h.blocks.blockOf(a)
-	return b == nil || b.inService() && b.usable(a) && !b.leavesSoon(h.planner.input.now)
+	return b == nil || b.inService() && b.usable(a) && !b.delayEndsSoon(h.planner.input.now)
 }

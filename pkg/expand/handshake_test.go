@@ -20,7 +20,7 @@ func TestHandshake(t *testing.T) {
 	acked := func(ago time.Duration) Memory { return Memory{AckedSince: since(ago, a)} }
 	marked := func(ago time.Duration) Memory { return Memory{MarkedSince: since(ago, a)} }
 	held := func(ago time.Duration) Memory {
-		return Memory{HeldSince: heldSince("10.0.0.16/28", ago)}
+		return Memory{AwaitingPodsSince: heldSince("10.0.0.16/28", ago)}
 	}
 	keepAck, keepMark := acked(0), marked(0)
 	stillHeld, longHeld := held(15*time.Minute), held(16*time.Minute)
@@ -57,7 +57,7 @@ func TestHandshake(t *testing.T) {
 			state:    leaver(came("default/new", noon), entries(a, Ready)),
 			memory:   held(time.Hour),
 			want:     []string{"needs 2 of 14", handshaking, "again in 30s"},
-			remember: &Memory{AckedSince: since(0, a), HeldSince: held(time.Hour).HeldSince},
+			remember: &Memory{AckedSince: since(0, a), AwaitingPodsSince: held(time.Hour).AwaitingPodsSince},
 		},
 		"the address of the pod that it waited for is known": {
 			state:    leaver(pod("default/new", "10.0.0.2")),

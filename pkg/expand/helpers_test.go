@@ -229,7 +229,7 @@ func describe(p Plan) []string {
 	for _, d := range p.Drain {
 		add("drain %s %s", d.CIDR, d.Reason)
 	}
-	for _, c := range p.Close {
+	for _, c := range p.RecordClosed {
 		if c.Agent == "" {
 			add("open %s", c.CIDR)
 			continue
@@ -243,7 +243,7 @@ func describe(p Plan) []string {
 	list("clear", p.Clear)
 	list("mark", p.Mark)
 	list("retire", p.Retire)
-	if p.Ask {
+	if p.Probe {
 		add("ask")
 	}
 	if p.Claim.Pins > 0 {
@@ -263,7 +263,7 @@ func describe(p Plan) []string {
 		add("unpark %s", c)
 	}
 	list("remove", p.Remove)
-	for _, f := range p.Free {
+	for _, f := range p.CoolDown {
 		add("free %s %s", f.CIDR, f.Reason)
 	}
 	for _, c := range p.Delete {

@@ -60,10 +60,10 @@ type usage struct {
 
 // needs are the numbers of addresses that the node should have.
 type needs struct {
-	// need is the number of addresses the node's pods need under the policy; target adds its
-	// CiliumNode's further requests, and the addresses expected of it. unreserved is the part of
-	// target for its pods, and for pods that are yet to be scheduled.
-	need, target, unreserved int
+	// forPods is the number of addresses the node's pods need under the policy, its reserve included; target
+	// adds its CiliumNode's further requests, and the addresses expected of it. targetWithoutReserve is the
+	// part of target for its pods, and for pods that are yet to be scheduled.
+	forPods, target, targetWithoutReserve int
 	// hardCap is the largest number of addresses that its pool may hold.
 	hardCap int
 }
@@ -227,15 +227,15 @@ func addressNeeds(policy Policy, u *usage, bs *blocks) needs {
 		return n
 	}
 	requested := u.demand + s.requestedBeyond()
-	n.need = u.withReserve(policy, u.demand)
-	n.unreserved = max(s.Limits.agentStarts(), requested)
-	n.target = max(n.need, u.withReserve(policy, requested), limit(s.Limits.MinAllocate), u.demand+limit(s.Limits.PreAllocate))
+	n.forPods = u.withReserve(policy, u.demand)
+	n.targetWithoutReserve = max(s.Limits.agentStarts(), requested)
+	n.target = max(n.forPods, u.withReserve(policy, requested), limit(s.Limits.MinAllocate), u.demand+limit(s.Limits.PreAllocate))
 	if s.Expected > 0 {
 		// Until the Node can offer the requests of pods that are yet to be scheduled there. These
 		// may have the reserve: it follows once they are bound.
 		published := bs.openCapacity()
 		expected := published - offerRoom(u, bs, published) + limit(s.Expected)
-		n.unreserved = max(n.unreserved, expected)
+		n.targetWithoutReserve = max(n.targetWithoutReserve, expected)
 		n.target = max(n.target, expected)
 	}
 	return n

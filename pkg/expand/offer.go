@@ -66,12 +66,12 @@ func (o *offering) offerable(u requestUse) int {
 		free = o.free(u)
 	}
 	for a, owner := range o.state.Pool {
-		byRequest, used := u.byRequest[a]
+		byRequest, used := u.usedByRequest[a]
 		if owner == "" && o.state.ours(a) && (byRequest || !used) && o.stays(a) {
 			free++
 		}
 	}
-	return free - u.waiting - u.lacking
+	return free - u.waiting - u.agentNeeds
 }
 
 // free is the number of addresses of listed blocks, or of CIDRs of no block, that offerable counts.
@@ -85,7 +85,7 @@ func (o *offering) free(u requestUse) int {
 			free += b.allocatable
 		}
 	}
-	for a, byRequest := range u.byRequest {
+	for a, byRequest := range u.usedByRequest {
 		b := o.blocks.blockOf(a)
 		if !byRequest && (b != nil && serves(b) || b == nil && o.state.BlockAssignment.isPublished(a)) {
 			free--
@@ -96,22 +96,22 @@ func (o *offering) free(u requestUse) int {
 
 // requestUse is how the addresses of a node are used, as requests account for it.
 type requestUse struct {
-	// byRequest has every address in use: whether a bound pod that requests one has it.
-	byRequest map[netip.Addr]bool
+	// usedByRequest has every address in use: whether a bound pod that requests one has it.
+	usedByRequest map[netip.Addr]bool
 	// requested is the sum of the requests of bound pods with an address, waiting the number of
-	// bound pods without one that request none, lacking the number of addresses that the agent must
+	// bound pods without one that request none, agentNeeds the number of addresses that the agent must
 	// still take.
-	requested, waiting, lacking int
-	reported                    bool
+	requested, waiting, agentNeeds int
+	reported                       bool
 }
 
 func (o *offering) requestUse() requestUse {
 	f := o.state.Family
-	u := requestUse{byRequest: make(map[netip.Addr]bool, len(o.state.Used))}
+	u := requestUse{usedByRequest: make(map[netip.Addr]bool, len(o.state.Used))}
 	for _, pod := range o.state.Pods {
 		for _, a := range pod.IPs {
 			if o.state.ours(a) {
-				u.byRequest[a] = pod.Requests[f] > 0
+				u.usedByRequest[a] = pod.Requests[f] > 0
 			}
 		}
 	}
@@ -123,28 +123,28 @@ func (o *offering) requestUse() requestUse {
 		}
 		u.reported = true
 		holder := userOf(owner)
-		if _, known := u.byRequest[a]; known || holder.agent || o.hasEnded(holder.name) {
+		if _, known := u.usedByRequest[a]; known || holder.agent || o.hasEnded(holder.name) {
 			continue
 		}
-		u.byRequest[a] = false
+		u.usedByRequest[a] = false
 		if first, isSecond := byOwner[holder.name]; !isSecond || a.Less(first) {
 			byOwner[holder.name] = a
 		}
 	}
 	for a := range agents {
-		u.byRequest[a] = false
+		u.usedByRequest[a] = false
 	}
 	if o.state.BlockAssignment != nil {
 		u.reported = o.state.BlockAssignment.Reported
 	}
-	u.lacking = o.lacking(agents)
+	u.agentNeeds = o.agentNeeds(agents)
 	o.addRequests(&u, byOwner)
 	return u
 }
 
-// lacking is the number of addresses that the agent must still take: the ones that it waits for
+// agentNeeds is the number of addresses that the agent must still take: the ones that it waits for
 // when it starts, and others in place of its own leaving ones.
-func (o *offering) lacking(agents map[netip.Addr]struct{}) int {
+func (o *offering) agentNeeds(agents map[netip.Addr]struct{}) int {
 	n := max(agentFloor, len(agents))
 	w := o.state.BlockAssignment
 	if w != nil && w.NoPreallocation { // a pool for pods alone
@@ -193,7 +193,7 @@ func (o *offering) addRequests(u *requestUse, byOwner map[string]netip.Addr) {
 		hasAddress := slices.ContainsFunc(pod.IPs, o.state.ours)
 		if a, reported := byOwner[pod.Name]; reported && !hasAddress {
 			delete(byOwner, pod.Name)
-			u.byRequest[a] = requests > 0
+			u.usedByRequest[a] = requests > 0
 			hasAddress = true
 		}
 		if hasAddress {

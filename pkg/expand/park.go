@@ -67,7 +67,7 @@ func (u *usage) steadyAgent() string {
 // parkDraining parks a draining block, lists parked ones in use again, and records which
 // the agent has closed.
 func (w *blockShare) parkDraining(p *planner) {
-	p.keepHeld()
+	p.rememberWaits()
 	if w.state.MayHaveClosed && p.usage.waiting+len(p.usage.stuck) > 0 {
 		p.requeueLater() // see inferClosed
 	}
@@ -76,28 +76,28 @@ func (w *blockShare) parkDraining(p *planner) {
 			continue
 		}
 		if b.users == 0 && b.Closed.Agent != "" {
-			begin, known := w.input.old.EmptySince[b.CIDR]
+			begin, known := w.input.memory.EmptySince[b.CIDR]
 			if !known {
 				begin = w.input.now
 			}
-			remember(&p.memory.EmptySince, b.CIDR, begin)
+			remember(&p.nextMemory.EmptySince, b.CIDR, begin)
 		}
-		w.parkBlock(p, b)
+		w.advanceParking(p, b)
 	}
 }
 
-func (w *blockShare) parkBlock(p *planner, b *block) {
-	parking, known := w.input.old.Parked[b.CIDR]
+func (w *blockShare) advanceParking(p *planner, b *block) {
+	parking, known := w.input.memory.Parked[b.CIDR]
 	found := w.closed.evidence[b.CIDR]
 	switch {
 	case b.Parked:
 		if !known {
 			parking = Parking{p.usage.steadyAgent(), w.input.now}
 		}
-		remember(&p.memory.Parked, b.CIDR, parking)
+		remember(&p.nextMemory.Parked, b.CIDR, parking)
 		p.unpark(b, parking)
 	case known && w.state.closedSince(b.Block, parking):
-		remember(&p.memory.Parked, b.CIDR, parking)
+		remember(&p.nextMemory.Parked, b.CIDR, parking)
 		p.recordClosed(b, Closed{Agent: parking.Agent, Since: parking.Since, Fruitless: w.fruitless(b)})
 	case found.disproved && b.inService():
 		p.recordClosed(b, Closed{})
@@ -105,13 +105,13 @@ func (w *blockShare) parkBlock(p *planner, b *block) {
 		p.recordClosed(b, found.inferred)
 	case b.Closed.Fruitless == mostFruitless-1 && w.fruitless(b) == mostFruitless:
 		p.recordClosed(b, Closed{Agent: b.Closed.Agent, Since: b.Closed.Since, Fruitless: mostFruitless})
-	case w.mayPark(p, b) && w.parks(p, b):
+	case w.mayPark(p, b) && w.parkOrWait(p, b):
 		p.plan.Park = b.CIDR
 	}
 }
 
 func (p *planner) recordClosed(b *block, closed Closed) {
-	p.plan.Close = append(p.plan.Close, Close{CIDR: b.CIDR, Closed: closed})
+	p.plan.RecordClosed = append(p.plan.RecordClosed, ClosedRecord{CIDR: b.CIDR, Closed: closed})
 }
 
 // fruitless counts the fruitless parkings of a block by this run of the agent, the last one that is recorded
@@ -140,7 +140,7 @@ func (p *planner) unpark(b *block, parking Parking) {
 	if b.users == 0 {
 		return
 	}
-	if !p.usage.trusted || p.due(parking.Since.Add(parkFor)) {
+	if !p.usage.trusted || p.dueOrRequeue(parking.Since.Add(parkFor)) {
 		p.plan.Unpark = append(p.plan.Unpark, b.CIDR)
 	}
 }
@@ -152,33 +152,33 @@ func (w *blockShare) mayPark(p *planner, b *block) bool {
 	return drains && w.parkingAllowed() && !p.plan.Park.IsValid() && p.usage.steadyAgent() != "" && !b.Leftover
 }
 
-// parks reports whether to park such a block: one not closed, or one that has become empty, as its
+// parkOrWait reports whether to park such a block, or records the reason to wait: one not closed, or one that has become empty, as its
 // agent would keep it for its reserve. Pods must find an address elsewhere. A block with the
 // agent's own addresses cannot leave, so no second run of the agent has to close it. Pods that seem
 // newer than the last parking, as this clock may be behind, make it park again no sooner than in a while.
-func (w *blockShare) parks(p *planner, b *block) bool {
+func (w *blockShare) parkOrWait(p *planner, b *block) bool {
 	closedSince := b.Closed.Since
 	if closedSince.After(w.input.now) {
 		closedSince = w.input.now
 	}
-	if !w.mayReplace(p) && w.assignment.Foreign+w.blocks.freeElsewhere(&w.closed, b)-p.usage.waiting <= 0 {
-		b.heldFor = WaitReplacement
+	if !w.mayHaveAnother(p) && w.assignment.Foreign+w.blocks.freeElsewhere(&w.closed, b)-p.usage.waiting <= 0 {
+		b.waitReason = WaitReplacement
 		p.requeueLater()
 		return false
 	}
 	if b.users > 0 {
 		return w.parksInUse(p, b, closedSince)
 	}
-	if p.usage.waiting > 0 && p.holds(b) { // they may have an address of it already
+	if p.usage.waiting > 0 && p.awaitPods(b) { // they may have an address of it already
 		p.requeueLater()
 		return false
 	}
-	emptySince := p.memory.EmptySince[b.CIDR]
+	emptySince := p.nextMemory.EmptySince[b.CIDR]
 	if b.Closed.Agent != w.state.Agent || closedSince.Before(emptySince) && !b.Closed.Regained(w.state.Agent) {
 		return true
 	}
 	// The agent has a user of it that is not known here, or finds new ones: it is asked again, later each time.
-	return p.due(emptySince.Add(max(givesBackWithin, 2*closedSince.Sub(emptySince))))
+	return p.dueOrRequeue(emptySince.Add(max(givesBackWithin, 2*closedSince.Sub(emptySince))))
 }
 
 // parksInUse reports whether to park a block with users that its agent was last known to close at
@@ -190,10 +190,10 @@ func (w *blockShare) parksInUse(p *planner, b *block, closedSince time.Time) boo
 	if b.own > 0 && b.Closed.Agent != "" && b.Closed.Agent != w.state.Agent && !b.Closed.Inferred {
 		return false
 	}
-	return b.Closed.Agent != w.state.Agent || p.due(closedSince.Add(reserveWait))
+	return b.Closed.Agent != w.state.Agent || p.dueOrRequeue(closedSince.Add(reserveWait))
 }
 
-// mayReplace reports whether the node may have another block.
-func (w *blockShare) mayReplace(p *planner) bool {
+// mayHaveAnother reports whether the node may have another block.
+func (w *blockShare) mayHaveAnother(p *planner) bool {
 	return w.state.Replaceable && w.blocks.inService() < w.input.policy.MaxBlocks && p.room() > 0
 }

@@ -126,13 +126,13 @@ func TestDecideParksEmpty(t *testing.T) {
 			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Replacement", "again in 1m0s"},
 		},
 		"but then, though such pods keep coming": {
-			state: node(parking(), came("a/new", noon)), memory: Memory{HeldSince: heldSince(goes, 16*time.Minute)},
+			state: node(parking(), came("a/new", noon)), memory: Memory{AwaitingPodsSince: heldSince(goes, 16*time.Minute)},
 			want: []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"},
 		},
 		"also once pods of it have come and gone": {
-			state: node(parking(), pod("a/a", "10.0.0.9")), memory: Memory{HeldSince: heldSince(goes, 16*time.Minute)},
+			state: node(parking(), pod("a/a", "10.0.0.9")), memory: Memory{AwaitingPodsSince: heldSince(goes, 16*time.Minute)},
 			want:     []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
-			remember: &Memory{HeldSince: heldSince(goes, 16*time.Minute)},
+			remember: &Memory{AwaitingPodsSince: heldSince(goes, 16*time.Minute)},
 		},
 		"once its last pod has left": {
 			state: node(parking(closed("c", time.Minute))), memory: emptySince(goes, 30*time.Second),

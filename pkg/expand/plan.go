@@ -20,8 +20,8 @@ type Plan struct {
 	Undrain []netip.Prefix
 	// Drain sets the condition Draining.
 	Drain []Drain
-	// Close records on blocks that their agent has closed them.
-	Close []Close
+	// RecordClosed records on blocks that their agent has closed them.
+	RecordClosed []ClosedRecord
 	// Clear deletes release-ips entries.
 	Clear []netip.Addr
 	// Mark sets release-ips entries to marked-for-release.
@@ -29,8 +29,8 @@ type Plan struct {
 	// Retire sets the release-ips entries of the agent's own addresses to released, so
 	// that it takes others when it restarts. They stay in the pool until then.
 	Retire []netip.Addr
-	// Ask asks the agent to report, by marking ReportAddress for release.
-	Ask bool
+	// Probe asks the agent to report, by marking ProbeAddress for release.
+	Probe bool
 	// Claim requests new blocks. Zero: none.
 	Claim Claim
 	// Publish adds addresses of blocks in service to the pool.
@@ -44,8 +44,8 @@ type Plan struct {
 	// Remove removes addresses from the pool: acked and held ones; and of a family that the
 	// agent does not run, marked ones, once it has reported since.
 	Remove []netip.Addr
-	// Free lets blocks without a published address cool down.
-	Free []Free
+	// CoolDown lets blocks without a published address cool down.
+	CoolDown []CoolDown
 	// Delete deletes blocks after their cooldown.
 	Delete []netip.Prefix
 
@@ -78,7 +78,7 @@ func (p Plan) Without(blocks []netip.Prefix) Plan {
 	return p
 }
 
-// WithoutMarks returns a plan that marks no address, and neither closes nor deletes a block.
+// WithoutMarks returns a plan that marks no address, and neither parks nor deletes a block.
 func (p Plan) WithoutMarks() Plan {
 	p.Mark = nil
 	p.Retire = nil
@@ -93,14 +93,14 @@ type Drain struct {
 	Reason Reason
 }
 
-// Close is a block that its agent has closed; without an Agent, one that it has not, against the record.
-type Close struct {
+// ClosedRecord is a block that its agent has closed; without an Agent, one that it has not, against the record.
+type ClosedRecord struct {
 	CIDR netip.Prefix
 	Closed
 }
 
-// Free is a block that starts to cool down.
-type Free struct {
+// CoolDown is a block that starts to cool down.
+type CoolDown struct {
 	CIDR   netip.Prefix
 	Reason Reason
 }
@@ -139,7 +139,8 @@ type Obstacle struct {
 // WaitReason names an obstacle.
 type WaitReason string
 
-// IsDelay reports whether the drain has not begun, though it must.
+// IsDelay reports whether the drain has not begun, though it must. WaitUnsettled is not among them: a drain that
+// has begun waits for it, too.
 func (r WaitReason) IsDelay() bool {
 	return r == WaitWindow || r == WaitNoWindow || r == WaitTurn || r == WaitNodes || r == WaitMode
 }

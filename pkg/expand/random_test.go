@@ -130,7 +130,7 @@ func (d dice) block(f ipalloc.Family, i int) Block {
 	}
 	b.Conflict, b.Pinned = d.percent(4), d.percent(5)
 	b.Frozen = d.percent(4)
-	b.Stuck = d.percent(6)
+	b.Unwritable = d.percent(6)
 	b.Undone = b.Phase == ipalloc.CoolingDown && d.percent(20)
 	return b
 }
@@ -173,7 +173,7 @@ func (d dice) state() (State, Budget) {
 	if d.percent(30) {
 		d.offer(&s)
 	}
-	s.EntriesStuck = len(s.Blocks) > 0 && s.Blocks[0].Stuck
+	s.EntriesStuck = len(s.Blocks) > 0 && s.Blocks[0].Unwritable
 	return s, budget
 }
 
@@ -254,7 +254,7 @@ func (d dice) memory(s State) Memory {
 	}
 	for _, b := range s.Blocks {
 		if d.percent(10) {
-			remember(&m.HeldSince, b.CIDR, noon.Add(-d.seconds(900)))
+			remember(&m.AwaitingPodsSince, b.CIDR, noon.Add(-d.seconds(900)))
 		}
 	}
 	return m
@@ -280,9 +280,9 @@ func copyState(s State) State {
 
 func copyMemory(m Memory) Memory {
 	return Memory{
-		IdleSince:   slices.Clone(m.IdleSince),
-		MarkedSince: maps.Clone(m.MarkedSince),
-		AckedSince:  maps.Clone(m.AckedSince),
-		HeldSince:   maps.Clone(m.HeldSince),
+		IdleSince:         slices.Clone(m.IdleSince),
+		MarkedSince:       maps.Clone(m.MarkedSince),
+		AckedSince:        maps.Clone(m.AckedSince),
+		AwaitingPodsSince: maps.Clone(m.AwaitingPodsSince),
 	}
 }

@@ -28,7 +28,7 @@ func (p *planner) drainRequested(covered bool) {
 		return
 	}
 	for _, b := range p.blocks.all {
-		// freeEmpty frees a block in conflict without a drain if none of its addresses is left on
+		// coolEmpty cools a block in conflict down without a drain if none of its addresses is left on
 		// the node.
 		if b.fate == fateMustLeave && (!b.Conflict || !b.empty()) {
 			p.drain(b, b.Request)
@@ -69,7 +69,7 @@ func (p *planner) reclaim(candidates []*block, reason Reason) {
 	if p.input.policy.ReclaimDisabled || !p.usage.trusted {
 		return
 	}
-	idle := slices.Clone(p.input.old.IdleSince[:min(len(p.input.old.IdleSince), len(candidates))])
+	idle := slices.Clone(p.input.memory.IdleSince[:min(len(p.input.memory.IdleSince), len(candidates))])
 	for len(idle) < len(candidates) {
 		idle = append(idle, p.input.now)
 	}
@@ -90,7 +90,7 @@ func (p *planner) reclaim(candidates []*block, reason Reason) {
 		p.drain(b, reason)
 	}
 	if rest := idle[starts:]; len(rest) > 0 {
-		p.memory.IdleSince = rest
+		p.nextMemory.IdleSince = rest
 	}
 }
 
@@ -122,7 +122,7 @@ func (p *planner) mayReclaim(due int) int {
 func (p *planner) removable() []*block {
 	var candidates, chosen []*block
 	for _, b := range p.blocks.all {
-		if b.inService() && b.mayGo() {
+		if b.inService() && b.reclaimable() {
 			candidates = append(candidates, b)
 		}
 	}
@@ -133,7 +133,7 @@ func (p *planner) removable() []*block {
 	blocks := p.blocks.inService()
 	later := 0
 	for _, b := range p.blocks.all {
-		if b.leavesSoon(p.input.now) {
+		if b.delayEndsSoon(p.input.now) {
 			later += b.capacity()
 		}
 	}
@@ -143,10 +143,10 @@ func (p *planner) removable() []*block {
 			break
 		}
 		remaining := rest - b.capacity()
-		soon := b.leavesSoon(p.input.now)
+		soon := b.delayEndsSoon(p.input.now)
 		switch {
-		case !p.releasable(b, remaining) || soon && keeps: // a leaving block is no better than the one kept for it
-		case !soon && !p.releasable(b, remaining-later):
+		case !p.canSpare(b, remaining) || soon && keeps: // a leaving block is no better than the one kept for it
+		case !soon && !p.canSpare(b, remaining-later):
 			keeps = true
 		default:
 			chosen = append(chosen, b)
@@ -168,7 +168,7 @@ func (p *planner) recalled(b *block) bool {
 
 // recallRank is 1 for blocks that are recalled, -1 for stuck ones, and 0 for others.
 func (p *planner) recallRank(b *block) int {
-	if b.Stuck {
+	if b.Unwritable {
 		return -1
 	}
 	if p.recalled(b) {
@@ -177,14 +177,14 @@ func (p *planner) recallRank(b *block) int {
 	return 0
 }
 
-// releasable reports whether the node can do without a block if it has so many addresses then.
-func (p *planner) releasable(b *block, capacity int) bool {
+// canSpare reports whether the node can do without a block if it has so many addresses then.
+func (p *planner) canSpare(b *block, capacity int) bool {
 	return capacity >= p.needs.target && (p.recalled(b) || p.usage.demand*100 <= p.input.policy.ReclaimPercent*capacity)
 }
 
-// Releasable returns the blocks that could be recalled from a node now, all together, in the order of
+// Recallable returns the blocks that could be recalled from a node now, all together, in the order of
 // their return.
-func Releasable(now time.Time, policy Policy, s State) []netip.Prefix {
+func Recallable(now time.Time, policy Policy, s State) []netip.Prefix {
 	if s.BlockAssignment != nil { // the agent itself returns what it can spare
 		return nil
 	}
@@ -206,7 +206,7 @@ func Releasable(now time.Time, policy Policy, s State) []netip.Prefix {
 	return out
 }
 
-// leavesSoon reports whether the block serves until its delay ends, shortly.
-func (b *block) leavesSoon(now time.Time) bool {
+// delayEndsSoon reports whether the block serves until its delay ends, shortly.
+func (b *block) delayEndsSoon(now time.Time) bool {
 	return b.fate == fateDelayed && b.inService() && !b.Delay.Until.IsZero() && b.Delay.Until.Before(now.Add(delaySoon))
 }

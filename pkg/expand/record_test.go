@@ -60,17 +60,17 @@ func decided(seed uint64) string {
 	plan, next := Decide(noon, policy, s, budget, m)
 	var perBlock []any
 	for _, b := range s.Blocks {
-		perBlock = append(perBlock, s.Uses(b.CIDR), s.MayLeave(b.CIDR))
+		perBlock = append(perBlock, s.Uses(b.CIDR), s.FirstBlockMayLeave(b.CIDR))
 	}
 	hasFree := s.BlockAssignment != nil && s.HasFree()
 	return fmt.Sprint(
-		"undrain", plan.Undrain, "drain", plan.Drain, "close", plan.Close, "clear", plan.Clear, "mark", plan.Mark, "retire", plan.Retire,
-		"ask", plan.Ask, "claim", plan.Claim, "publish", plan.Publish, "assign", plan.Assign, "park", plan.Park, plan.Unpark,
-		"remove", plan.Remove, "free", plan.Free, "delete", plan.Delete, "needs", plan.Demand, plan.Capacity, plan.ServedElsewhere, plan.Shortage,
+		"undrain", plan.Undrain, "drain", plan.Drain, "close", plan.RecordClosed, "clear", plan.Clear, "mark", plan.Mark, "retire", plan.Retire,
+		"ask", plan.Probe, "claim", plan.Claim, "publish", plan.Publish, "assign", plan.Assign, "park", plan.Park, plan.Unpark,
+		"remove", plan.Remove, "free", plan.CoolDown, "delete", plan.Delete, "needs", plan.Demand, plan.Capacity, plan.ServedElsewhere, plan.Shortage,
 		"waits", plan.Obstacles, "requeue", plan.RequeueAt,
-		"memory", next.IdleSince, next.MarkedSince, next.AckedSince, next.HeldSince, next.Assigned, next.Restored, next.Parked,
+		"memory", next.IdleSince, next.MarkedSince, next.AckedSince, next.AwaitingPodsSince, next.Assigned, next.Restored, next.Parked,
 		next.EmptySince, next.FreeSince, next.Witness,
-		"offer", Offer(s, budget, plan), "room", RoomOf(noon, policy, s), "releasable", Releasable(noon, policy, s),
+		"offer", Offer(s, budget, plan), "room", RoomOf(noon, policy, s), "releasable", Recallable(noon, policy, s),
 		s.RunsFamily(), s.RunsWithAnother(), perBlock, hasFree, "empty", plan.Empty(), plan.String(),
 	)
 }

@@ -134,12 +134,12 @@ func TestNothingIsReleasable(t *testing.T) {
 		"both blocks are in use": idle(used("10.0.0.17")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Releasable(noon, testPolicy(), s); len(got) > 0 {
+			if got := Recallable(noon, testPolicy(), s); len(got) > 0 {
 				t.Errorf("it can spare %v", got)
 			}
 		})
 	}
-	if got := Releasable(noon, testPolicy(), idle()); len(got) != 1 {
+	if got := Recallable(noon, testPolicy(), idle()); len(got) != 1 {
 		t.Errorf("an idle node can spare %v, want a block", got)
 	}
 }

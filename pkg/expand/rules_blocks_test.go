@@ -28,7 +28,7 @@ func brokenBlocks(now time.Time, s State, plan Plan, fail failer) {
 			fail("drains %+v for %q", b, d.Reason)
 		}
 	}
-	for _, f := range plan.Free {
+	for _, f := range plan.CoolDown {
 		brokenEnd(s, once(f.CIDR, "free"), s.Gone, fail)
 	}
 	for _, c := range plan.Delete {
@@ -81,10 +81,10 @@ func brokenCaps(p Policy, s State, plan Plan, fail failer) {
 		published := slices.ContainsFunc(slices.Collect(maps.Keys(s.Pool)), b.CIDR.Contains)
 		switch {
 		case serves(b):
-			if published || !b.Stuck {
+			if published || !b.Unwritable {
 				serving++
 			}
-		case slices.Contains(plan.Undrain, b.CIDR) && !b.Stuck:
+		case slices.Contains(plan.Undrain, b.CIDR) && !b.Unwritable:
 			returning++
 			if b.Reason == NodeGone || b.Undone || b.Phase == ipalloc.Draining && (b.Reason != Reclaim || b.Pinned) {
 				welcome++

@@ -94,7 +94,7 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 		brokenRemove(now, p, s, m, a, fail)
 	}
 	longHeld := func(a netip.Addr) bool {
-		for cidr, since := range m.HeldSince {
+		for cidr, since := range m.AwaitingPodsSince {
 			if cidr.Contains(a) && !now.Before(since.Add(slowStart*p.AckTimeout)) {
 				return true
 			}
@@ -113,7 +113,7 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 			fail("marks %s", a)
 		}
 	}
-	if _, stands := s.Release[ReportAddress(s.Family, s.Pool)]; plan.Ask && (stands || !s.FamilyDisabled) {
+	if _, stands := s.Release[ProbeAddress(s.Family, s.Pool)]; plan.Probe && (stands || !s.FamilyDisabled) {
 		fail("asks for a report in vain")
 	}
 	for _, a := range plan.Retire {
@@ -178,7 +178,7 @@ func brokenUnansweredRemove(now time.Time, p Policy, s State, m Memory, a netip.
 		fail("removes %s in state %q, which an agent that starts may assign", a, s.Release[a])
 	case p.AckTimeout > 0 && (!seen || now.Sub(since) < p.AckTimeout):
 		fail("removes %s before its mark has stood for long enough", a)
-	case s.Release[ReportAddress(s.Family, s.Pool)] != DoNotRelease:
+	case s.Release[ProbeAddress(s.Family, s.Pool)] != DoNotRelease:
 		fail("removes %s before the agent has reported", a)
 	}
 }
@@ -294,7 +294,7 @@ func checkArbitrary(t *testing.T, d dice) {
 	if d.percent(5) {
 		s.FamilyDisabled, s.Used, s.Own = true, map[netip.Addr]string{}, nil
 		if d.percent(50) {
-			s.Release[ReportAddress(s.Family, s.Pool)] = DoNotRelease
+			s.Release[ProbeAddress(s.Family, s.Pool)] = DoNotRelease
 		}
 	}
 	plan, next := checkPure(t, p, s, b, m)

@@ -121,9 +121,9 @@ type Block struct {
 	Delay Obstacle
 	// Pinned: it stays on the node while it is idle. Frozen: the same, as its pool cannot be read.
 	Pinned, Frozen bool
-	// Stuck: the API server has refused a write of it, or it lacks the finalizer. Until a write
+	// Unwritable: the API server has refused a write of it, or it lacks the finalizer. Until a write
 	// passes, the node does without what only writes of it would bring.
-	Stuck bool
+	Unwritable bool
 	// Undone: a person took back its drain while it cooled down.
 	Undone bool
 	// Conflict: it overlaps an older block. None of its addresses is published.
@@ -185,7 +185,7 @@ type Pod struct {
 	PoolRequests map[string][2]uint16
 	// Seen is when the pod was first seen bound to the node. Until Seen plus slowStart times
 	// AckTimeout, while its address is unknown, no address is marked for release: any that looks
-	// free may be the pod's. Memory.HeldSince bounds the wait where such pods keep coming.
+	// free may be the pod's. Memory.AwaitingPodsSince bounds the wait where such pods keep coming.
 	Seen time.Time
 	// Created is when the API server created it. Zero: unknown.
 	Created time.Time
@@ -222,9 +222,9 @@ type Memory struct {
 	MarkedSince map[netip.Addr]time.Time
 	// AckedSince is when each ack was first seen, from a settled agent.
 	AckedSince map[netip.Addr]time.Time
-	// HeldSince is since when each block waits to be marked, or parked, until the addresses of recent
+	// AwaitingPodsSince is since when each block waits to be marked, or parked, until the addresses of recent
 	// pods are known. Once that has lasted slowStart times AckTimeout, a draining block waits no more.
-	HeldSince map[netip.Prefix]time.Time
+	AwaitingPodsSince map[netip.Prefix]time.Time
 	// Assigned are the blocks that have been seen Listed, if Leftover or older than the CiliumNode.
 	Assigned []netip.Prefix
 	// Restored are the addresses in use that a block was assigned again for, and the time since
@@ -253,10 +253,10 @@ func (s *State) Uses(cidr netip.Prefix) bool {
 	return s.usersIn(cidr) > 0 || slices.ContainsFunc(s.Own, cidr.Contains)
 }
 
-// MayLeave reports whether an unused block, leaving because its node moved to another
-// pool, may proceed: the agent has not reported yet, or every address of the block was
+// FirstBlockMayLeave reports whether an unused block that leaves because its node moved to another
+// pool may proceed: the agent has not reported yet, or every address of the block was
 // marked before the agent started.
-func (s *State) MayLeave(cidr netip.Prefix) bool {
+func (s *State) FirstBlockMayLeave(cidr netip.Prefix) bool {
 	reported := false
 	for a := range s.Used {
 		reported = reported || a.Is4() == cidr.Addr().Is4()

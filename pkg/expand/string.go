@@ -9,9 +9,9 @@ import (
 
 // Empty reports whether the plan writes no object. Obstacles and RequeueAt may still be set.
 func (p Plan) Empty() bool {
-	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 && !p.Ask &&
-		p.Claim == Claim{} && len(p.Close)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish)+len(p.Assign) == 0 && len(p.Remove) == 0 &&
-		len(p.Free) == 0 && len(p.Delete) == 0
+	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 && !p.Probe &&
+		p.Claim == Claim{} && len(p.RecordClosed)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish)+len(p.Assign) == 0 && len(p.Remove) == 0 &&
+		len(p.CoolDown) == 0 && len(p.Delete) == 0
 }
 
 // String is the plan in one line, for people.
@@ -33,7 +33,7 @@ func (p Plan) String() string {
 	for _, b := range p.Drain {
 		add("drain %s (%s)", b.CIDR, b.Reason)
 	}
-	for _, b := range p.Close {
+	for _, b := range p.RecordClosed {
 		if b.Agent == "" {
 			add("open %s", b.CIDR)
 		} else {
@@ -43,7 +43,7 @@ func (p Plan) String() string {
 	list("clear", p.Clear)
 	list("mark", p.Mark)
 	list("retire", p.Retire)
-	if p.Ask {
+	if p.Probe {
 		add("ask for a report")
 	}
 	if p.Claim.Addresses > 0 {
@@ -59,7 +59,7 @@ func (p Plan) String() string {
 	}
 	each("unpark", p.Unpark)
 	list("remove", p.Remove)
-	for _, b := range p.Free {
+	for _, b := range p.CoolDown {
 		add("free %s (%s)", b.CIDR, b.Reason)
 	}
 	each("delete", p.Delete)

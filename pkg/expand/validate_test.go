@@ -69,7 +69,7 @@ func TestPlanString(t *testing.T) {
 		"everything": {
 			Plan{
 				Node: "n1", Undrain: []netip.Prefix{block}, Drain: []Drain{{block, Deleted}}, Clear: ips("10.0.0.1"), Mark: ips("10.0.0.1-10.0.0.5"),
-				Claim: Claim{1, 2, 3, 4}, Publish: ips("10.0.0.1"), Remove: ips("10.0.0.1"), Free: []Free{{block, Returned}}, Delete: []netip.Prefix{block},
+				Claim: Claim{1, 2, 3, 4}, Publish: ips("10.0.0.1"), Remove: ips("10.0.0.1"), CoolDown: []CoolDown{{block, Returned}}, Delete: []netip.Prefix{block},
 			}, false,
 			"n1 ipv4: needs 0 of 0: undrain 10.0.0.0/29; drain 10.0.0.0/29 (Deleted); clear 10.0.0.1; mark 10.0.0.1, 10.0.0.2, 10.0.0.3 and 2 more; " +
 				"claim 1 addresses (at most 2 blocks, 3 published); claim 4 pinned blocks; publish 10.0.0.1; remove 10.0.0.1; free 10.0.0.0/29 (Returned); delete 10.0.0.0/29",

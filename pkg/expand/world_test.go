@@ -75,7 +75,7 @@ func (w *world) carryOut(plan Plan) {
 	for _, c := range plan.Undrain {
 		b := w.block(c)
 		b.Phase, b.Reason = ipalloc.InService, None
-		b.Stuck = false // the write has passed
+		b.Unwritable = false // the write has passed
 		w.undrains++
 	}
 	for _, d := range plan.Drain {
@@ -107,7 +107,7 @@ func (w *world) carryOut(plan Plan) {
 		}
 		delete(w.state.Pool, a)
 	}
-	for _, f := range plan.Free {
+	for _, f := range plan.CoolDown {
 		b := w.block(f.CIDR)
 		b.Phase, b.Reason, b.CooldownUntil = ipalloc.CoolingDown, f.Reason, w.now.Add(cooldown)
 		b.Undone = false

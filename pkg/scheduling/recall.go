@@ -195,5 +195,5 @@ func (c *Cluster) releasable(node *corev1.Node, f ipalloc.Family, a *Assignment,
 		}
 	}
 	s.Shares[i].State.Expected = needs.Expected[f]
-	return expand.Releasable(now, s.Shares[i].Policy, s.Shares[i].State)
+	return expand.Recallable(now, s.Shares[i].Policy, s.Shares[i].State)
 }

@@ -149,7 +149,7 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, d *decisio
 			return nil, err
 		}
 	}
-	for _, c := range d.plan.Close {
+	for _, c := range d.plan.RecordClosed {
 		b, err := o.block(c.CIDR)
 		if err != nil {
 			return nil, err
@@ -180,8 +180,8 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, decisio
 		change.Mark = append(change.Mark, d.plan.Mark...)
 		change.Retire = append(change.Retire, d.plan.Retire...)
 		change.Clear = append(change.Clear, d.plan.Clear...)
-		if d.plan.Ask {
-			change.Mark = append(change.Mark, expand.ReportAddress(d.Family, d.State.Pool))
+		if d.plan.Probe {
+			change.Mark = append(change.Mark, expand.ProbeAddress(d.Family, d.State.Pool))
 		}
 	}
 	if len(change.Mark)+len(change.Retire)+len(change.Clear) == 0 {
@@ -333,8 +333,8 @@ func (o *observation) uses(cidr netip.Prefix) bool {
 // live, so one that lost a race, even for good, stops no other.
 func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, decisions []decision, result *result) error {
 	for _, d := range decisions {
-		if len(d.plan.Free) > 0 {
-			if err := result.record(r.coolDown(ctx, o, d.plan.Free, result)); err != nil {
+		if len(d.plan.CoolDown) > 0 {
+			if err := result.record(r.coolDown(ctx, o, d.plan.CoolDown, result)); err != nil {
 				return err
 			}
 		}
@@ -356,7 +356,7 @@ func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, decisions 
 // coolDown starts the cooldown of blocks that their agent no longer has. An agent may still use a
 // block assigned to its Node before the Node was deleted and created again, until that agent
 // restarts. Its CiliumNode names the block; changes to it do not trigger a reconcile here.
-func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expand.Free, result *result) error {
+func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expand.CoolDown, result *result) error {
 	if o.CiliumNode != nil {
 		if err := verifyReturned(ctx, r.CiliumNodes, o, blocks); err != nil {
 			return err
@@ -390,7 +390,7 @@ func (r *Reconciler) runsWith(ctx context.Context, o *observation) ([]netip.Pref
 // agent returned them, are on the agent's list, read live: the watch may lag behind another process
 // that assigned them. If the CiliumNode were deleted then, no object would record that the agent
 // has them.
-func verifyReturned(ctx context.Context, client *ciliumnode.Client, o *observation, blocks []expand.Free) error {
+func verifyReturned(ctx context.Context, client *ciliumnode.Client, o *observation, blocks []expand.CoolDown) error {
 	if o.CiliumNode.BlockAssignment == nil {
 		return nil
 	}

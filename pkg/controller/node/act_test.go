@@ -55,13 +55,13 @@ func TestActsOnEveryBlock(t *testing.T) {
 	if *out != (outcome{}) {
 		t.Errorf("the outcome is %+v", out)
 	}
-	b.carriesOut(expand.Plan{Free: []expand.Free{{CIDR: cidrs[0], Reason: because}, {CIDR: cidrs[1], Reason: because}}}, blocks)
+	b.carriesOut(expand.Plan{CoolDown: []expand.CoolDown{{CIDR: cidrs[0], Reason: because}, {CIDR: cidrs[1], Reason: because}}}, blocks)
 	b.hasPhases("returned", "10.0.0.0/30 CoolingDown", "10.0.0.12/30 InService", "10.0.0.4/30 CoolingDown", "10.0.0.8/30 InService")
-	b.carriesOut(expand.Plan{Free: []expand.Free{{CIDR: cidrs[2], Reason: because}}, Delete: cidrs[:2]}, blocks)
+	b.carriesOut(expand.Plan{CoolDown: []expand.CoolDown{{CIDR: cidrs[2], Reason: because}}, Delete: cidrs[:2]}, blocks)
 	b.hasPhases("freed, and another one returned", "10.0.0.12/30 InService", "10.0.0.8/30 CoolingDown")
 
 	agent := expand.Closed{Agent: "c", Since: fixtures.Noon(), Inferred: true}
-	b.carriesOut(expand.Plan{Close: []expand.Close{{CIDR: cidrs[2], Closed: agent}, {CIDR: cidrs[3], Closed: agent}}}, phases)
+	b.carriesOut(expand.Plan{RecordClosed: []expand.ClosedRecord{{CIDR: cidrs[2], Closed: agent}, {CIDR: cidrs[3], Closed: agent}}}, phases)
 	for _, cidr := range cidrs[2:] {
 		if is := b.block(cidr.String()).Closed; is.Agent != "c" || !is.Inferred {
 			t.Errorf("block %s is closed by %q, inferred: %t", cidr, is.Agent, is.Inferred)

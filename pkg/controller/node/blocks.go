@@ -312,7 +312,7 @@ func (r *Reconciler) reportObstacles(ctx context.Context, o *observation, decisi
 func changesPhase(p expand.Plan, cidr netip.Prefix) bool {
 	return slices.Contains(p.Undrain, cidr) ||
 		slices.ContainsFunc(p.Drain, func(d expand.Drain) bool { return d.CIDR == cidr }) ||
-		slices.ContainsFunc(p.Free, func(f expand.Free) bool { return f.CIDR == cidr })
+		slices.ContainsFunc(p.CoolDown, func(f expand.CoolDown) bool { return f.CIDR == cidr })
 }
 
 // obstacleNote describes an obstacle, and its remedy where it does not end by itself. That of a delay

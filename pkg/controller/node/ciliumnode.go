@@ -26,9 +26,9 @@ import (
 func (o *observation) reportAddress(live *ciliumnode.View) netip.Addr {
 	i := slices.IndexFunc(o.Shares, func(share state.Share) bool { return share.Standing.MayChange() })
 	if i >= 0 {
-		return expand.ReportAddress(o.Shares[i].Family, live.Pool)
+		return expand.ProbeAddress(o.Shares[i].Family, live.Pool)
 	}
-	return expand.ReportAddress(ipalloc.IPv4, live.Pool)
+	return expand.ProbeAddress(ipalloc.IPv4, live.Pool)
 }
 
 // ensureCiliumNode creates the CiliumNode of a Node that a pool serves, before its
@@ -213,7 +213,7 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, result *resul
 // that the watch has not shown, and that has no address in its status yet.
 func keepPodAddresses(ctx context.Context, live client.Reader, o *observation, decisions []decision, result *result) ([]decision, error) {
 	releases := func(d decision) bool {
-		return d.State.FamilyDisabled && (d.plan.Ask || len(d.plan.Mark)+len(d.plan.Remove) > 0)
+		return d.State.FamilyDisabled && (d.plan.Probe || len(d.plan.Mark)+len(d.plan.Remove) > 0)
 	}
 	if !slices.ContainsFunc(decisions, releases) {
 		return decisions, nil
@@ -223,7 +223,7 @@ func keepPodAddresses(ctx context.Context, live client.Reader, o *observation, d
 	if err != nil {
 		for i := range corrected {
 			if releases(corrected[i]) {
-				corrected[i].plan.Ask = false
+				corrected[i].plan.Probe = false
 				corrected[i].plan.Mark = nil
 				corrected[i].plan.Remove = nil
 			}

@@ -84,7 +84,7 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 			d.claim++
 		}
 		d.drain += len(plan.Drain)
-		d.free += len(plan.Free)
+		d.free += len(plan.CoolDown)
 		if wait := plan.RequeueAt.Sub(now); !plan.RequeueAt.IsZero() && (again == 0 || wait < again) {
 			again = max(wait, time.Millisecond)
 		}

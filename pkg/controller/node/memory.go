@@ -105,7 +105,7 @@ func (n *nodeState) isStuck(object types.UID, version string, now time.Time) boo
 // whyStuck returns why a write of a stuck object of a share has failed; nil: none is stuck.
 func (o *observation) whyStuck(share *state.Share) error {
 	for i := range share.State.Blocks {
-		if stuck := &share.State.Blocks[i]; stuck.Stuck {
+		if stuck := &share.State.Blocks[i]; stuck.Unwritable {
 			b, _ := o.block(stuck.CIDR)
 			return o.memory.stuck[b.UID].err
 		}
@@ -121,7 +121,7 @@ func (o *observation) setStuck(share *state.Share, now time.Time) {
 	share.State.EntriesStuck = o.memory.isStuck(o.uid(), "", now)
 	for i := range share.State.Blocks {
 		b, err := o.block(share.State.Blocks[i].CIDR)
-		share.State.Blocks[i].Stuck = err == nil && o.memory.isStuck(b.UID, b.ResourceVersion, now)
+		share.State.Blocks[i].Unwritable = err == nil && o.memory.isStuck(b.UID, b.ResourceVersion, now)
 	}
 }
 

@@ -49,7 +49,7 @@ func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
 	}
 	count("undrain", len(p.Undrain))
 	count("drain", len(p.Drain))
-	count("free", len(p.Free))
+	count("free", len(p.CoolDown))
 	count("delete", len(p.Delete))
 }
 

@@ -105,7 +105,7 @@ func TestOnlyWhatHappensIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.decided(ipalloc.IPv4, expand.Plan{Drain: make([]expand.Drain, 2), Free: make([]expand.Free, 1)})
+	m.decided(ipalloc.IPv4, expand.Plan{Drain: make([]expand.Drain, 2), CoolDown: make([]expand.CoolDown, 1)})
 	m.handshake("mark", 3)
 	m.handshake("clear", 0)
 	for _, n := range []int{0, 2, 0, 3} {

@@ -154,7 +154,7 @@ func (o *observation) replaceFirst(c *state.Cluster, share *state.Share) {
 		if !isUndecided(b) || o.Blocks[j].Pool == share.Ruling() || s.Uses(b.CIDR) {
 			continue
 		}
-		leaves := b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR)
+		leaves := b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.FirstBlockMayLeave(b.CIDR)
 		if leaves || b.Phase == ipalloc.InService && s.Fresh && o.memory.first.has(o.CiliumNode, o.Blocks[j].UID) && o.canReplace(c, share) {
 			b.Request = expand.PoolChanged
 			b.Delay = expand.Obstacle{}

@@ -93,7 +93,7 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 	if len(o.Shares) > 0 {
 		family = o.Shares[0].Family
 	}
-	mark := []netip.Addr{expand.ReportAddress(family, o.CiliumNode.Pool)}
+	mark := []netip.Addr{expand.ProbeAddress(family, o.CiliumNode.Pool)}
 	entry, ok := o.CiliumNode.Release[mark[0]]
 	wasAsked := r.Cluster.Recovery.Asked(o.Name)
 	marked := ok && entry == expand.Marked

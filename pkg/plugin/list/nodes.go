@@ -125,7 +125,7 @@ func nodeRows(c *clusterview.Cluster, name string) []nodeRow {
 	for _, d := range c.Decide(name) {
 		balance := expand.BalanceOf(&d.State, d.Plan, expand.Shortfall{}, d.Standing.MayChange())
 		row := nodeRow{
-			missing: max(0, balance.Needed-balance.Has),
+			missing: max(0, balance.Demand-balance.Has),
 			Node:    name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
 			Demand: d.Plan.Demand, Capacity: d.Plan.Capacity, Shortage: d.Plan.Shortage,
 			Reclaimable: len(d.Memory.IdleSince), Paused: d.Standing.Because(), AgentSettled: d.State.AgentSettled,

@@ -281,7 +281,7 @@ func (m *move) nextSteps(name string, s *adopt.Standing) string {
 			plan, _ := expand.Decide(d.At, d.Policy, d.State, expand.Budget{}, expand.Memory{})
 			claims += min(plan.Claim.Addresses, 1)
 			drains += len(plan.Drain)
-			frees += len(plan.Free)
+			frees += len(plan.CoolDown)
 		}
 		say(claims, "claim")
 		say(drains, "drain")

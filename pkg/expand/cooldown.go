@@ -2,25 +2,25 @@ package expand
 
 import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 
-// freeEmpty lets blocks cool down if none of their addresses is left on the node. An address in use
+// coolEmpty lets blocks cool down if none of their addresses is left on the node. An address in use
 // keeps its block even where it has lost its pool entry. Entries of the handshake may be left:
 // their removal at the begin of the cooldown changes the CiliumNode, as must happen then
 // (docs/contributing/architecture.md).
-func (p *planner) freeEmpty() {
+func (p *planner) coolEmpty() {
 	for _, b := range p.blocks.all {
-		if !p.frees(b) {
+		if !p.cools(b) {
 			continue
 		}
 		reason := Returned
 		if b.superseded() { // it was the Node's before this one
 			reason = NodeGone
 		}
-		p.free(b, reason)
+		p.coolDown(b, reason)
 	}
 }
 
-// frees reports whether this plan lets the block cool down.
-func (p *planner) frees(b *block) bool {
+// cools reports whether this plan lets the block cool down.
+func (p *planner) cools(b *block) bool {
 	if b.mayHavePods() || b.change != changeNone || b.published > 0 || b.users > 0 || b.Listed {
 		return false
 	}
@@ -47,12 +47,12 @@ func (p *planner) useIsKnown(b *block) bool {
 	if p.usage.reported || p.state.FamilyDisabled {
 		return true
 	}
-	return b.Conflict && (b.Created.After(p.state.Created) || p.due(p.state.Created.Add(p.input.policy.AckTimeout)))
+	return b.Conflict && (b.Created.After(p.state.Created) || p.dueOrRequeue(p.state.Created.Add(p.input.policy.AckTimeout)))
 }
 
-func (p *planner) free(b *block, reason Reason) {
-	b.change = changeFree
-	p.plan.Free = append(p.plan.Free, Free{CIDR: b.CIDR, Reason: reason})
+func (p *planner) coolDown(b *block, reason Reason) {
+	b.change = changeCool
+	p.plan.CoolDown = append(p.plan.CoolDown, CoolDown{CIDR: b.CIDR, Reason: reason})
 }
 
 // deleteCooled deletes the blocks after their cooldown.
@@ -61,7 +61,7 @@ func (p *planner) deleteCooled() {
 		if b.Phase != ipalloc.CoolingDown || b.change != changeNone {
 			continue
 		}
-		if p.due(b.CooldownUntil) && b.published == 0 && b.users == 0 && !b.Listed {
+		if p.dueOrRequeue(b.CooldownUntil) && b.published == 0 && b.users == 0 && !b.Listed {
 			p.plan.Delete = append(p.plan.Delete, b.CIDR)
 		}
 	}

@@ -8,15 +8,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// explain records the obstacle to each leaving block. waitOf explains the blocks on their way out,
+// explain records the obstacle to each leaving block. obstacleTo explains the blocks on their way out,
 // and names the users they wait for. Obstacles that need user action come first: the agent keeps its
 // own addresses until it restarts, or as long as the Node exists, pods come and go, the handshake
 // proceeds on its own.
-func (p *planner) explain(waitOf func(*block) (WaitReason, []string)) {
+func (p *planner) explain(obstacleTo func(*block) (WaitReason, []string)) {
 	p.blocks.findUsers(&p.usage)
 	for _, b := range p.blocks.all {
 		planned := b.planned()
-		if planned != fateMustLeave && planned != fateDelayed && !b.goingOut() {
+		if planned != fateMustLeave && planned != fateDelayed && !b.leavesByPlan() {
 			continue
 		}
 		obstacle := Obstacle{CIDR: b.CIDR}
@@ -31,19 +31,19 @@ func (p *planner) explain(waitOf func(*block) (WaitReason, []string)) {
 			obstacle.Until = b.Delay.Until
 			p.requeueAt(b.Delay.Until)
 		default:
-			obstacle.Reason, obstacle.By = waitOf(b)
+			obstacle.Reason, obstacle.By = obstacleTo(b)
 		}
 		p.plan.Obstacles = append(p.plan.Obstacles, obstacle)
 	}
 }
 
-func (h *handshake) waitOf(b *block) (WaitReason, []string) {
+func (h *handshake) obstacleTo(b *block) (WaitReason, []string) {
 	switch {
 	case len(b.byAgent) > 0:
-		return h.waitOfOwn(b)
+		return h.obstacleToOwn(b)
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
-	case b.heldFor != "":
+	case b.waitReason != "":
 		return WaitPodAddress, slices.Sorted(slices.Values(h.usage.pendingPods))
 	case h.state.FamilyDisabled && h.state.AgentSettled:
 		return WaitHandshake, nil
@@ -54,8 +54,8 @@ func (h *handshake) waitOf(b *block) (WaitReason, []string) {
 	}
 }
 
-// waitOfOwn returns the obstacle to the agent's own addresses in a block.
-func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
+// obstacleToOwn returns the obstacle to the agent's own addresses in a block.
+func (h *handshake) obstacleToOwn(b *block) (WaitReason, []string) {
 	leave := b.vacates() || b.change == changeDrain && b.Request != None
 	switch {
 	case !leave:
@@ -66,7 +66,7 @@ func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
 		return WaitHandshake, nil
 	case !h.roomToMove:
 		return WaitReplacement, nil
-	case b.heldFor != "":
+	case b.waitReason != "":
 		return WaitPodAddress, slices.Sorted(slices.Values(h.usage.pendingPods))
 	case b.retired < b.own: // some look like a pod's, or have an entry yet
 		return WaitAgent, b.byAgent
@@ -79,12 +79,12 @@ func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
 
 // findUsers sets the names of the users of each block on its way out.
 func (bs *blocks) findUsers(u *usage) {
-	if !slices.ContainsFunc(bs.all, (*block).goingOut) {
+	if !slices.ContainsFunc(bs.all, (*block).leavesByPlan) {
 		return
 	}
 	add := func(a netip.Addr, holder user) {
 		b := bs.blockOf(a)
-		if b == nil || !b.goingOut() {
+		if b == nil || !b.leavesByPlan() {
 			return
 		}
 		if holder.agent {
