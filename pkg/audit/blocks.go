@@ -47,10 +47,10 @@ func checkBlocks(x *index, found *findings) {
 
 // cooldown checks whether a block cools down for longer than it should.
 func (n *nodeCheck) cooldown(b *crd.Block) {
-	cooldown := n.cluster.Cooldown(*b)
-	if end := b.Since.Add(cooldown); n.isOld(end) && !n.isPaused(b) {
+	cooldown := n.index.cluster.Cooldown(*b)
+	if end := b.Since.Add(cooldown); n.index.isOld(end) && !n.isPaused(b) {
 		n.add(CooldownOverdue, aboutBlock(b, nodeObject(b.Node)), "cools down (%s) since %s, %s longer than its %s",
-			b.Reason, b.Since.UTC().Format(time.RFC3339), n.ago(end), cooldown)
+			b.Reason, b.Since.UTC().Format(time.RFC3339), n.index.ago(end), cooldown)
 	}
 }
 
@@ -60,7 +60,7 @@ func (n *nodeCheck) isPaused(b *crd.Block) bool {
 	if n.view != nil {
 		view = n.view.View
 	}
-	return n.pausedFor(ipalloc.FamilyOf(b.CIDR.Addr()), n.cluster.CiliumPoolOf(*b, view))
+	return n.pausedFor(ipalloc.FamilyOf(b.CIDR.Addr()), n.index.cluster.CiliumPoolOf(*b, view))
 }
 
 // assignedBlocks checks that a node's pool and podCIDRs have its blocks. It skips blocks
@@ -68,12 +68,12 @@ func (n *nodeCheck) isPaused(b *crd.Block) bool {
 func (n *nodeCheck) assignedBlocks() {
 	published := map[*crd.Block]int{}
 	for _, a := range n.view.published() {
-		if b := n.holder(n.node, a); b != nil && b.Node == n.name {
+		if b := n.index.holder(n.node, a); b != nil && b.Node == n.name {
 			published[b]++
 		}
 	}
 	for _, b := range n.blocks {
-		if n.bad[b.Name] != nil || n.byCIDR[b.CIDR] != b || len(n.space.Overlapping(b.CIDR)) > 0 {
+		if n.index.bad[b.Name] != nil || n.index.byCIDR[b.CIDR] != b || len(n.index.space.Overlapping(b.CIDR)) > 0 {
 			continue
 		}
 		if n.view.BlockAssignment != nil {
@@ -85,7 +85,7 @@ func (n *nodeCheck) assignedBlocks() {
 }
 
 func (n *nodeCheck) block(b *crd.Block, published int) {
-	f := aboutBlock(b, n.assigner(n.name))
+	f := aboutBlock(b, n.index.assigner(n.name))
 	listed := n.view.Lists(b.CIDR)
 	switch {
 	case b.Phase == ipalloc.CoolingDown && (published > 0 || listed):
@@ -93,7 +93,7 @@ func (n *nodeCheck) block(b *crd.Block, published int) {
 	case published > 0 && !listed:
 		n.add(BlockNotListed, f, "%d addresses in the pool of CiliumNode %s, and not in its podCIDRs", published, n.name)
 	case b.Phase == ipalloc.InService && published == 0 && n.shouldBePublished(b):
-		n.add(BlockNotPublished, f, "no address in the pool of CiliumNode %s (in podCIDRs: %t), created %s ago", n.name, listed, n.ago(b.Created))
+		n.add(BlockNotPublished, f, "no address in the pool of CiliumNode %s (in podCIDRs: %t), created %s ago", n.name, listed, n.index.ago(b.Created))
 	case b.Phase == ipalloc.Draining && published > 0:
 		n.drain(b, fmt.Sprintf("%d addresses left and none in use", published))
 	}
@@ -103,19 +103,19 @@ func (n *nodeCheck) block(b *crd.Block, published int) {
 // or a block that is new, must leave, or has no address that pods may have.
 func (n *nodeCheck) shouldBePublished(b *crd.Block) bool {
 	l := n.view.Limits
-	if n.obj == nil || n.isPaused(b) || n.moving || b.Deleting || b.Drain || !n.isOld(b.Created) || !n.givesFrom(b) {
+	if n.obj == nil || n.isPaused(b) || n.moving || b.Deleting || b.Drain || !n.index.isOld(b.Created) || !n.givesFrom(b) {
 		return false
 	}
 	family := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))
 	if l.MaxAllocate > 0 && family >= l.MaxAllocate {
 		return false
 	}
-	return n.view.BlockAssignment != nil || family < n.Defaults.Policy.MaxAddresses && l.MaxAboveWatermark <= 0
+	return n.view.BlockAssignment != nil || family < n.index.settings.Defaults.Policy.MaxAddresses && l.MaxAboveWatermark <= 0
 }
 
 // givesFrom reports whether a block's pool assigns addresses of it to pods.
 func (n *nodeCheck) givesFrom(b *crd.Block) bool {
-	pool := n.cluster.Pools.Get(b.Pool)
+	pool := n.index.cluster.Pools.Get(b.Pool)
 	return pool != nil && !pool.Inactive && !pool.Frozen() && !pool.Deleting && !pool.Drains(b.CIDR) && pool.UsableCount(b.CIDR) > 0
 }
 
@@ -144,7 +144,7 @@ func (cn *ciliumNode) ofFamily(f ipalloc.Family) int {
 // if the time of a change is unknown. The text usage names the part of the block that the agent still has.
 func (n *nodeCheck) drain(b *crd.Block, usage string) {
 	changed := cmp.Or(n.view.Changed, n.view.SeenSince) // no earlier than the last change
-	if n.isPaused(b) || changed.IsZero() || !n.isOld(b.Since) || !n.isOld(changed) {
+	if n.isPaused(b) || changed.IsZero() || !n.index.isOld(b.Since) || !n.index.isOld(changed) {
 		return
 	}
 	used := func(a netip.Addr) bool { return b.CIDR.Contains(a) }
@@ -156,14 +156,14 @@ func (n *nodeCheck) drain(b *crd.Block, usage string) {
 			return
 		}
 	}
-	n.add(DrainStuck, aboutBlock(b, n.assigner(n.name)), "drains (%s) since %s, with %s; nothing has moved for %s, and %s",
-		b.Reason, b.Since.UTC().Format(time.RFC3339), usage, n.ago(changed), n.agent())
+	n.add(DrainStuck, aboutBlock(b, n.index.assigner(n.name)), "drains (%s) since %s, with %s; nothing has moved for %s, and %s",
+		b.Reason, b.Since.UTC().Format(time.RFC3339), usage, n.index.ago(changed), n.agent())
 }
 
 // routes checks that frr-k8s announces the node's blocks, and no others, by the operator's
 // FRRConfigurations.
 func (n *nodeCheck) routes() {
-	routes := n.snapshot.Routes
+	routes := n.index.snapshot.Routes
 	if routes == nil {
 		return
 	}
@@ -177,7 +177,7 @@ func (n *nodeCheck) routes() {
 	}
 	slices.SortFunc(announced, netip.Prefix.Compare)
 	for _, cidr := range slices.Compact(announced) {
-		if b := n.byCIDR[cidr]; b == nil || b.Node != n.name {
+		if b := n.index.byCIDR[cidr]; b == nil || b.Node != n.name {
 			n.add(AnnouncedByOtherNode, Finding{Object: nodeObject(n.name), Subject: cidr}, "announces a block that it does not hold")
 		}
 	}
@@ -193,7 +193,7 @@ func (n *nodeCheck) routes() {
 
 // route checks that a block reaches a neighbor. announced: an FRRConfiguration of the node has it.
 func (n *nodeCheck) route(cidr netip.Prefix, announced bool) {
-	routes := n.snapshot.Routes
+	routes := n.index.snapshot.Routes
 	reason := "the API server serves no FRRConfigurations"
 	if routes.Known() {
 		_, reason = frrconfig.For(n.obj, routes.Templates(), []netip.Prefix{cidr}, routes.HostnameHolder(n.name))

@@ -14,7 +14,7 @@ import (
 // entries checks who owns each address of a node's pool.
 func (n *nodeCheck) entries() {
 	for _, a := range n.view.published() {
-		if len(n.publishes[a]) > 1 {
+		if len(n.index.publishes[a]) > 1 {
 			n.onTwoNodes(a)
 		} else {
 			n.entry(a)
@@ -37,36 +37,36 @@ func (n *nodeCheck) entries() {
 
 // onTwoNodes reports the node that does not hold the address's block, if one does.
 func (n *nodeCheck) onTwoNodes(a netip.Addr) {
-	publishers := n.publishes[a]
+	publishers := n.index.publishes[a]
 	wrong := publishers[0]
-	if b := n.holder(wrong, a); b != nil && b.Node == wrong.name {
+	if b := n.index.holder(wrong, a); b != nil && b.Node == wrong.name {
 		wrong = publishers[1]
 	}
-	f := Finding{Object: n.assigner(wrong.name), Subject: ipalloc.Single(a), Note: wrong.inUse[a]}
+	f := Finding{Object: n.index.assigner(wrong.name), Subject: ipalloc.Single(a), Note: wrong.inUse[a]}
 	var names []string
 	for _, p := range publishers {
 		names = append(names, p.name)
 		if p != wrong {
-			f.Others = append(f.Others, n.assigner(p.name))
+			f.Others = append(f.Others, n.index.assigner(p.name))
 		}
 	}
-	n.add(AddressOnTwoNodes, f, "in the pools of %s%s", suggest.FirstBy(" and ", 5, names), n.staleFirst(names...))
+	n.add(AddressOnTwoNodes, f, "in the pools of %s%s", suggest.FirstBy(" and ", 5, names), n.index.staleFirst(names...))
 }
 
 // entry checks an address that only this node publishes.
 func (n *nodeCheck) entry(a netip.Addr) {
 	f := n.at(ipalloc.Single(a), n.inUse[a])
-	if b := n.holder(n.node, a); b != nil {
+	if b := n.index.holder(n.node, a); b != nil {
 		if b.Node != n.name { // assignedBlocks checks the node's own
 			f.Others = []Object{blockObject(b.Name)}
-			n.add(PoolEntryOfOtherNode, f, "in the pool, and in block %s of node %s%s", b.CIDR, b.Node, n.staleFirst(n.name))
+			n.add(PoolEntryOfOtherNode, f, "in the pool, and in block %s of node %s%s", b.CIDR, b.Node, n.index.staleFirst(n.name))
 		}
 		return
 	}
 	if slices.ContainsFunc(n.view.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) {
 		return // cidrs reports the podCIDR
 	}
-	pools := n.poolsWith(a)
+	pools := n.index.poolsWith(a)
 	if len(pools) == 0 {
 		n.add(ForeignPoolEntry, f, "in the pool, in no block and in no PodIPPool")
 		return
@@ -85,10 +85,10 @@ func (n *nodeCheck) cidrs() {
 		if pool := n.view.ListedFor(cidr); pool != "" {
 			f.Note = "for Cilium's pool " + pool
 		}
-		if block := n.byCIDR[cidr]; block != nil && block.Node == n.name {
+		if block := n.index.byCIDR[cidr]; block != nil && block.Node == n.name {
 			continue
 		}
-		block := n.heldElsewhere(n.node, cidr)
+		block := n.index.heldElsewhere(n.node, cidr)
 		if block == nil && n.moving {
 			continue // service reports the Node
 		}
@@ -96,11 +96,11 @@ func (n *nodeCheck) cidrs() {
 		case block != nil:
 			n.reported[cidr] = true
 			f.Others = []Object{blockObject(block.Name)}
-			n.add(PodCIDROfOtherNode, f, "in %s, and shares addresses with block %s of node %s%s", n.list, block.CIDR, block.Node, n.staleFirst(n.name))
+			n.add(PodCIDROfOtherNode, f, "in %s, and shares addresses with block %s of node %s%s", n.index.list, block.CIDR, block.Node, n.index.staleFirst(n.name))
 		case n.view.Lists(cidr) && slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) }):
-			n.add(PodCIDRWithoutBlock, f, "in %s, and there is no such PodIPBlock", n.list)
+			n.add(PodCIDRWithoutBlock, f, "in %s, and there is no such PodIPBlock", n.index.list)
 		default:
-			n.add(ForeignPodCIDR, f, "in %s, and no block of a pool of this node", n.list)
+			n.add(ForeignPodCIDR, f, "in %s, and no block of a pool of this node", n.index.list)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (n *nodeCheck) cidrs() {
 func (n *nodeCheck) used() {
 	message := "in use and not in the pool"
 	if n.view.BlockAssignment != nil {
-		message = "in use and in no CIDR of " + n.list
+		message = "in use and in no CIDR of " + n.index.list
 	}
 	for a, user := range n.inUse {
 		if !n.view.publishes(a) && !n.reported[ipalloc.Single(a)] && !n.moving {
@@ -159,14 +159,14 @@ func acrossNodes(x *index, found *findings) {
 func (n *nodeCheck) handshakes() {
 	for a, status := range n.view.Release {
 		begin := n.view.ReleaseSince[a] // at the latest; zero: unknown
-		old := !begin.IsZero() && n.isOld(begin)
-		b := n.holder(n.node, a)
+		old := !begin.IsZero() && n.index.isOld(begin)
+		b := n.index.holder(n.node, a)
 		if n.view.BlockAssignment != nil && !old || n.retired(b, a, status) {
 			continue
 		}
 		note := string(status)
 		if !begin.IsZero() {
-			note = fmt.Sprintf("%s for %s at least", status, n.ago(begin))
+			note = fmt.Sprintf("%s for %s at least", status, n.index.ago(begin))
 		}
 		n.releaseEntry(a, note, b, status, old)
 	}

@@ -22,8 +22,7 @@ import (
 
 // index is a snapshot as plain values, joined.
 type index struct {
-	Settings
-
+	settings Settings
 	snapshot *clusterread.Snapshot
 	now      time.Time
 	cluster  *state.Cluster // the state of an operator
@@ -84,7 +83,7 @@ type pod struct {
 
 func newIndex(s *clusterread.Snapshot, set Settings) *index {
 	kind, _ := s.Mode.Resource()
-	x := &index{Settings: set, snapshot: s, now: s.Time, kind: kind.Kind, list: s.Mode.List()}
+	x := &index{settings: set, snapshot: s, now: s.Time, kind: kind.Kind, list: s.Mode.List()}
 	x.readCluster()
 	x.readNodes()
 	x.readBlocks()
@@ -100,7 +99,7 @@ func (x *index) readCluster() {
 	for i := range x.snapshot.CiliumNodes {
 		views = append(views, x.snapshot.CiliumNodes[i].View)
 	}
-	set := x.Settings.Settings
+	set := x.settings.Settings
 	set.Defaults = crd.Defaults{Policy: lenient(), Cooldown: set.Defaults.Cooldown, NodeGoneCooldown: set.Defaults.NodeGoneCooldown}
 	set.Paused = set.Paused || set.Shadow
 	set.AgentSettle = 0
@@ -364,4 +363,4 @@ func (x *index) assigner(name string) Object { return Object{Kind: x.kind, Name:
 func (x *index) ago(t time.Time) time.Duration { return x.now.Sub(t).Round(time.Second) }
 
 // isOld reports whether t is so long ago that the operator should have acted since.
-func (x *index) isOld(t time.Time) bool { return x.now.Sub(t) >= x.StuckAfter }
+func (x *index) isOld(t time.Time) bool { return x.now.Sub(t) >= x.settings.StuckAfter }

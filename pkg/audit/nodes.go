@@ -17,7 +17,7 @@ import (
 
 // nodeCheck checks one node.
 type nodeCheck struct {
-	*index
+	index *index
 	*findings
 	*node
 }
@@ -29,7 +29,7 @@ func (n *nodeCheck) check(owners map[netip.Addr]Object) {
 		n.podCIDRs()
 	} else if n.view != nil && len(n.view.Pool)+len(n.view.Listed()) > 0 { // checkBlocks reports blocks alone
 		n.add(CiliumNodeWithoutNode, n.about(), "has %d addresses in its pool and %d CIDRs in %s, and there is no such Node",
-			len(n.view.Pool), len(n.view.Listed()), n.list)
+			len(n.view.Pool), len(n.view.Listed()), n.index.list)
 	}
 	n.routes()
 	n.checkPods(owners)
@@ -49,11 +49,11 @@ func (n *nodeCheck) check(owners map[netip.Addr]Object) {
 }
 
 // about begins a finding about the object that assigns the node's blocks.
-func (n *nodeCheck) about() Finding { return Finding{Object: n.assigner(n.name)} }
+func (n *nodeCheck) about() Finding { return Finding{Object: n.index.assigner(n.name)} }
 
 // at begins a finding about an address or CIDR of that object.
 func (n *nodeCheck) at(subject netip.Prefix, note string) Finding {
-	return Finding{Object: n.assigner(n.name), Subject: subject, Note: note}
+	return Finding{Object: n.index.assigner(n.name), Subject: subject, Note: note}
 }
 
 // conditions reports a lack of addresses, of an agent, and of pools for the requests of its agent
@@ -106,14 +106,15 @@ func (n *nodeCheck) assignments(node Finding) {
 		return
 	}
 	if n.hasCilium() && !n.view.givesAny() {
-		n.add(NodeServedByNoPool, node, "has a %s without addresses, and no PodIPPool serves its agent", n.kind)
+		n.add(NodeServedByNoPool, node, "has a %s without addresses, and no PodIPPool serves its agent", n.index.kind)
 	}
 }
 
 // podCIDRs reports the podCIDRs of a Node in pools, unless the Node holds blocks there alone, as after a
 // move from Cilium's kubernetes mode.
 func (n *nodeCheck) podCIDRs() {
-	if n.snapshot.Mode.String() != string(ciliumnode.CRD) && !n.snapshot.Mode.ManyPools() {
+	mode := n.index.snapshot.Mode
+	if mode.String() != string(ciliumnode.CRD) && !mode.ManyPools() {
 		return
 	}
 	for _, text := range n.obj.Spec.PodCIDRs {
@@ -121,8 +122,8 @@ func (n *nodeCheck) podCIDRs() {
 		if err != nil {
 			continue
 		}
-		for _, name := range n.cluster.Pools.Touching([]netip.Prefix{cidr}) {
-			block := n.heldElsewhere(n.node, cidr)
+		for _, name := range n.index.cluster.Pools.Touching([]netip.Prefix{cidr}) {
+			block := n.index.heldElsewhere(n.node, cidr)
 			hasBlock := slices.ContainsFunc(n.blocks, func(b *crd.Block) bool { return b.CIDR.Overlaps(cidr) })
 			if hasBlock && block == nil {
 				continue
@@ -139,8 +140,8 @@ func (n *nodeCheck) neverHadAgent() bool {
 	if n.optedOut && n.view != nil && n.view.BlockAssignment != nil && n.view.BlockAssignment.SingleBlock {
 		return false
 	}
-	return !n.agentSeen && !n.moving && n.anyAgent && slices.ContainsFunc(n.blocks, func(b *crd.Block) bool {
-		return b.Phase == ipalloc.InService && n.isOld(b.Created)
+	return !n.agentSeen && !n.moving && n.index.anyAgent && slices.ContainsFunc(n.blocks, func(b *crd.Block) bool {
+		return b.Phase == ipalloc.InService && n.index.isOld(b.Created)
 	})
 }
 
@@ -207,31 +208,31 @@ func (n *nodeCheck) podAddress(p pod, a netip.Addr) {
 	f := Finding{Object: p.object, Subject: ipalloc.Single(a)}
 	reason := PodAddressOfOtherNode
 	var message string
-	b := n.holder(n.node, a)
-	publisher := n.publisher(n.node, a)
+	b := n.index.holder(n.node, a)
+	publisher := n.index.publisher(n.node, a)
 	switch {
 	case publisher != nil:
-		f.Others = []Object{n.assigner(publisher.name)}
+		f.Others = []Object{n.index.assigner(publisher.name)}
 		message = "an address in the pool of " + publisher.name
 		if publisher.view.BlockAssignment != nil {
 			message = "an address of a CIDR that " + publisher.name + " lists"
 		}
-		message += n.staleFirst(publisher.name)
+		message += n.index.staleFirst(publisher.name)
 	case b != nil && b.Node == n.name:
 		return // reported for the CiliumNode
 	case b != nil:
 		f.Others = []Object{blockObject(b.Name)}
 		message = "an address of block " + b.CIDR.String() + " of node " + b.Node
-		if n.byName[b.Node].obj == nil {
+		if n.index.byName[b.Node].obj == nil {
 			message += "; there is no such Node: once the operator has given the block back, pin it to " + n.name
 		}
-	case n.moving, n.notOurs(), n.servedElsewhere(n.node, a):
+	case n.moving, n.notOurs(), n.index.servedElsewhere(n.node, a):
 		return // its pods have their addresses from elsewhere
 	default:
 		reason = PodAddressUnowned
 		message = "an address of no block and no pool entry"
 		if n.view != nil && n.view.BlockAssignment != nil {
-			message = "an address of no block and of no CIDR in " + n.list
+			message = "an address of no block and of no CIDR in " + n.index.list
 		}
 	}
 	n.reported[ipalloc.Single(a)] = true
@@ -251,13 +252,14 @@ func (x *index) staleFirst(names ...string) string {
 // clusterAddresses reports the addresses in use on a node that belong to a node or Service, except
 // that the agent itself uses its own.
 func (n *nodeCheck) clusterAddresses() {
+	exclusions := n.index.cluster.Ledger.Exclusions
 	for addr, user := range n.inUse {
-		for _, r := range slices.Concat(n.cluster.Ledger.Exclusions.Excluded(ipalloc.Single(addr)), n.cluster.Ledger.Exclusions.Beyond(ipalloc.Single(addr))) {
+		for _, r := range slices.Concat(exclusions.Excluded(ipalloc.Single(addr)), exclusions.Beyond(ipalloc.Single(addr))) {
 			if r.By.Kind == exclude.LoadBalancerPool || n.view != nil && slices.Contains(n.view.Own, addr) && r.By == (exclude.Claimant{Kind: exclude.CiliumNode, Name: n.name}) {
 				continue
 			}
-			if r.By.Kind == exclude.CiliumNode && n.byName[r.By.Name].obj == nil {
-				n.add(CiliumNodeWithoutNode, Finding{Object: n.assigner(r.By.Name), Others: []Object{nodeObject(n.name)}, Subject: ipalloc.Single(addr)},
+			if r.By.Kind == exclude.CiliumNode && n.index.byName[r.By.Name].obj == nil {
+				n.add(CiliumNodeWithoutNode, Finding{Object: n.index.assigner(r.By.Name), Others: []Object{nodeObject(n.name)}, Subject: ipalloc.Single(addr)},
 					"names an address that is in use on %s, and there is no such Node", n.name)
 				continue
 			}

@@ -26,7 +26,7 @@ const (
 
 // poolCheck checks one pool.
 type poolCheck struct {
-	*index
+	index *index
 	*findings
 
 	obj  *v1alpha1.PodIPPool
@@ -52,7 +52,7 @@ func (c *poolCheck) status() {
 	pool := c.about(netip.Prefix{})
 	ready := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolReady)
 	stale := ready == nil || c.obj.Status.ObservedGeneration < c.obj.Generation
-	if err := c.cluster.Pools.Invalid(c.obj.Name); err != nil {
+	if err := c.index.cluster.Pools.Invalid(c.obj.Name); err != nil {
 		c.add(PoolInvalid, pool, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	} else if !stale && ready.Status == metav1.ConditionFalse && ready.Reason == reasonInvalid {
 		c.add(PoolInvalid, pool, "%s", ready.Message)
@@ -75,8 +75,9 @@ func (c *poolCheck) ciliumPool() {
 	if fit == nil || fit.Status != metav1.ConditionFalse {
 		return
 	}
-	announced := slices.ContainsFunc(c.snapshot.Nodes, func(node corev1.Node) bool {
-		return c.snapshot.CiliumConfig.Setting(node.Labels, "enable-bgp-control-plane") == "true"
+	snapshot := c.index.snapshot
+	announced := slices.ContainsFunc(snapshot.Nodes, func(node corev1.Node) bool {
+		return snapshot.CiliumConfig.Setting(node.Labels, "enable-bgp-control-plane") == "true"
 	})
 	if fit.Reason == reasonOtherSize && !announced {
 		return
@@ -95,7 +96,7 @@ func (c *poolCheck) ranges() {
 			c.add(PoolsOverlap, f, "assigns nothing, as PodIPPool %s does", r.ClosedBy)
 		}
 	}
-	for _, m := range c.snapshot.CiliumConfig.Masqueraded(c.pool) {
+	for _, m := range c.index.snapshot.CiliumConfig.Masqueraded(c.pool) {
 		for _, cidr := range m.CIDRs {
 			c.add(PoolMasqueraded, c.about(cidr), "%s", m.Message)
 		}
@@ -108,7 +109,7 @@ func (c *poolCheck) ranges() {
 	c.excluded()
 	for _, family := range ipalloc.Families() {
 		whole, _ := c.pool.Whole(family)
-		for _, r := range c.snapshot.Neighbors.InAll(whole.Ranges) {
+		for _, r := range c.index.snapshot.Neighbors.InAll(whole.Ranges) {
 			if ipalloc.Covered(r.CIDR, c.pool.Skipped(family)) {
 				continue
 			}
@@ -117,7 +118,7 @@ func (c *poolCheck) ranges() {
 			c.add(PoolCoversCluster, f, "the operator does not withhold this address: pods can get it, too")
 		}
 	}
-	for _, r := range c.cluster.Ledger.Exclusions.SharedWith(c.pool) {
+	for _, r := range c.index.cluster.Ledger.Exclusions.SharedWith(c.pool) {
 		f := c.about(r.CIDR)
 		f.Note = "of " + r.By.String()
 		c.add(PoolCoversCluster, f, "objects ask for more than a quarter of the blocks of a CIDR: pods can get this address, too")
@@ -133,10 +134,10 @@ func (c *poolCheck) excluded() {
 	} else if c.pool.WholeBlocks {
 		message = "no node gets a block with one of these addresses of nodes or Services"
 	}
-	for _, r := range c.cluster.Ledger.Exclusions.ExcludedFrom(c.pool) {
+	for _, r := range c.index.cluster.Ledger.Exclusions.ExcludedFrom(c.pool) {
 		f := c.about(r.CIDR)
 		f.Note = "of " + r.By.String()
-		if blocks := c.cluster.Ledger.HeldIn(r.CIDR); observed && len(blocks) > 0 && !r.Asked() {
+		if blocks := c.index.cluster.Ledger.HeldIn(r.CIDR); observed && len(blocks) > 0 && !r.Asked() {
 			f.Object = nodeObject(blocks[0].Owner.Node)
 			c.add(ClusterAddressRouted, f, "has %s, and other nodes route it there", blocks[0].CIDR)
 			continue
@@ -163,7 +164,7 @@ func givesOut(pool *crd.Pool) bool {
 // checkCilium checks how agents are configured, and whether there are agents at all.
 func checkCilium(x *index, found *findings) {
 	s := x.snapshot
-	finding := Finding{Object: Object{Kind: "ConfigMap", Namespace: x.AgentNamespace, Name: ciliumconfig.Name}}
+	finding := Finding{Object: Object{Kind: "ConfigMap", Namespace: x.settings.AgentNamespace, Name: ciliumconfig.Name}}
 	modes, _ := x.cluster.OtherModes(s.Nodes)
 	for _, o := range modes {
 		found.add(CiliumModeDiffers, finding, "%s", o.Says(s.Mode))

@@ -41,7 +41,7 @@ func (n *nodeCheck) listedTwice() {
 	}
 	for i, cidr := range cidrs {
 		if first := slices.IndexFunc(cidrs[:i], cidr.Overlaps); first >= 0 {
-			n.add(ListedTwice, n.at(cidr, "shares addresses with "+cidrs[first].String()), "more than once in %s", n.list)
+			n.add(ListedTwice, n.at(cidr, "shares addresses with "+cidrs[first].String()), "more than once in %s", n.index.list)
 		}
 	}
 }
@@ -50,7 +50,7 @@ func (n *nodeCheck) listedTwice() {
 // not use: the Node keeps them, as in kubernetes mode.
 func (n *nodeCheck) annotations() {
 	for _, cidr := range n.view.BlockAssignment.Annotated {
-		block := n.byCIDR[cidr]
+		block := n.index.byCIDR[cidr]
 		if block == nil || block.Node != n.name {
 			continue
 		}
@@ -79,7 +79,7 @@ func (n *nodeCheck) runs() {
 			}
 		}
 		f := Finding{Object: nodeObject(n.name), Subject: cidr, Note: "the Node names " + named}
-		if block := n.heldElsewhere(n.node, cidr); block != nil {
+		if block := n.index.heldElsewhere(n.node, cidr); block != nil {
 			f.Others = []Object{blockObject(block.Name)}
 			shares = "; it shares addresses with block " + block.CIDR.String() + " of node " + block.Node
 		}
@@ -102,13 +102,13 @@ func (cn *ciliumNode) wants(f ipalloc.Family) bool {
 
 // wholeBlock checks a block of a node with an agent that is assigned whole ones.
 func (n *nodeCheck) wholeBlock(b *crd.Block) {
-	f := aboutBlock(b, n.assigner(n.name))
+	f := aboutBlock(b, n.index.assigner(n.name))
 	listed := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too
 	switch {
 	case b.Phase == ipalloc.CoolingDown && listed:
-		n.add(CoolingBlockPublished, f, "cools down, and %s of %s %s has it", n.list, n.kind, n.name)
+		n.add(CoolingBlockPublished, f, "cools down, and %s of %s %s has it", n.index.list, n.index.kind, n.name)
 	case b.Phase == ipalloc.InService && !listed && n.shouldBeListed(b):
-		n.add(BlockNotPublished, f, "not in %s of %s %s, created %s ago", n.list, n.kind, n.name, n.ago(b.Created))
+		n.add(BlockNotPublished, f, "not in %s of %s %s, created %s ago", n.index.list, n.index.kind, n.name, n.index.ago(b.Created))
 	case b.Phase == ipalloc.Draining && !n.view.BlockAssignment.SingleBlock && listed:
 		n.drain(b, "nothing of it in use, and is listed still")
 	}
@@ -123,5 +123,5 @@ func (n *nodeCheck) shouldBeListed(b *crd.Block) bool {
 	if f := ipalloc.FamilyOf(b.CIDR.Addr()); n.view.BlockAssignment.SingleBlock {
 		return !n.view.runsWith(f) || n.view.ofFamily(f) > 0
 	}
-	return n.view.Changed.IsZero() || n.isOld(n.view.Changed)
+	return n.view.Changed.IsZero() || n.index.isOld(n.view.Changed)
 }
