@@ -2,8 +2,8 @@
 #
 #   docker build --build-arg VERSION=v0.1.0 --build-arg COMMIT=$(git rev-parse HEAD) -t cilium-pool-operator:v0.1.0 .
 
-# The digest is of the index of all platforms, the same as Cilium v1.20.1 builds with; dependabot keeps it up to date.
-FROM --platform=$BUILDPLATFORM golang:1.26.5@sha256:705e964a93a2fd2e75c7d59bb7d781b57e30f12293ffde5175c69229e18fb678 AS build
+# The version is the toolchain of go.mod. The digest is of the index of all platforms, the same as Cilium v1.20.2 builds with.
+FROM --platform=$BUILDPLATFORM golang:1.26.8@sha256:3c3e25a4da13fd0478eed2df1eb35a0e667094a7124d3993a6a1d30f71c17e79 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 COPY api api

@@ -2,6 +2,8 @@ module github.com/cilium-pool/cilium-pool-operator
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/cilium-pool/cilium-pool-operator/api v0.0.0
 	github.com/cilium/cilium v1.20.2

@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"go/version"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,8 +20,9 @@ type workflow struct {
 			} `json:"matrix"`
 		} `json:"strategy"`
 		Steps []struct {
-			Uses string `json:"uses"`
-			Run  string `json:"run"`
+			Uses string         `json:"uses"`
+			Run  string         `json:"run"`
+			With map[string]any `json:"with"`
 		} `json:"steps"`
 	} `json:"jobs"`
 }
@@ -42,17 +44,54 @@ func makefiles(t *testing.T) string {
 	return all.String()
 }
 
+// workflows returns the workflows by their paths.
+func workflows(t *testing.T) map[string]workflow {
+	t.Helper()
+	found := map[string]workflow{}
+	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".yaml") }) {
+		if strings.HasPrefix(path, ".github/workflows/") {
+			var w workflow
+			harness.Must(t, yaml.Unmarshal([]byte(read(t, path)), &w))
+			found[path] = w
+		}
+	}
+	return found
+}
+
+// The toolchain of go.mod builds everywhere: in the Dockerfile, and in all workflows. setup-go takes
+// the toolchain of go-version-file and forbids another (GOTOOLCHAIN=local), so no module may need
+// a newer one.
+func TestOneToolchain(t *testing.T) {
+	line := regexp.MustCompile(`(?m)^toolchain (go\S+)$`).FindStringSubmatch(read(t, "go.mod"))
+	if line == nil {
+		t.Fatal("go.mod has no line toolchain")
+	}
+	toolchain := line[1]
+	if image := "golang:" + strings.TrimPrefix(toolchain, "go") + "@sha256:"; !strings.Contains(read(t, "Dockerfile"), image) {
+		t.Errorf("the Dockerfile does not build FROM %s..., the toolchain of go.mod", image)
+	}
+	for path, w := range workflows(t) {
+		for name, job := range w.Jobs {
+			for _, s := range job.Steps {
+				if strings.HasPrefix(s.Uses, "actions/setup-go@") && (s.With["go-version-file"] != "go.mod" || s.With["go-version"] != nil) {
+					t.Errorf("%s, job %s: setup-go takes another version than go-version-file: go.mod", path, name)
+				}
+			}
+		}
+	}
+	matches(t, files(t, func(name string) bool { return name == "go.mod" }), whole, `(?m)^go (\S+)$`, 20, func(path string, m []string) {
+		if version.Compare("go"+m[1], toolchain) > 0 {
+			t.Errorf("%s needs Go %s, newer than the toolchain of go.mod, %s", path, m[1], toolchain)
+		}
+	})
+}
+
 // Workflows call existing make targets, so that all of them can be run without a forge, and
 // actions by commit.
 func TestWorkflows(t *testing.T) {
 	makefile := makefiles(t)
 	called := 0
-	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".yaml") }) {
-		if !strings.HasPrefix(path, ".github/workflows/") {
-			continue
-		}
-		var w workflow
-		harness.Must(t, yaml.Unmarshal([]byte(read(t, path)), &w))
+	for path, w := range workflows(t) {
 		for _, job := range w.Jobs {
 			var lines []string
 			for _, s := range job.Steps {
