@@ -38,7 +38,7 @@ func isStrange(t *testing.T, obj runtime.Object, err error) {
 		t.Fatalf("%T: %v", obj, err)
 	}
 	v := ciliumnode.NewView(cn)
-	if len(v.PodCIDRs) != 1 || len(v.Pool) != 1 || len(v.BadFields) != 1 || v.BadFields[0].Path != "spec.ipam.podCIDRs[1]" {
+	if len(v.PodCIDRs) != 1 || len(v.Addresses.Pool) != 1 || len(v.BadFields) != 1 || v.BadFields[0].Path != "spec.ipam.podCIDRs[1]" {
 		t.Errorf("read as %+v", v)
 	}
 }

@@ -131,7 +131,7 @@ func (cn *ciliumNode) ofFamily(f ipalloc.Family) int {
 		}
 		return n
 	}
-	for a := range cn.Pool {
+	for a := range cn.Addresses.Pool {
 		if ipalloc.FamilyOf(a) == f {
 			n++
 		}
@@ -151,7 +151,7 @@ func (n *nodeCheck) drain(b *crd.Block, usage string) {
 	if slices.ContainsFunc(n.view.InUse(), used) || slices.ContainsFunc(slices.Collect(maps.Keys(n.inUse)), used) {
 		return
 	}
-	for a, owner := range n.view.Pool {
+	for a, owner := range n.view.Published() {
 		if owner != "" && used(a) {
 			return
 		}

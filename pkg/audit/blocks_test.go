@@ -135,6 +135,6 @@ func checksHandshakes() map[string]checkTest {
 			w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, now)
 		}},
 		"drains, but for the agent's own":    {spoil: func(w world) { drains(w); w.cn("a").Own = []netip.Addr{netip.MustParseAddr("10.0.0.1")} }},
-		"drains, but for one given to a pod": {spoil: func(w world) { drains(w); w.cn("a").Pool[netip.MustParseAddr("10.0.0.4")] = "default/x" }},
+		"drains, but for one given to a pod": {spoil: func(w world) { drains(w); w.cn("a").Addresses.Pool[netip.MustParseAddr("10.0.0.4")] = "default/x" }},
 	}
 }

@@ -134,27 +134,27 @@ func checksAddresses() map[string]checkTest {
 			want:  "AddressOnTwoNodes CiliumNode/a CiliumNode/b 192.0.2.7",
 		},
 		"two keys for one address": {
-			spoil: func(w world) { w.cn("a").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")} },
+			spoil: func(w world) { w.cn("a").Addresses.NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")} },
 			want:  "AddressTwiceInPool CiliumNode/a 10.0.0.3",
 		},
 		"two odd keys for one address": {
 			spoil: func(w world) {
 				w.unpublish("a", "10.0.0.3")
-				w.cn("a").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("10.0.0.3")}
+				w.cn("a").Addresses.NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("10.0.0.3")}
 			},
 			want: "AddressTwiceInPool CiliumNode/a 10.0.0.3",
 		},
 		"odd and unreadable keys": {
 			spoil: func(w world) {
 				w.unpublish("a", "10.0.0.3")
-				w.cn("a").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")}
-				w.cn("a").Unreadable = []string{"ten"}
+				w.cn("a").Addresses.NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")}
+				w.cn("a").Addresses.Unreadable = []string{"ten"}
 				w.cn("a").BadFields = []ciliumnode.BadField{{Path: "spec.ipam.podCIDRs[1]", Text: `"10.020.0.0/24"`}}
 			},
 			want: "FieldUnreadable CiliumNode/a, PoolEntryMalformed CiliumNode/a 10.0.0.3, PoolEntryUnreadable CiliumNode/a",
 		},
 		"an odd key counts against another node": {
-			spoil: func(w world) { w.cn("b").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")} },
+			spoil: func(w world) { w.cn("b").Addresses.NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")} },
 			want:  "AddressOnTwoNodes CiliumNode/b CiliumNode/a 10.0.0.3, PoolEntryMalformed CiliumNode/b 10.0.0.3",
 		},
 		"an address of another node's block that it does not publish": {

@@ -20,18 +20,19 @@ func (n *nodeCheck) entries() {
 			n.entry(a)
 		}
 	}
-	for i, a := range n.view.NonCanonical {
+	keys := n.view.Addresses
+	for i, a := range keys.NonCanonical {
 		reason := PoolEntryMalformed
 		message := "in the pool under a key that is not its canonical form"
-		_, also := n.view.Pool[a]
-		if also || slices.Contains(n.view.NonCanonical[i+1:], a) || slices.Contains(n.view.NonCanonical[:i], a) {
+		_, also := keys.Pool[a]
+		if also || slices.Contains(keys.NonCanonical[i+1:], a) || slices.Contains(keys.NonCanonical[:i], a) {
 			reason = AddressTwiceInPool
 			message = "in the pool under two keys"
 		}
 		n.add(reason, n.at(ipalloc.Single(a), ""), "%s", message)
 	}
-	if len(n.view.Unreadable) > 0 {
-		n.add(PoolEntryUnreadable, n.about(), "its pool has keys that are no addresses: %s", suggest.Few(n.view.Unreadable))
+	if len(keys.Unreadable) > 0 {
+		n.add(PoolEntryUnreadable, n.about(), "its pool has keys that are no addresses: %s", suggest.Few(keys.Unreadable))
 	}
 }
 
@@ -206,6 +207,6 @@ func (n *nodeCheck) releaseEntry(a netip.Addr, note string, b *crd.Block, status
 
 // retired reports whether an address is the agent's own, which it keeps until it restarts.
 func (n *node) retired(b *crd.Block, a netip.Addr, status expand.ReleaseStatus) bool {
-	return n.view.BlockAssignment == nil && b != nil && b.Node == n.name && b.Phase == ipalloc.Draining &&
+	return n.view.Addresses != nil && b != nil && b.Node == n.name && b.Phase == ipalloc.Draining &&
 		status == expand.Released && expand.NamesAgent(n.inUse[a])
 }

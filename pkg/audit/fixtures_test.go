@@ -79,14 +79,14 @@ func (w world) node(name string, cidrs ...string) {
 	w.Agents = append(w.Agents, agent)
 	w.CiliumNodes = append(w.CiliumNodes, clusterread.CiliumNode{Changed: long, ReleaseSince: map[netip.Addr]time.Time{}, View: &ciliumnode.View{
 		Name: name, Release: map[netip.Addr]expand.ReleaseStatus{},
-		Pool: map[netip.Addr]string{}, Used: map[netip.Addr]string{},
+		Used: map[netip.Addr]string{}, Addresses: &ciliumnode.Addresses{Pool: map[netip.Addr]string{}},
 	}})
 	for _, c := range cidrs {
 		w.newBlock(name, c)
 		cn, first := w.cn(name), netip.MustParsePrefix(c).Addr()
 		cn.PodCIDRs = append(cn.PodCIDRs, netip.MustParsePrefix(c))
 		for a := first.Next(); netip.MustParsePrefix(c).Contains(a.Next()); a = a.Next() {
-			cn.Pool[a] = ""
+			cn.Addresses.Pool[a] = ""
 		}
 		cn.Used[first.Next()] = "router"
 		pod := first.Next().Next()
@@ -133,13 +133,13 @@ func (w world) block(name string) *v1alpha1.PodIPBlock {
 // publish and unpublish change only a pool.
 func (w world) publish(name string, addrs ...string) {
 	for _, a := range addrs {
-		w.cn(name).Pool[netip.MustParseAddr(a)] = ""
+		w.cn(name).Addresses.Pool[netip.MustParseAddr(a)] = ""
 	}
 }
 
 func (w world) unpublish(name string, addrs ...string) {
 	for _, a := range addrs {
-		delete(w.cn(name).Pool, netip.MustParseAddr(a))
+		delete(w.cn(name).Addresses.Pool, netip.MustParseAddr(a))
 	}
 }
 

@@ -250,7 +250,10 @@ func (n *node) pausedFor(f ipalloc.Family, ciliumPool string) bool {
 
 // published returns the addresses in the pool, in any notation, each once, sorted.
 func (cn *ciliumNode) published() []netip.Addr {
-	addrs := append(slices.Collect(maps.Keys(cn.Pool)), cn.NonCanonical...)
+	if cn.Addresses == nil {
+		return nil
+	}
+	addrs := append(slices.Collect(maps.Keys(cn.Addresses.Pool)), cn.Addresses.NonCanonical...)
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	return slices.Compact(addrs)
 }
@@ -259,7 +262,7 @@ func (cn *ciliumNode) publishes(a netip.Addr) bool {
 	if cn.BlockAssignment != nil {
 		return cn.gives(a)
 	}
-	return cn.Publishes(a) || slices.Contains(cn.NonCanonical, a)
+	return cn.Publishes(a) || slices.Contains(cn.Addresses.NonCanonical, a)
 }
 
 // publisher returns another node with an agent that may allocate an address, or nil.

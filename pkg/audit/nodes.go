@@ -27,9 +27,9 @@ func (n *nodeCheck) check(owners map[netip.Addr]Object) {
 		n.conditions()
 		n.service()
 		n.podCIDRs()
-	} else if n.view != nil && len(n.view.Pool)+len(n.view.Listed()) > 0 { // checkBlocks reports blocks alone
+	} else if n.view != nil && len(n.view.Published())+len(n.view.Listed()) > 0 { // checkBlocks reports blocks alone
 		n.add(CiliumNodeWithoutNode, n.about(), "has %d addresses in its pool and %d CIDRs in %s, and there is no such Node",
-			len(n.view.Pool), len(n.view.Listed()), n.index.list)
+			len(n.view.Published()), len(n.view.Listed()), n.index.list)
 	}
 	n.routes()
 	n.checkPods(owners)
@@ -37,7 +37,7 @@ func (n *nodeCheck) check(owners map[netip.Addr]Object) {
 	if n.view == nil || n.view.BlockAssignment != nil && n.view.BlockAssignment.SingleBlock && n.notOurs() {
 		return
 	}
-	if n.view.BlockAssignment == nil {
+	if n.view.Addresses != nil {
 		n.entries()
 	} else {
 		n.whole()

@@ -105,8 +105,9 @@ func lookedAt(s *clusterread.Snapshot) Looked {
 		if cn.BlockAssignment == nil || !cn.BlockAssignment.SingleBlock || cn.BlockAssignment.HasAgent {
 			l.CiliumNodes++
 		}
-		l.Addresses += len(cn.Pool) + len(cn.NonCanonical) + len(cn.Unreadable)
-		if cn.BlockAssignment != nil {
+		if a := cn.Addresses; a != nil {
+			l.Addresses += len(a.Pool) + len(a.NonCanonical) + len(a.Unreadable)
+		} else {
 			l.Addresses += cn.ofFamily(ipalloc.IPv4) + cn.ofFamily(ipalloc.IPv6)
 		}
 	}

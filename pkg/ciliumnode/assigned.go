@@ -1,12 +1,9 @@
 package ciliumnode
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -18,15 +15,16 @@ type Allocation struct {
 	CIDR netip.Prefix
 }
 
-// readAllocated reads spec.ipam.pools.allocated.
-func (v *View) readAllocated(cn *ciliumv2.CiliumNode) {
-	for i, entry := range cn.Spec.IPAM.Pools.Allocated {
-		v.entries = append(v.entries, poolCIDRs{entry, badTexts(v.BadFields, fmt.Sprintf("spec.ipam.pools.allocated[%d].cidrs[", i))})
+// allocationsIn returns the CIDRs of entries of spec.ipam.pools.allocated.
+func allocationsIn(entries []poolCIDRs) []Allocation {
+	var out []Allocation
+	for _, entry := range entries {
 		pool, _ := unparked(entry.Pool)
 		for _, cidr := range prefixes(entry.CIDRs) {
-			v.Allocated = append(v.Allocated, Allocation{Pool: pool, CIDR: cidr})
+			out = append(out, Allocation{Pool: pool, CIDR: cidr})
 		}
 	}
+	return out
 }
 
 // AssignedCIDRs returns the CIDRs assigned to the node, by any IPAM, each once: podCIDRs, then the
@@ -51,10 +49,7 @@ func (v *View) CIDRsIn(m Mode) []netip.Prefix {
 	}
 	switch m {
 	case CRD:
-		if v.BlockAssignment != nil {
-			return v.BlockAssignment.LeftCIDRs
-		}
-		return v.PodCIDRs
+		return v.crdCIDRs()
 	case MultiPool:
 		var out []netip.Prefix
 		for _, a := range v.Allocated {
@@ -66,10 +61,18 @@ func (v *View) CIDRsIn(m Mode) []netip.Prefix {
 	}
 }
 
+// crdCIDRs returns spec.ipam.podCIDRs, unless it is the field that assigns whole blocks.
+func (v *View) crdCIDRs() []netip.Prefix {
+	if v.Addresses != nil {
+		return v.PodCIDRs
+	}
+	return v.BlockAssignment.LeftCIDRs
+}
+
 // Given returns the CIDRs assigned to the node by any IPAM, also in a field that agents of this mode
 // do not read.
 func (v *View) Given() []netip.Prefix {
-	if v.BlockAssignment == nil {
+	if v.Addresses != nil {
 		return v.AssignedCIDRs()
 	}
 	return slices.Concat(v.BlockAssignment.LeftCIDRs, v.AssignedCIDRs())
@@ -79,10 +82,11 @@ func (v *View) Given() []netip.Prefix {
 // node's pods: by addresses in use in crd mode, by requests in multi-pool mode. In kubernetes mode
 // agents report nothing.
 func (v *View) Unreported() bool {
-	if w := v.BlockAssignment; w != nil {
-		return !w.SingleBlock && !w.Reported() && !w.LeftReport
+	if v.Addresses != nil {
+		return len(v.Used) == 0
 	}
-	return len(v.Used) == 0
+	w := v.BlockAssignment
+	return !w.SingleBlock && !w.Reported() && !w.LeftReport
 }
 
 // Unadopted returns the CIDRs assigned to the node that none of blocks contains, while another IPAM
@@ -92,15 +96,15 @@ func (v *View) Unadopted(blocks []netip.Prefix) []netip.Prefix {
 	if !v.Unreported() {
 		return nil
 	}
-	given := v.AssignedCIDRs()
-	if v.BlockAssignment != nil {
-		given = v.BlockAssignment.LeftCIDRs
+	if v.Addresses == nil {
+		return ipalloc.Uncovered(v.BlockAssignment.LeftCIDRs, blocks)
 	}
+	given := v.AssignedCIDRs()
 	out := ipalloc.Uncovered(given, blocks)
-	ofGiven := func(addr netip.Addr) bool {
+	inGiven := func(addr netip.Addr) bool {
 		return slices.ContainsFunc(given, func(p netip.Prefix) bool { return p.Contains(addr) })
 	}
-	if len(out) > 0 && (slices.ContainsFunc(slices.Collect(maps.Keys(v.Pool)), ofGiven) || slices.ContainsFunc(v.NonCanonical, ofGiven)) {
+	if len(out) > 0 && (slices.ContainsFunc(slices.Collect(maps.Keys(v.Addresses.Pool)), inGiven) || slices.ContainsFunc(v.Addresses.NonCanonical, inGiven)) {
 		return nil
 	}
 	return out

@@ -69,7 +69,7 @@ func (c *Client) Live(ctx context.Context, name string) (*View, error) {
 // returns the CiliumNode as written, or nil if no write was needed. A conflict means
 // that v is outdated: observe and decide again.
 func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, error) {
-	change.untrack = c.DropManagedFields && v.tracked
+	change.untrack = c.DropManagedFields
 	p := c.Mode.patch(v, change)
 	if p == nil {
 		return nil, nil

@@ -204,7 +204,7 @@ func TestCreate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := written; len(v.Pool) != 0 || v.ResourceVersion == "" {
+	if v := written; len(v.Published()) != 0 || v.ResourceVersion == "" {
 		t.Errorf("view is %+v, want an empty pool and a version", v)
 	}
 	got := get(t, c, "n1")

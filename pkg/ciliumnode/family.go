@@ -14,44 +14,44 @@ import (
 // (daemon/infraendpoints/infra_ip_allocation.go, v1.20.1).
 const routerOwner = "router"
 
-// setFamilies finds out which families an agent in crd mode does not run because its configuration
-// disables them. An agent has an address of its own in each family that it runs: it names all of
-// them at once (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1), and reports them
-// in use. So a family is disabled if the agent names and reports addresses of the other one and
+// familiesUnreported returns the families that an agent in crd mode does not run because its
+// configuration disables them, and its own addresses that are stale. An agent has an address of its own
+// in each family that it runs: it names all of them at once (pkg/nodediscovery/nodediscovery.go,
+// mutateNodeResource, v1.20.1), and reports them in use. So a family is disabled if the agent names and reports addresses of the other one and
 // reports none of this one. Without a report none is known to be.
 //
 // It goes on naming the router's and the ingress address of a family that was disabled
 // later, which it reads from its CiliumNode (pkg/node/sync/local_node_sync.go) and from its
 // ipcache (pkg/ipcache/restore/local_identity_restorer.go), but not the health endpoint's.
 // These are stale if its report names the router of the other family.
-func (v *View) setFamilies(cn *ciliumv2.CiliumNode) {
-	var named, used, router [2]bool
-	for addr, owner := range v.Used {
+func familiesUnreported(cn *ciliumv2.CiliumNode, own []netip.Addr, used map[netip.Addr]string) (disabled [2]bool, stale []netip.Addr) {
+	var named, reported, router [2]bool
+	for addr, owner := range used {
 		f := ipalloc.FamilyOf(addr)
-		used[f] = true
+		reported[f] = true
 		router[f] = router[f] || owner == routerOwner
 	}
-	for _, addr := range v.Own {
+	for _, addr := range own {
 		named[ipalloc.FamilyOf(addr)] = true
 	}
 	for _, f := range ipalloc.Families() {
 		second := 1 - f
-		if !named[second] || !used[second] || used[f] {
+		if !named[second] || !reported[second] || reported[f] {
 			continue
 		}
-		stale := v.leftOf(f, cn)
-		if named[f] && (!router[second] || len(stale) == 0) {
+		old := staleOf(f, cn, own)
+		if named[f] && (!router[second] || len(old) == 0) {
 			continue
 		}
-		v.familyDisabled[f] = true
-		v.Stale = append(v.Stale, stale...)
+		disabled[f] = true
+		stale = append(stale, old...)
 	}
-	v.Own = slices.DeleteFunc(v.Own, func(addr netip.Addr) bool { return slices.Contains(v.Stale, addr) })
+	return disabled, stale
 }
 
 // familiesUnnamed returns which family an agent in kubernetes mode does not run, as it names
 // addresses of its own in the other one alone. An agent that has run the family before may go on
-// naming its addresses: see setFamilies. Agents report no addresses in this mode.
+// naming its addresses: see familiesUnreported. Agents report no addresses in this mode.
 func familiesUnnamed(cn *ciliumv2.CiliumNode) [2]bool {
 	var named [2]bool
 	for _, addr := range ownAddresses(cn) {
@@ -60,12 +60,12 @@ func familiesUnnamed(cn *ciliumv2.CiliumNode) [2]bool {
 	return [2]bool{ipalloc.IPv4: named[ipalloc.IPv6] && !named[ipalloc.IPv4], ipalloc.IPv6: named[ipalloc.IPv4] && !named[ipalloc.IPv6]}
 }
 
-// leftOf returns the agent's own addresses of a family if it may have all of them from an
+// staleOf returns the agent's own addresses of a family if it may have all of them from an
 // earlier run. A link-local one is of its configuration (local-router-ipv6), and never
 // reported; others may be, too: see WithConfigured.
-func (v *View) leftOf(f ipalloc.Family, cn *ciliumv2.CiliumNode) []netip.Addr {
+func staleOf(f ipalloc.Family, cn *ciliumv2.CiliumNode, own []netip.Addr) []netip.Addr {
 	health := [2]string{ipalloc.IPv4: cn.Spec.HealthAddressing.IPv4, ipalloc.IPv6: cn.Spec.HealthAddressing.IPv6}
-	addrs := slices.DeleteFunc(slices.Clone(v.Own), func(addr netip.Addr) bool { return ipalloc.FamilyOf(addr) != f })
+	addrs := slices.DeleteFunc(slices.Clone(own), func(addr netip.Addr) bool { return ipalloc.FamilyOf(addr) != f })
 	if health[f] != "" || slices.ContainsFunc(addrs, netip.Addr.IsLinkLocalUnicast) {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (v *View) leftOf(f ipalloc.Family, cn *ciliumv2.CiliumNode) []netip.Addr {
 // has one. With a health endpoint or an ingress address it would: it has them in each family
 // that it runs. inPool reports whether a PodIPPool contains an address.
 func (v *View) WithConfigured(inPool func(netip.Addr) bool) *View {
-	if v == nil || len(v.Stale) == 0 {
+	if v == nil || v.Addresses == nil || len(v.Addresses.Stale) == 0 {
 		return v
 	}
 	for _, owner := range v.Used {
@@ -86,16 +86,18 @@ func (v *View) WithConfigured(inPool func(netip.Addr) bool) *View {
 			return v
 		}
 	}
-	for _, addr := range v.Stale {
+	for _, addr := range v.Addresses.Stale {
 		if inPool(addr) || v.Publishes(addr) || slices.ContainsFunc(v.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 			return v
 		}
 	}
 	runs := *v
-	runs.Own = append(slices.Clone(v.Own), v.Stale...)
-	runs.Stale = nil
-	runs.familyDisabled = [2]bool{}
+	runs.Own = slices.Concat(v.Own, v.Addresses.Stale)
 	slices.SortFunc(runs.Own, netip.Addr.Compare)
+	runs.familyDisabled = [2]bool{}
+	addresses := *v.Addresses
+	addresses.Stale = nil
+	runs.Addresses = &addresses
 	return &runs
 }
 

@@ -69,10 +69,10 @@ func TestNotRun(t *testing.T) {
 			if got := [2]bool{v.FamilyDisabled(ipalloc.IPv4), v.FamilyDisabled(ipalloc.IPv6)}; got != test.want {
 				t.Errorf("not run: %v, want %v", got, test.want)
 			}
-			if !slices.Equal(v.Stale, test.stale) {
-				t.Errorf("stale: %v, want %v", v.Stale, test.stale)
+			if !slices.Equal(v.Addresses.Stale, test.stale) {
+				t.Errorf("stale: %v, want %v", v.Addresses.Stale, test.stale)
 			}
-			if slices.ContainsFunc(v.Own, func(a netip.Addr) bool { return slices.Contains(v.Stale, a) }) {
+			if slices.ContainsFunc(v.Own, func(a netip.Addr) bool { return slices.Contains(v.Addresses.Stale, a) }) {
 				t.Errorf("own addresses %v include stale ones", v.Own)
 			}
 		})
@@ -88,7 +88,7 @@ func TestStaleInMultiPool(t *testing.T) {
 	cn := &ciliumv2.CiliumNode{}
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: ciliumInternalIP, IP: "10.0.0.1"}, {Type: ciliumInternalIP, IP: "fd00::1"}}
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "router"}}
-	if v := MultiPool.View(cn); len(v.Own) != 2 || len(v.Stale) > 0 {
-		t.Errorf("own %v, stale %v", v.Own, v.Stale)
+	if v := MultiPool.View(cn); len(v.Own) != 2 || v.Addresses != nil {
+		t.Errorf("own %v, addresses %+v", v.Own, v.Addresses)
 	}
 }

@@ -19,7 +19,7 @@ func compareNetip() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, n
 // checkEqual reports a difference between want and got, except between nil and empty.
 func checkEqual(t testing.TB, what string, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, compareNetip(), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(View{})); diff != "" {
+	if diff := cmp.Diff(want, got, compareNetip(), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(View{}, Addresses{})); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

@@ -62,13 +62,13 @@ func checkPatch(t *testing.T, keys, podCIDRs, publish, remove, blocks string) {
 
 	before := NewView(cn)
 	after := NewView(patched(t, cn, encodedPatch(t, change.patch(before))))
-	if diff := cmp.Diff(intended(before, change), after.Pool, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(intended(before, change), after.Addresses.Pool, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s: pool (-want +got):\n%s", input, diff)
 	}
-	if diff := cmp.Diff(before.NonCanonical, after.NonCanonical, compareNetip()); diff != "" {
+	if diff := cmp.Diff(before.Addresses.NonCanonical, after.Addresses.NonCanonical, compareNetip()); diff != "" {
 		t.Errorf("%s: keys in an odd form (-want +got):\n%s", input, diff)
 	}
-	if diff := cmp.Diff(before.Unreadable, after.Unreadable); diff != "" {
+	if diff := cmp.Diff(before.Addresses.Unreadable, after.Addresses.Unreadable); diff != "" {
 		t.Errorf("%s: unreadable keys (-want +got):\n%s", input, diff)
 	}
 	checkListed(t, before, after, change)
@@ -79,13 +79,13 @@ func checkPatch(t *testing.T, keys, podCIDRs, publish, remove, blocks string) {
 
 func intended(v *View, c Change) map[netip.Addr]string {
 	want := map[netip.Addr]string{}
-	for a, owner := range v.Pool {
+	for a, owner := range v.Addresses.Pool {
 		if !slices.Contains(c.Remove, a) {
 			want[a] = owner
 		}
 	}
 	for _, a := range c.Publish {
-		if _, there := want[a]; !there && !slices.Contains(v.NonCanonical, a) {
+		if _, there := want[a]; !there && !slices.Contains(v.Addresses.NonCanonical, a) {
 			want[a] = ""
 		}
 	}
@@ -100,7 +100,7 @@ func checkListed(t *testing.T, before, after *View, c Change) {
 	checkEqual(t, "foreign podCIDRs", foreign(before.PodCIDRs), foreign(after.PodCIDRs))
 	for _, b := range c.Blocks {
 		published := false
-		for a := range after.Pool {
+		for a := range after.Addresses.Pool {
 			published = published || b.Contains(a)
 		}
 		if after.Lists(b) != published {

@@ -25,9 +25,13 @@ var podCIDRAnnotations = [2][2]string{
 // viewOfNode reads a Node in kubernetes mode. Before it starts, an agent waits for its Node to have
 // a podCIDR of each family that it requires, in the spec or in an annotation
 // (pkg/k8s/node.go, ParseNode; pkg/node/sync/local_node_sync_wait.go, v1.20.1), and
-// keeps it until it restarts. So a Node takes the place of its CiliumNode here.
-func viewOfNode(obj client.Object) *View {
-	v := &View{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), BlockAssignment: &BlockAssignment{SingleBlock: true}}
+// keeps it until it restarts. So a Node takes the place of its CiliumNode here. The report is the zero
+// value if it is not known.
+func viewOfNode(obj client.Object, report agentReport) *View {
+	v := &View{
+		Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), Own: report.own, familyDisabled: report.familyDisabled,
+		BlockAssignment: &BlockAssignment{SingleBlock: true, HasAgent: report.exists, ActiveCIDRs: report.activeCIDRs},
+	}
 	node, ok := obj.(*corev1.Node)
 	if !ok {
 		return v

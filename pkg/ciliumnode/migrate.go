@@ -12,7 +12,7 @@ import (
 func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, unlist bool) (*View, error) {
 	p := v.newPatch()
 	p.Spec.IPAM.Pool = map[string]*struct{}{}
-	for addr := range v.Pool {
+	for addr := range v.Addresses.Pool {
 		if slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(addr) }) {
 			p.Spec.IPAM.Pool[addr.String()] = nil
 		}

@@ -23,8 +23,8 @@ func TestRetract(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, foreign := v.Pool[addrs("10.9.0.1")[0]]; len(v.Pool) != 1 || !foreign {
-				t.Errorf("pool %v, want what is foreign alone", v.Pool)
+			if _, foreign := v.Addresses.Pool[addrs("10.9.0.1")[0]]; len(v.Addresses.Pool) != 1 || !foreign {
+				t.Errorf("pool %v, want what is foreign alone", v.Addresses.Pool)
 			}
 			checkEqual(t, "podCIDRs", cidrs(tt.podCIDRs...), v.PodCIDRs)
 			if again, err := c.Retract(t.Context(), v, cidrs("10.0.0.0/30"), tt.unlist); err != nil || again != v {

@@ -92,20 +92,20 @@ func (m Mode) Resource() (kind schema.GroupVersionKind, plural string) {
 // afterwards.
 func (m Mode) View(obj client.Object) *View {
 	if m == Kubernetes {
-		return viewOfNode(obj)
+		return viewOfNode(obj, agentReport{})
 	}
 	cn, ok := obj.(*ciliumv2.CiliumNode)
 	if !ok {
 		cn = &ciliumv2.CiliumNode{}
 	}
-	v := NewView(cn)
 	switch m {
 	case MultiPool:
-		v.assignWhole(cn)
+		return viewOfPools(cn)
 	case ClusterPool:
-		v.assignPodCIDRs(cn)
+		return viewOfPodCIDRs(cn)
+	default:
+		return NewView(cn)
 	}
-	return v
 }
 
 // patch is the JSON merge patch that writes a change, conditional on the version in v, or nil if the

@@ -40,7 +40,8 @@ type BlockAssignment struct {
 	// they take effect or not.
 	Annotated []netip.Prefix
 	// HasAgent says that its agent has created a CiliumNode, and ActiveCIDRs are the CIDRs
-	// that the agent reports there as its own. Only Views sets them.
+	// that the agent reports there as its own, where SingleBlock is set. Of a Node, Views
+	// alone knows them.
 	HasAgent    bool
 	ActiveCIDRs []netip.Prefix
 
@@ -62,72 +63,51 @@ func (w *BlockAssignment) Reported() bool { return w.byDefault != [2]int{} }
 // Uses reports whether the agent uses a family, as far as it has reported.
 func (w *BlockAssignment) Uses(f ipalloc.Family) bool { return !w.Reported() || w.byDefault[f] > 0 }
 
-// assignWhole reads what differs in multi-pool mode. The agent's side is
+// viewOfPools reads a CiliumNode of multi-pool mode. The agent's side is
 // pkg/ipam/multipool_manager.go and pkg/ipam/pool.go of Cilium v1.20.1: it uses all CIDRs of its
 // pools in spec.ipam.pools.allocated, removes CIDRs without an address in use once the rest covers
 // its requests, and restores a CIDR that was removed while in use. Other agents route to all of them
 // (pkg/k8s/node.go, ParseCiliumNode), so podCIDRs stays empty.
-func (v *View) assignWhole(cn *ciliumv2.CiliumNode) {
-	v.Own = ownAddresses(cn)
-	v.Stale = nil // a report from crd mode is obsolete
+func viewOfPools(cn *ciliumv2.CiliumNode) *View {
+	report := readUsed(cn) // of crd mode, and obsolete
+	requests := cn.Spec.IPAM.Pools.Requested
+	requested := requestedOf(requests, defaultPool)
+	v := newView(cn)
+	first, last := edgesOf(v.entries, defaultPool)
 	w := &BlockAssignment{
-		requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
-		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(v.Used) > 0,
+		Requested: requested, byDefault: requested, requests: requests, first: first, last: last,
+		Taken:     append(leftovers(cn, report), cidrsBeside(v.entries, defaultPool)...),
+		LeftCIDRs: prefixes(cn.Spec.IPAM.PodCIDRs), LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(report) > 0,
 	}
-	v.BlockAssignment = w
-	v.Pool = nil
-	v.NonCanonical = nil
-	v.Unreadable = nil
-	v.PodCIDRs = nil
-	for _, entry := range v.entries {
-		if pool, _ := unparked(entry.Pool); pool != defaultPool {
-			w.Taken = append(w.Taken, prefixes(entry.CIDRs)...)
-		}
-	}
-	v.original.Spec.IPAM.Pool = cn.Spec.IPAM.Pool // of which the View has nothing
-	v.PodCIDRs = w.of(v.entries, defaultPool)
-	w.byDefault = w.Requested
-	v.familyDisabled = [2]bool{ipalloc.IPv4: !w.Uses(ipalloc.IPv4), ipalloc.IPv6: !w.Uses(ipalloc.IPv6)}
-	v.useOwn(cn)
-}
-
-// assignPodCIDRs reads what differs in cluster-pool mode: the agent allocates from podCIDRs, one of
-// each family for as long as its CiliumNode exists (pkg/ipam/allocator/podcidr/podcidr.go, v1.20.1).
-func (v *View) assignPodCIDRs(cn *ciliumv2.CiliumNode) {
+	v.PodCIDRs = cidrsOf(v.entries, defaultPool)
+	v.Allocated = allocationsIn(v.entries)
 	v.Own = ownAddresses(cn)
-	v.Stale = nil
-	v.BlockAssignment = &BlockAssignment{SingleBlock: true, HasAgent: !v.neverRead, ActiveCIDRs: v.PodCIDRs}
-	v.Pool = nil
-	v.NonCanonical = nil
-	v.Unreadable = nil
-	v.Allocated = nil
+	v.Used = ownNames(cn, v.Own)
+	v.familyDisabled = [2]bool{ipalloc.IPv4: !w.Uses(ipalloc.IPv4), ipalloc.IPv6: !w.Uses(ipalloc.IPv6)}
+	v.BlockAssignment = w
+	v.original = originalOf(cn, cn.Spec.IPAM.Pool)
+	return v
+}
+
+// viewOfPodCIDRs reads a CiliumNode of cluster-pool mode: the agent allocates from podCIDRs, one of
+// each family for as long as its CiliumNode exists (pkg/ipam/allocator/podcidr/podcidr.go, v1.20.1).
+func viewOfPodCIDRs(cn *ciliumv2.CiliumNode) *View {
+	v := newView(cn)
+	v.PodCIDRs = prefixes(cn.Spec.IPAM.PodCIDRs)
+	v.Own = ownAddresses(cn)
+	v.Used = ownNames(cn, v.Own)
 	v.familyDisabled = familiesUnnamed(cn)
-	v.useOwn(cn)
+	v.BlockAssignment = &BlockAssignment{SingleBlock: true, HasAgent: hasWritten(cn, v.Own, readPool(cn.Spec.IPAM.Pool), readUsed(cn)), ActiveCIDRs: v.PodCIDRs}
+	v.original = originalOf(cn, cn.Spec.IPAM.Pool)
+	return v
 }
 
-// useOwn takes the agent's own addresses for its report: it writes none in this mode.
-func (v *View) useOwn(cn *ciliumv2.CiliumNode) {
-	v.Used = make(map[netip.Addr]string, len(v.Own))
-	for _, addr := range v.Own {
-		v.Used[addr] = ownName(cn, addr)
-	}
-}
-
-// of extracts one Cilium pool from the lists: Requested, and whether pods may get the edge
-// addresses. It returns the CIDRs, including parked ones.
-func (w *BlockAssignment) of(entries []poolCIDRs, pool string) []netip.Prefix {
+// cidrsOf returns the CIDRs listed for a Cilium pool, including parked ones, each once.
+func cidrsOf(entries []poolCIDRs, pool string) []netip.Prefix {
 	var cidrs []netip.Prefix
-	w.first = false
-	w.last = false
-	w.Requested = [2]int{}
 	for _, entry := range entries {
-		name, parked := unparked(entry.Pool)
-		if name != pool {
+		if name, _ := unparked(entry.Pool); name != pool {
 			continue
-		}
-		if !parked {
-			w.first = entry.AllowFirstIP
-			w.last = entry.AllowLastIP
 		}
 		for _, cidr := range prefixes(entry.CIDRs) {
 			if !slices.Contains(cidrs, cidr) {
@@ -135,13 +115,41 @@ func (w *BlockAssignment) of(entries []poolCIDRs, pool string) []netip.Prefix {
 			}
 		}
 	}
-	for _, request := range w.requests {
-		if request.Pool == pool {
-			w.Requested[ipalloc.IPv4] = max(0, request.Needed.IPv4Addrs)
-			w.Requested[ipalloc.IPv6] = max(0, request.Needed.IPv6Addrs)
+	return cidrs
+}
+
+// cidrsBeside returns the CIDRs listed for other Cilium pools.
+func cidrsBeside(entries []poolCIDRs, pool string) []netip.Prefix {
+	var cidrs []netip.Prefix
+	for _, entry := range entries {
+		if name, _ := unparked(entry.Pool); name != pool {
+			cidrs = append(cidrs, prefixes(entry.CIDRs)...)
 		}
 	}
 	return cidrs
+}
+
+// edgesOf reports whether pods may get the first and the last address of each CIDR of a Cilium pool.
+func edgesOf(entries []poolCIDRs, pool string) (first, last bool) {
+	for _, entry := range entries {
+		if name, parked := unparked(entry.Pool); name == pool && !parked {
+			first = entry.AllowFirstIP
+			last = entry.AllowLastIP
+		}
+	}
+	return first, last
+}
+
+// requestedOf returns the number of addresses of a Cilium pool, by family, in requests.
+func requestedOf(requests []ipamtypes.IPAMPoolRequest, pool string) [2]int {
+	var requested [2]int
+	for _, request := range requests {
+		if request.Pool == pool {
+			requested[ipalloc.IPv4] = max(0, request.Needed.IPv4Addrs)
+			requested[ipalloc.IPv6] = max(0, request.Needed.IPv6Addrs)
+		}
+	}
+	return requested
 }
 
 // Of returns the part of a CiliumNode about one Cilium pool, "" for the default one, as if
@@ -153,7 +161,9 @@ func (v *View) Of(pool string) *View {
 	out := *v
 	w := *v.BlockAssignment
 	w.PodsOnly = true
-	out.PodCIDRs = w.of(v.entries, pool)
+	w.Requested = requestedOf(w.requests, pool)
+	w.first, w.last = edgesOf(v.entries, pool)
+	out.PodCIDRs = cidrsOf(v.entries, pool)
 	out.BlockAssignment = &w
 	out.Own = nil
 	out.Used = nil // those come from the default pool
@@ -186,7 +196,7 @@ func (v *View) CiliumPools() []string {
 // Listed returns the CIDRs that the agent may allocate from, for any Cilium pool, without host
 // bits; in crd mode, podCIDRs.
 func (v *View) Listed() []netip.Prefix {
-	if v.BlockAssignment == nil {
+	if v.Addresses != nil {
 		return v.PodCIDRs
 	}
 	return v.AssignedCIDRs()
@@ -214,14 +224,24 @@ func (v *View) Leftover(cidr netip.Prefix) bool {
 }
 
 // leftovers returns the CIDRs in the fields of crd mode.
-func leftovers(v *View) []netip.Prefix {
-	out := slices.Clone(v.PodCIDRs)
-	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(v.Pool), slices.Values(v.NonCanonical), maps.Keys(v.Used)} {
+func leftovers(cn *ciliumv2.CiliumNode, report map[netip.Addr]string) []netip.Prefix {
+	a := readPool(cn.Spec.IPAM.Pool)
+	out := prefixes(cn.Spec.IPAM.PodCIDRs)
+	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(a.Pool), slices.Values(a.NonCanonical), maps.Keys(report)} {
 		for addr := range addrs {
 			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
 		}
 	}
 	return out
+}
+
+// ownNames returns the agent's own addresses as crd mode reports them: no other mode has a report.
+func ownNames(cn *ciliumv2.CiliumNode, own []netip.Addr) map[netip.Addr]string {
+	names := make(map[netip.Addr]string, len(own))
+	for _, addr := range own {
+		names[addr] = ownName(cn, addr)
+	}
+	return names
 }
 
 // ownName returns the owner that crd mode reports for one of the agent's own addresses.

@@ -40,8 +40,8 @@ func TestMultiPoolView(t *testing.T) {
 	}
 	taken := sorted(v.BlockAssignment.Taken)
 	checkEqual(t, "taken", cidrs("10.7.0.1/32", "10.7.0.2/32", "10.8.0.0/24", "10.9.0.0/28"), taken)
-	if len(v.Pool)+len(v.NonCanonical) > 0 {
-		t.Errorf("addresses of crd mode count as published: %v %v", v.Pool, v.NonCanonical)
+	if v.Addresses != nil {
+		t.Errorf("addresses of crd mode count as published: %+v", v.Addresses)
 	}
 	if diff := cmp.Diff(cidrs("10.8.0.0/24"), v.BlockAssignment.LeftCIDRs, compareNetip()); diff != "" || v.BlockAssignment.LeftAddresses != 1 {
 		t.Errorf("%d addresses left of crd mode, podCIDRs (-want +got):\n%s", v.BlockAssignment.LeftAddresses, diff)

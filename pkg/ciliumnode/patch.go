@@ -23,7 +23,7 @@ type Change struct {
 	// own Cilium pool, in multi-pool mode.
 	Park, Unpark []netip.Prefix
 
-	// untrack: in crd mode, the patch also removes metadata.managedFields.
+	// untrack: in crd mode, the patch also removes metadata.managedFields, if no client needs them.
 	untrack bool
 }
 
@@ -77,31 +77,32 @@ type metadata struct {
 // newPatch returns an empty patch that conflicts with any write after the version in v.
 func (v *View) newPatch() patch { return patch{Metadata: metadata{ResourceVersion: v.ResourceVersion}} }
 
-// patch returns the JSON merge patch that writes c to the CiliumNode in v, or nil if the object
-// needs no change.
+// patch returns the JSON merge patch that writes c to the CiliumNode in v, of crd mode, or nil if the
+// object needs no change.
 func (c Change) patch(v *View) *patch {
+	a := v.Addresses
 	p := v.newPatch()
-	if c.untrack {
+	if c.untrack && a.tracked {
 		p.Metadata.ManagedFields = []struct{}{{}}
 	}
 	entries := make(map[string]*struct{}, len(c.Publish)+len(c.Remove))
 	added := map[netip.Addr]bool{}
 	removed := map[netip.Addr]bool{}
 	for _, addr := range c.Publish {
-		if _, ok := v.Pool[addr]; !ok && !slices.Contains(v.NonCanonical, addr) {
+		if _, ok := a.Pool[addr]; !ok && !slices.Contains(a.NonCanonical, addr) {
 			entries[addr.String()] = &struct{}{}
 			added[addr] = true
 		}
 	}
 	for _, addr := range c.Remove {
-		if _, ok := v.Pool[addr]; ok {
+		if _, ok := a.Pool[addr]; ok {
 			entries[addr.String()] = nil
 			removed[addr] = true
 		}
 	}
 	written := v.PodCIDRs
-	if v.written != nil {
-		written = v.written
+	if a.written != nil {
+		written = a.written
 	}
 	cidrs := c.podCIDRs(v, written, added, removed)
 	if len(entries) == 0 && slices.Equal(cidrs, written) {
@@ -129,7 +130,7 @@ func (c Change) podCIDRs(v *View, written []netip.Prefix, added, removed map[net
 			}
 		}
 	}
-	for addr := range v.Pool {
+	for addr := range v.Addresses.Pool {
 		if !removed[addr] {
 			mark(addr)
 		}

@@ -12,23 +12,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// keepOriginal keeps what Recreate restores of a CiliumNode in addition to the View: nothing of a pool
-// that the View has whole, and no more of the spec than the chart's policy allows in a create.
-func (v *View) keepOriginal(cn *ciliumv2.CiliumNode) {
-	v.original = &ciliumv2.CiliumNode{
-		ObjectMeta: metav1.ObjectMeta{Labels: cn.Labels, Annotations: cn.Annotations, OwnerReferences: cn.OwnerReferences},
+// originalOf returns what Recreate restores of a CiliumNode in addition to the View: no more of the spec
+// than the chart's policy allows in a create, and a pool that the View lacks.
+func originalOf(cn *ciliumv2.CiliumNode, pool ipamtypes.AllocationMap) *ciliumv2.CiliumNode {
+	annotations := cn.Annotations
+	if _, ok := annotations[badFields]; ok {
+		annotations = maps.Clone(annotations)
+		delete(annotations, badFields)
+	}
+	ipam := cn.Spec.IPAM
+	ipam.Pool = pool
+	return &ciliumv2.CiliumNode{
+		ObjectMeta: metav1.ObjectMeta{Labels: cn.Labels, Annotations: annotations, OwnerReferences: cn.OwnerReferences},
 		Spec: ciliumv2.NodeSpec{
 			InstanceID: cn.Spec.InstanceID, BootID: cn.Spec.BootID, Addresses: cn.Spec.Addresses, HealthAddressing: cn.Spec.HealthAddressing,
-			IngressAddressing: cn.Spec.IngressAddressing, Encryption: cn.Spec.Encryption, IPAM: cn.Spec.IPAM,
+			IngressAddressing: cn.Spec.IngressAddressing, Encryption: cn.Spec.Encryption, IPAM: ipam,
 		},
-	}
-	if v.BadFields != nil {
-		v.original.Annotations = maps.Clone(cn.Annotations)
-		delete(v.original.Annotations, badFields)
-	}
-	hasResource := func(ip ipamtypes.AllocationIP) bool { return ip.Resource != "" }
-	if pool := cn.Spec.IPAM.Pool; len(v.Pool) == len(pool) && !slices.ContainsFunc(slices.Collect(maps.Values(pool)), hasResource) {
-		v.original.Spec.IPAM.Pool = nil
 	}
 }
 
@@ -49,20 +48,22 @@ func (v *View) rebuild(node *corev1.Node) *ciliumv2.CiliumNode {
 	cn.OwnerReferences = []metav1.OwnerReference{ownerOf(node)}
 	if cn.Spec.IPAM.Pool == nil {
 		cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
-		for addr, owner := range v.Pool {
+		for addr, owner := range v.Published() {
 			cn.Spec.IPAM.Pool[addr.String()] = ipamtypes.AllocationIP{Owner: owner}
 		}
 	}
 	return cn
 }
 
-// Addresses returns the addresses that the CiliumNode names: in its pool, in use, and the
+// NamedAddresses returns the addresses that the CiliumNode names: in its pool, in use, and the
 // agent's own, including stale ones. Some occur twice.
-func (v *View) Addresses() iter.Seq[netip.Addr] {
+func (v *View) NamedAddresses() iter.Seq[netip.Addr] {
+	parts := []iter.Seq[netip.Addr]{maps.Keys(v.Used), slices.Values(v.Own)}
+	if a := v.Addresses; a != nil {
+		parts = append(parts, maps.Keys(a.Pool), slices.Values(a.NonCanonical), slices.Values(a.Stale))
+	}
 	return func(yield func(netip.Addr) bool) {
-		for _, addrs := range []iter.Seq[netip.Addr]{
-			maps.Keys(v.Pool), maps.Keys(v.Used), slices.Values(v.NonCanonical), slices.Values(v.Own), slices.Values(v.Stale),
-		} {
+		for _, addrs := range parts {
 			for addr := range addrs {
 				if !yield(addr) {
 					return
@@ -80,7 +81,7 @@ func (v *View) ReportsUse(cidr netip.Prefix) bool {
 		_, used := v.Used[addr]
 		return cidr.Contains(addr) && !used && !v.Publishes(addr)
 	}
-	return v.BlockAssignment == nil && len(v.Used) > 0 && !slices.ContainsFunc(v.Own, allocates)
+	return v.Addresses != nil && len(v.Used) > 0 && !slices.ContainsFunc(v.Own, allocates)
 }
 
 // At returns the CiliumNode with another resourceVersion.

@@ -59,7 +59,7 @@ func TestAddresses(t *testing.T) {
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.2": {Owner: "default/a"}}
 	cn.Spec.HealthAddressing.IPv4 = "10.0.0.3"
 	got := map[netip.Addr]bool{}
-	for addr := range NewView(cn).Addresses() {
+	for addr := range NewView(cn).NamedAddresses() {
 		got[addr] = true
 	}
 	for _, addr := range []string{"10.0.0.1", "fd00::1", "10.0.0.2", "10.0.0.3"} {

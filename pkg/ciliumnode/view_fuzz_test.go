@@ -55,23 +55,23 @@ func asAgentReads(key string) (netip.Addr, bool) {
 // would allocate is overlooked.
 func checkPoolKeys(t *testing.T, cn *ciliumv2.CiliumNode, v *View) {
 	t.Helper()
-	if got := len(v.Pool) + len(v.NonCanonical) + len(v.Unreadable); got != len(cn.Spec.IPAM.Pool) {
+	if got := len(v.Addresses.Pool) + len(v.Addresses.NonCanonical) + len(v.Addresses.Unreadable); got != len(cn.Spec.IPAM.Pool) {
 		t.Errorf("%d keys are read of %v", got, cn.Spec.IPAM.Pool)
 	}
 	for key := range cn.Spec.IPAM.Pool {
 		addr, readable := asAgentReads(key)
-		_, canonical := v.Pool[addr]
+		_, canonical := v.Addresses.Pool[addr]
 		switch {
 		case !readable:
 		case addr.String() == key && !canonical:
 			t.Errorf("%q is not read", key)
-		case addr.String() != key && !slices.Contains(v.NonCanonical, addr):
-			t.Errorf("%q, which the agent takes for %s, is not among the odd ones %v", key, addr, v.NonCanonical)
+		case addr.String() != key && !slices.Contains(v.Addresses.NonCanonical, addr):
+			t.Errorf("%q, which the agent takes for %s, is not among the odd ones %v", key, addr, v.Addresses.NonCanonical)
 		case addr.String() != key && !slices.Contains(v.InUse(), addr):
 			t.Errorf("%q counts as free", key)
 		}
 	}
-	for a := range v.Pool {
+	for a := range v.Addresses.Pool {
 		if _, there := cn.Spec.IPAM.Pool[a.String()]; !there {
 			t.Errorf("%s is read, of %v", a, cn.Spec.IPAM.Pool)
 		}

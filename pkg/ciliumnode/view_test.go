@@ -22,19 +22,19 @@ func TestNewView(t *testing.T) {
 			edit: func(cn *ciliumv2.CiliumNode) {
 				cn.Spec.IPAM.Pool["10.0.0.2"] = ipamtypes.AllocationIP{Owner: "default/db-0"}
 			},
-			want: View{Pool: map[netip.Addr]string{addrs("10.0.0.1")[0]: "", addrs("10.0.0.2")[0]: "default/db-0", addrs("fd00::1")[0]: ""}},
+			want: View{Addresses: &Addresses{Pool: map[netip.Addr]string{addrs("10.0.0.1")[0]: "", addrs("10.0.0.2")[0]: "default/db-0", addrs("fd00::1")[0]: ""}}},
 		},
 		"keys in another than the canonical form": {
 			keys: []string{"FD00::2", "fd00:0::1", "::ffff:10.0.0.9", "fd00::3"},
-			want: View{Pool: map[netip.Addr]string{addrs("fd00::3")[0]: ""}, NonCanonical: addrs("10.0.0.9", "fd00::1", "fd00::2")},
+			want: View{Addresses: &Addresses{Pool: map[netip.Addr]string{addrs("fd00::3")[0]: ""}, NonCanonical: addrs("10.0.0.9", "fd00::1", "fd00::2")}},
 		},
 		"keys with a zone, and two that mean the same": {
 			keys: []string{"fd00::1%eth0", "FD00::1", "fd00::3"},
-			want: View{Pool: map[netip.Addr]string{addrs("fd00::3")[0]: ""}, NonCanonical: addrs("fd00::1", "fd00::1")},
+			want: View{Addresses: &Addresses{Pool: map[netip.Addr]string{addrs("fd00::3")[0]: ""}, NonCanonical: addrs("fd00::1", "fd00::1")}},
 		},
 		"keys that are no addresses": {
 			keys: []string{"x", "", "10.0.0.1/32", "010.0.0.1", "10.0.0.1"},
-			want: View{Pool: map[netip.Addr]string{addrs("10.0.0.1")[0]: ""}, Unreadable: []string{"", "010.0.0.1", "10.0.0.1/32", "x"}},
+			want: View{Addresses: &Addresses{Pool: map[netip.Addr]string{addrs("10.0.0.1")[0]: ""}, Unreadable: []string{"", "010.0.0.1", "10.0.0.1/32", "x"}}},
 		},
 		"podCIDRs with host bits, repeated, or IPv4-mapped": {
 			podCIDRs: []string{"10.0.1.5/27", "10.0.1.0/27", "::ffff:10.0.0.0/123", "fd00::9/122", "10.0.0.0/27"},
@@ -96,6 +96,9 @@ func TestNewView(t *testing.T) {
 				test.edit(cn)
 			}
 			test.want.Name, test.want.UID, test.want.ResourceVersion = "n1", "u1", "7"
+			if test.want.Addresses == nil {
+				test.want.Addresses = &Addresses{}
+			}
 			checkEqual(t, "view", &test.want, NewView(cn))
 		})
 	}

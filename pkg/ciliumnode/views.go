@@ -12,26 +12,29 @@ import (
 // in the CiliumNode.
 type Views struct {
 	mode Mode
-	// By the name of a CiliumNode, in kubernetes mode: the CIDRs that its agent runs with, the
-	// families that it does not run, and the agent's own addresses.
-	activeCIDRs    map[string][]netip.Prefix
-	familyDisabled map[string][2]bool
-	agentAddresses map[string][]netip.Addr
+	// reports are the ones of agents in kubernetes mode, by the name of the CiliumNode.
+	reports map[string]agentReport
+}
+
+// agentReport is the report of an agent in kubernetes mode in its CiliumNode.
+type agentReport struct {
+	exists         bool
+	activeCIDRs    []netip.Prefix // the ones that it runs with
+	familyDisabled [2]bool        // it does not run the family
+	own            []netip.Addr
 }
 
 // NewViews returns empty Views.
-func NewViews(mode Mode) *Views {
-	return &Views{mode: mode, activeCIDRs: map[string][]netip.Prefix{}, familyDisabled: map[string][2]bool{}, agentAddresses: map[string][]netip.Addr{}}
-}
+func NewViews(mode Mode) *Views { return &Views{mode: mode, reports: map[string]agentReport{}} }
 
 // CiliumNode reads a CiliumNode; nil if it does not assign blocks in this mode.
 func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 	if vs.mode != Kubernetes {
 		return vs.mode.View(cn)
 	}
-	vs.activeCIDRs[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...)
-	vs.familyDisabled[cn.Name] = familiesUnnamed(cn)
-	vs.agentAddresses[cn.Name] = ownAddresses(cn)
+	vs.reports[cn.Name] = agentReport{
+		exists: true, activeCIDRs: prefixes(cn.Spec.IPAM.PodCIDRs), familyDisabled: familiesUnnamed(cn), own: ownAddresses(cn),
+	}
 	return nil
 }
 
@@ -41,10 +44,5 @@ func (vs *Views) Node(node *corev1.Node) *View {
 	if vs.mode != Kubernetes {
 		return nil
 	}
-	v := vs.mode.View(node)
-	v.BlockAssignment.ActiveCIDRs = vs.activeCIDRs[node.Name]
-	v.BlockAssignment.HasAgent = vs.activeCIDRs[node.Name] != nil
-	v.familyDisabled = vs.familyDisabled[node.Name]
-	v.Own = vs.agentAddresses[node.Name]
-	return v
+	return viewOfNode(node, vs.reports[node.Name])
 }

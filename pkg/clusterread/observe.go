@@ -114,7 +114,7 @@ func assignedHere(s *Snapshot) bool {
 	for i := range s.Blocks {
 		holders[s.Blocks[i].Spec.NodeName] = true
 	}
-	isOther := func(cn CiliumNode) bool { return len(cn.Listed())+len(cn.Pool) > 0 && !holders[cn.Name] }
+	isOther := func(cn CiliumNode) bool { return len(cn.Listed())+len(cn.Published()) > 0 && !holders[cn.Name] }
 	return len(s.Blocks) > 0 && s.Mode != ciliumnode.ClusterPool && !slices.ContainsFunc(s.CiliumNodes, isOther)
 }
 
@@ -149,7 +149,7 @@ func (d *describer) cidrsOf(v *ciliumnode.View) []netip.Prefix {
 	}
 	out := slices.DeleteFunc(slices.Clone(v.PodCIDRs), func(p netip.Prefix) bool { return len(v.PublishedIn(p)) == 0 })
 	var rest netipx.IPSetBuilder
-	for a := range v.Pool {
+	for a := range v.Addresses.Pool {
 		rest.Add(a)
 	}
 	for _, p := range out {

@@ -90,7 +90,7 @@ func (s *Snapshot) Undated() int {
 	}
 	n := 0
 	for _, cn := range s.CiliumNodes {
-		if cn.Changed.IsZero() && (drains[cn.Name] || len(cn.Release) > 0) && (cn.BlockAssignment == nil || !cn.BlockAssignment.SingleBlock) {
+		if cn.Changed.IsZero() && (drains[cn.Name] || len(cn.Release) > 0) && (cn.Addresses != nil || !cn.BlockAssignment.SingleBlock) {
 			n++
 		}
 	}

@@ -95,7 +95,7 @@ func (c *ciliumNodes) countUsed(node string, blocks []*heldBlock) {
 	n := c.seen[node]
 	for _, block := range blocks {
 		used := int64(0)
-		if n != nil && n.view.BlockAssignment == nil {
+		if n != nil && n.view.Addresses != nil {
 			for addr := range n.view.Used {
 				if block.CIDR.Contains(addr) {
 					used++
@@ -271,7 +271,7 @@ func (c *ciliumNodes) foreignOf(node string) []netip.Prefix {
 	for _, block := range c.blocks.byNode[node] {
 		covers = append(covers, block.CIDR)
 	}
-	for addr := range cn.Addresses() {
+	for addr := range cn.NamedAddresses() {
 		if !ContainsAddr(covers, addr) {
 			taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
 		}

@@ -42,7 +42,7 @@ func TestMayHaveClosed(t *testing.T) {
 				c.Agents.Set(pod, fixtures.Noon())
 			}
 			for i, uid := range test.uids {
-				c.Ledger.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: uid, ResourceVersion: strconv.Itoa(i + 1)})
+				c.Ledger.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: uid, ResourceVersion: strconv.Itoa(i + 1), Addresses: &ciliumnode.Addresses{}})
 			}
 			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.MayHaveClosed; got != test.want {
 				t.Errorf("%t, want %t", got, test.want)
@@ -87,7 +87,7 @@ func TestLedgerForgetsRestored(t *testing.T) {
 		mark types.UID
 		want bool
 	}{{"u", "v", false}, {"u", "u", true}, {"u", "", true}, {"v", "", false}} {
-		l.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: step.uid, ResourceVersion: strconv.Itoa(i + 1)})
+		l.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: step.uid, ResourceVersion: strconv.Itoa(i + 1), Addresses: &ciliumnode.Addresses{}})
 		if l.MarkRestored("n", step.mark); l.Facts("n").restored != step.want {
 			t.Errorf("step %d: restored: %t", i, !step.want)
 		}
@@ -95,7 +95,7 @@ func TestLedgerForgetsRestored(t *testing.T) {
 	l.MarkRestored("n", "v")
 	l.RemoveCiliumNode(&ciliumnode.View{Name: "n", UID: "v", ResourceVersion: "9"})
 	l.ForgetCiliumNode("n")
-	l.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: "v"})
+	l.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: "v", Addresses: &ciliumnode.Addresses{}})
 	if l.Facts("n").restored {
 		t.Error("it is remembered after it was forgotten")
 	}

@@ -327,7 +327,7 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	})
 	inPool := func(addr netip.Addr) bool { return len(heldIn(ranges, ipalloc.Single(addr))) > 0 }
 	for _, cn := range lacking {
-		if len(cn.Stale) == 0 || cn.WithConfigured(inPool).FamilyDisabled(f) {
+		if cn.WithConfigured(inPool).FamilyDisabled(f) {
 			out = append(out, cn.Name)
 		}
 	}

@@ -231,14 +231,14 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 	state := &share.State
 	view := s.CiliumNode.Of(share.CiliumPool)
 	if view != nil {
-		state.Pool = view.Pool
+		state.Pool = view.Published()
 		state.Used = view.Used
 		state.Release = releaseOf(view.Release, share.CiliumPool, mine, rest)
 		state.Created = c.Ledger.Past(view.UID, view.Created)
 		state.Own = view.InUse()
 		state.Limits = view.Limits
 		// An agent that is assigned whole blocks shows by its requests which families it runs.
-		state.FamilyDisabled = view.BlockAssignment == nil && view.FamilyDisabled(share.Family) && s.runsWithout(c.Agents, now)
+		state.FamilyDisabled = view.Addresses != nil && view.FamilyDisabled(share.Family) && s.runsWithout(c.Agents, now)
 		state.BlockAssignment = assignmentOf(view, share.Family, mine)
 		c.setPreAllocation(s, share)
 	}

@@ -141,7 +141,7 @@ func (c *Cluster) taintOfLabels(s *Snapshot) string {
 	if last := s.deleted; last != nil && last.OwnedBy(s.Node) {
 		view = last
 	}
-	if view != nil && len(view.Named())+len(view.NonCanonical) > 0 || c.Pools.RulingIsFinal(s.Node.Labels) {
+	if view != nil && !view.AssignsNone() || c.Pools.RulingIsFinal(s.Node.Labels) {
 		return ""
 	}
 	return taint

@@ -90,7 +90,8 @@ func (c *Cluster) agentWants(s *Snapshot, f ipalloc.Family) bool {
 func (c *Cluster) hasAny(s *Snapshot, f ipalloc.Family) bool {
 	var named []netip.Prefix
 	if view := s.CiliumNode; view != nil {
-		if named = view.PodCIDRs; view.BlockAssignment == nil {
+		named = view.PodCIDRs
+		if view.Addresses != nil {
 			named = view.Named()
 		}
 	}

@@ -230,7 +230,7 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 		o.noteParked(cidr, expand.Parking{Agent: r.Cluster.Agents.Container(o.Name), Since: r.Clock.Now()})
 	}
 	log.FromContext(ctx).V(1).Info("published", "added", len(change.Publish), "assigned", len(change.Assign), "removed", len(change.Remove),
-		"pool", len(now.Pool), "podCIDRs", len(now.PodCIDRs))
+		"pool", len(now.Published()), "podCIDRs", len(now.PodCIDRs))
 	return nil
 }
 
@@ -391,7 +391,7 @@ func (r *Reconciler) runsWith(ctx context.Context, o *observation) ([]netip.Pref
 // that assigned them. If the CiliumNode were deleted then, no object would record that the agent
 // has them.
 func verifyReturned(ctx context.Context, client *ciliumnode.Client, o *observation, blocks []expand.CoolDown) error {
-	if o.CiliumNode.BlockAssignment == nil {
+	if o.CiliumNode.Addresses != nil {
 		return nil
 	}
 	live, err := client.Live(ctx, o.Name)

@@ -282,12 +282,16 @@ func TestEventsOfBlocks(t *testing.T) {
 
 // Plans and observations answer these questions without a cluster.
 func TestObservationSays(t *testing.T) {
-	view := func(v ciliumnode.View) *observation { return &observation{Snapshot: &state.Snapshot{CiliumNode: &v}} }
+	view := func(a ciliumnode.Addresses) *observation {
+		return &observation{Snapshot: &state.Snapshot{CiliumNode: &ciliumnode.View{Addresses: &a}}}
+	}
+	unread := view(ciliumnode.Addresses{})
+	unread.CiliumNode.BadFields = []ciliumnode.BadField{{Path: "spec.ipam.podCIDRs[0]", Text: `"x"`}}
 	listed, unlisted := expand.Block{CIDR: fixtures.Prefix("10.0.0.0/30"), Size: 1, Listed: true}, expand.Block{Size: 1}
 	whole := asPublished(expand.State{BlockAssignment: &expand.BlockAssignment{}, Blocks: []expand.Block{listed, unlisted}})
 	sixth := &observation{Snapshot: &state.Snapshot{Shares: []state.Share{{Family: ipalloc.IPv6}}}}
-	foreign := view(ciliumnode.View{Pool: map[netip.Addr]string{fixtures.Addrs("10.0.0.1")[0]: ""}, NonCanonical: fixtures.Addrs("::ffff:10.0.0.1")})
-	unserved := view(ciliumnode.View{})
+	foreign := view(ciliumnode.Addresses{Pool: map[netip.Addr]string{fixtures.Addrs("10.0.0.1")[0]: ""}, NonCanonical: fixtures.Addrs("::ffff:10.0.0.1")})
+	unserved := view(ciliumnode.Addresses{})
 	unserved.Shares = []state.Share{{}, {Family: ipalloc.IPv6}}
 	supplied := func(exhausted int, s expand.State) supply {
 		return newSupply(&state.Share{State: s}, expand.Plan{}, outcome{Shortfall: expand.Shortfall{Exhausted: exhausted}})
@@ -298,14 +302,13 @@ func TestObservationSays(t *testing.T) {
 		"a node without one lacks its first":               supplied(1, expand.State{}).lacksFirstBlock(),
 		"blocks whole: listed ones are usable, others not": whole.Blocks[0].Size == 1 && whole.Blocks[1].Size == 0,
 		"a report is asked for in the family of the node":  sixth.reportAddress(&ciliumnode.View{}).Is6(),
-		"no pool, and no address: pods wait":               view(ciliumnode.View{}).unselected(nil).unmet,
+		"no pool, and no address: pods wait":               view(ciliumnode.Addresses{}).unselected(nil).unmet,
 		"no pool, and addresses of another IPAM":           !foreign.unselected(nil).unmet,
 		"families that no pool has are not missed":         unserved.familyDisabled() == "",
 		"nothing differs":                                  difference{}.String() == "",
 		"something differs":                                strings.HasPrefix(difference{claim: 1}.String(), "adopt 0, claim 1"),
-		"a CiliumNode that can be read":                    view(ciliumnode.View{}).unreadable() == "",
-		"one that cannot": strings.Contains(view(ciliumnode.View{BadFields: []ciliumnode.BadField{{Path: "spec.ipam.podCIDRs[0]", Text: `"x"`}}}).unreadable(),
-			"spec.ipam.podCIDRs[0]"),
+		"a CiliumNode that can be read":                    view(ciliumnode.Addresses{}).unreadable() == "",
+		"one that cannot":                                  strings.Contains(unread.unreadable(), "spec.ipam.podCIDRs[0]"),
 	} {
 		if !is {
 			t.Errorf("%s: it is not so", name)

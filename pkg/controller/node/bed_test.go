@@ -336,7 +336,7 @@ func (b *bed) phases() []string {
 func (b *bed) published() []string {
 	b.T.Helper()
 	var out []string
-	for a := range b.CiliumNode().Pool {
+	for a := range b.CiliumNode().Published() {
 		out = append(out, a.String())
 	}
 	slices.Sort(out)

@@ -177,17 +177,17 @@ func publishesBeyondBlocks(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.B
 			return b.CIDR != cidr && b.CIDR.Contains(addr) && v.Lists(b.CIDR)
 		})
 	}
-	for addr := range v.Pool {
+	if v.Addresses == nil {
+		return slices.ContainsFunc(v.Listed(), func(p netip.Prefix) bool {
+			return p.Overlaps(cidr) && !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p })
+		})
+	}
+	for addr := range v.Addresses.Pool {
 		if cidr.Contains(addr) && !listed(addr) {
 			return true
 		}
 	}
-	if v.BlockAssignment != nil && slices.ContainsFunc(v.Listed(), func(p netip.Prefix) bool {
-		return p.Overlaps(cidr) && !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p })
-	}) {
-		return true
-	}
-	return slices.ContainsFunc(v.NonCanonical, cidr.Contains)
+	return slices.ContainsFunc(v.Addresses.NonCanonical, cidr.Contains)
 }
 
 // restoreOrphanedBlocks creates blocks that the CiliumNode lists and that lie on a pool's grid: their

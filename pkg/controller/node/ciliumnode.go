@@ -26,9 +26,9 @@ import (
 func (o *observation) reportAddress(live *ciliumnode.View) netip.Addr {
 	i := slices.IndexFunc(o.Shares, func(share state.Share) bool { return share.Standing.MayChange() })
 	if i >= 0 {
-		return expand.ProbeAddress(o.Shares[i].Family, live.Pool)
+		return expand.ProbeAddress(o.Shares[i].Family, live.Published())
 	}
-	return expand.ProbeAddress(ipalloc.IPv4, live.Pool)
+	return expand.ProbeAddress(ipalloc.IPv4, live.Published())
 }
 
 // ensureCiliumNode creates the CiliumNode of a Node that a pool serves, before its

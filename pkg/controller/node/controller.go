@@ -186,7 +186,7 @@ func (o *observation) lives() bool { return o.Node != nil && o.CiliumNode != nil
 // isUnreported reports whether addresses are published to an agent that has not reported the ones
 // that it uses.
 func (o *observation) isUnreported() bool {
-	return o.lives() && !o.paused() && len(o.CiliumNode.Used) == 0 && len(o.CiliumNode.Pool) > 0
+	return o.lives() && !o.paused() && len(o.CiliumNode.Used) == 0 && len(o.CiliumNode.Published()) > 0
 }
 
 // lacksAssigned reports whether a Node names no podCIDR of a family.

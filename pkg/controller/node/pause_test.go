@@ -232,7 +232,7 @@ func (b *bed) compareIPv6(when string, pool, marked []string) {
 	b.T.Helper()
 	type addresses struct{ Pool, Marked []netip.Addr }
 	got, cn := addresses{}, b.CiliumNode()
-	for addr := range cn.Pool {
+	for addr := range cn.Published() {
 		if addr.Is6() {
 			got.Pool = append(got.Pool, addr)
 		}

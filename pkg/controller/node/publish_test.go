@@ -287,8 +287,8 @@ func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 		b.r.Cluster.Ledger.Upsert(k)
 	}
 	b.settle()
-	if v := b.CiliumNode(); len(v.Pool) != 4 || len(b.Blocks()) != 2 {
-		t.Errorf("once shown: pool %v of %d blocks; want four addresses of two", v.Pool, len(b.Blocks()))
+	if v := b.CiliumNode(); len(v.Published()) != 4 || len(b.Blocks()) != 2 {
+		t.Errorf("once shown: pool %v of %d blocks; want four addresses of two", v.Published(), len(b.Blocks()))
 	}
 }
 

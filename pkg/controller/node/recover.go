@@ -93,7 +93,7 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 	if len(o.Shares) > 0 {
 		family = o.Shares[0].Family
 	}
-	mark := []netip.Addr{expand.ProbeAddress(family, o.CiliumNode.Pool)}
+	mark := []netip.Addr{expand.ProbeAddress(family, o.CiliumNode.Addresses.Pool)}
 	entry, ok := o.CiliumNode.Release[mark[0]]
 	wasAsked := r.Cluster.Recovery.Asked(o.Name)
 	marked := ok && entry == expand.Marked
@@ -101,7 +101,7 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 		return reportGiven, nil
 	}
 	view := o.CiliumNode
-	if !wasAsked && len(view.Pool) == 0 {
+	if !wasAsked && len(view.Published()) == 0 {
 		opened, err := r.CiliumNodes.OpenPool(ctx, view)
 		if view, err = r.wroteNode(o, "publish", opened, err); err != nil {
 			return reportAsked, err
@@ -128,7 +128,7 @@ type usedAddress struct {
 // usedOutsideBlocks returns the addresses in no block that the agent's report or pods' statuses name, sorted.
 func usedOutsideBlocks(r *Reconciler, o *observation) []usedAddress {
 	pools := map[netip.Addr]string{}
-	if o.CiliumNode.BlockAssignment == nil {
+	if o.CiliumNode.Addresses != nil {
 		for addr := range o.CiliumNode.Used {
 			pools[addr] = ""
 		}

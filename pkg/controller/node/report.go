@@ -251,7 +251,7 @@ func poolNames(share *state.Share) string {
 // addresses from before, or from another IPAM, its pods keep running: no need is unmet until these
 // run out.
 func (o *observation) unselected(lack *shortage) *shortage {
-	isEmpty := o.CiliumNode == nil || len(o.CiliumNode.Named())+len(o.CiliumNode.NonCanonical) == 0
+	isEmpty := o.CiliumNode == nil || o.CiliumNode.AssignsNone()
 	return &shortage{
 		unmet: isEmpty || lack != nil && lack.unmet, reason: reasonNoPool,
 		message: "no PodIPPool selects this node, so it gets no block",

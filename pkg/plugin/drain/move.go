@@ -283,7 +283,12 @@ func (m *move) named(c *clusterview.Cluster) []string {
 // had when it ran their family. It names them until it runs the family again, and no other node
 // gets them until then, so they may stay.
 func (m *move) stale(c *clusterview.Cluster) []string {
-	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix { return singles(slices.Values(view.Stale)) })
+	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix {
+		if view.Addresses == nil {
+			return nil
+		}
+		return singles(slices.Values(view.Addresses.Stale))
+	})
 }
 
 func singles(addresses iter.Seq[netip.Addr]) []netip.Prefix {

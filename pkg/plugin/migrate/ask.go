@@ -109,7 +109,7 @@ func (a *aborting) markAll(ctx context.Context, nodes []*returning, modes map[st
 		if err != nil {
 			return nil, err
 		}
-		nothing := live == nil || len(live.Used) == 0 && len(live.Pool) == 0
+		nothing := live == nil || len(live.Used) == 0 && len(live.Published()) == 0
 		if a.m.target == ciliumnode.MultiPool {
 			nothing = live == nil || len(live.Allocated) == 0
 		}

@@ -242,7 +242,7 @@ func (f *finishing) ours(live *ciliumnode.View) []netip.Prefix {
 			out = append(out, cidr)
 		}
 	}
-	for a := range live.Pool {
+	for a := range live.Addresses.Pool {
 		if single := netip.PrefixFrom(a, a.BitLen()); !ipalloc.Covered(single, out) && isOurs(single) {
 			out = append(out, single)
 		}
@@ -256,7 +256,7 @@ func (f *finishing) addressesLeft(live *ciliumnode.View) string {
 	ours := f.ours(live)
 	addresses := 0
 	listed := 0
-	for a := range live.Pool {
+	for a := range live.Addresses.Pool {
 		if slices.ContainsFunc(ours, func(b netip.Prefix) bool { return b.Contains(a) }) {
 			addresses++
 		}

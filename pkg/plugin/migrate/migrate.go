@@ -166,19 +166,21 @@ func (m *move) adoptNode(name string) adopt.Node {
 	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.cluster.Users(name), Pods: known.Pods.On(name), Agent: m.agentImage(name)}
 	facts := adopt.Facts{Mode: m.config.Mode(node.Labels), NodePodCIDRs: nodePodCIDRs(node), Blocks: known.Ledger.NodeBlocks(name)}
 	if view != nil {
-		facts.PodCIDRs = view.PodCIDRs
-		facts.Reported = len(view.Used) > 0
-		n.Reported = len(view.Used) > 0
-		if w := view.BlockAssignment; w != nil { // requests without a CIDR are older than the other IPAM
-			n.Reported = w.Reported() && len(view.Allocated) > 0
-			facts.PodCIDRs = w.LeftCIDRs
+		if a := view.Addresses; a != nil {
+			n.Reported = len(view.Used) > 0
+			n.NonCanonical = a.NonCanonical
+			facts.Reported = n.Reported
+			facts.PodCIDRs = view.PodCIDRs
+			facts.Published = slices.SortedFunc(maps.Keys(a.Pool), netip.Addr.Compare)
+		} else {
+			w := view.BlockAssignment
+			n.Reported = w.Reported() && len(view.Allocated) > 0 // requests without a CIDR are older than the other IPAM
 			facts.Reported = n.Reported || w.LeftReport
+			facts.PodCIDRs = w.LeftCIDRs
 		}
 		for _, a := range view.Allocated {
 			facts.Allocated = append(facts.Allocated, a.CIDR)
 		}
-		facts.Published = slices.SortedFunc(maps.Keys(view.Pool), netip.Addr.Compare)
-		n.NonCanonical = view.NonCanonical
 		n.Own = view.Own
 		n.Limits = view.Limits
 	}

@@ -94,8 +94,8 @@ func ownerOf(c *clusterview.Cluster, a netip.Addr) owner {
 		if view == nil {
 			continue
 		}
-		listed := func(p netip.Prefix) bool { return view.BlockAssignment != nil && p.Contains(a) }
-		if view.Publishes(a) || slices.Contains(view.NonCanonical, a) || slices.ContainsFunc(view.Listed(), listed) {
+		named := slices.ContainsFunc(view.Named(), func(p netip.Prefix) bool { return p.Contains(a) })
+		if named || view.Addresses != nil && slices.Contains(view.Addresses.NonCanonical, a) {
 			found.PublishedBy = append(found.PublishedBy, name)
 		}
 		if state, ok := view.Release[a]; ok {

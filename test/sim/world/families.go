@@ -85,8 +85,13 @@ func (o *Operator) named() map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, m := range o.w.machines {
 		if view := o.parts.Node.Cluster.Ledger.CiliumNode(m.name); view != nil {
-			for _, addr := range slices.Concat(view.Own, view.Stale) {
+			for _, addr := range view.Own {
 				out[addr] = m.name
+			}
+			if view.Addresses != nil {
+				for _, addr := range view.Addresses.Stale {
+					out[addr] = m.name
+				}
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func (o *Operator) awaited(node string, f ipalloc.Family) []string {
 		return nil
 	}
 	owned := map[string]bool{}
-	for _, owners := range []map[netip.Addr]string{view.Used, view.Pool} {
+	for _, owners := range []map[netip.Addr]string{view.Used, view.Published()} {
 		for addr, owner := range owners {
 			if ipalloc.FamilyOf(addr) == f {
 				owned[strings.TrimSuffix(owner, " [restored]")] = true
@@ -59,7 +59,7 @@ func (f *flight) knowWindow(o *Operator) {
 		return
 	}
 	for addr, state := range view.Release {
-		if _, published := view.Pool[addr]; published && state == expand.Marked && o.drains(f.name, addr) {
+		if _, published := view.Published()[addr]; published && state == expand.Marked && o.drains(f.name, addr) {
 			f.marked = append(f.marked, addr)
 		}
 	}

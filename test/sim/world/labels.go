@@ -109,7 +109,7 @@ func (o *Operator) awaitsLabels(name string) types.UID {
 	if overdue || o.parts.Node.Cluster.Pools.RulingIsFinal(node.Labels) {
 		return ""
 	}
-	named := func(v *ciliumnode.View) bool { return v != nil && len(v.Named())+len(v.NonCanonical) > 0 }
+	named := func(v *ciliumnode.View) bool { return v != nil && !v.AssignsNone() }
 	if last := ledger.LastCiliumNode(name); named(ledger.CiliumNode(name)) || last != nil && named(last) {
 		return ""
 	}
