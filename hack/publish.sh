@@ -2,8 +2,8 @@
 # Publishes what "make snapshot" built for the tag that is checked out: image and
 # chart to the registry, signed without a key of ours (the workflow's identity),
 # with SBOM and provenance; all files to a draft of a GitHub release. Runs in the
-# release workflow. It ends before the first push where anything is not as it
-# must be.
+# release workflow, after hack/release-gate.sh, on another machine than the build. It
+# ends before the first push where anything is not as it must be.
 #
 #   publish.sh VERSION DIST IMAGE COSIGN CRANE HELM
 set -euo pipefail
@@ -12,12 +12,15 @@ cd "$(dirname "$0")/.."
 
 die() { echo "publish: $*" >&2; exit 1; }
 [[ ${GITHUB_ACTIONS:-} == true ]] || die "only the release workflow publishes: signatures are its identity's"
-[[ "$(git describe --exact-match --tags 2>/dev/null)" == "$version" ]] || die "$version is not the tag of what is checked out"
+[[ "$(git describe --exact-match --tags --match 'v*' 2>/dev/null)" == "$version" ]] || die "$version is not the tag of what is checked out"
 [[ -z "$(git status --porcelain)" ]] || die "files are changed"
-grep -q "^## \[${version#v}\]" CHANGELOG.md || die "CHANGELOG.md has no section ${version#v}"
 (cd "$dist" && sha256sum --check --quiet checksums.txt)
 
 registry=${image%%/*} work=.cache/release
+# The file that checksums.txt names, and no other, is pushed.
+rm -rf "$work/layout"
+mkdir -p "$work/layout"
+tar -xf "$dist/cilium-pool-operator_image.tar" -C "$work/layout"
 "$crane" auth login "$registry" --username "$GITHUB_ACTOR" --password-stdin <<<"$GITHUB_TOKEN"
 "$helm" registry login "$registry" --username "$GITHUB_ACTOR" --password-stdin <<<"$GITHUB_TOKEN"
 

@@ -2,7 +2,7 @@
 
 ##@ Image and release
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION ?= $(shell git describe --tags --match 'v*' --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 IMAGE ?= ghcr.io/cilium-pool/cilium-pool-operator
 ARCH ?= $(shell go env GOARCH)
@@ -43,12 +43,16 @@ reproducible: $(helm) # Build HEAD's files twice, in two folders, the second wit
 	hack/reproducible.sh '$(filter-out all,$(PLATFORMS))' $(helm)
 
 .PHONY: vulnerabilities
-vulnerabilities: $(govulncheck) # Check whether this module calls code with a known vulnerability. Needs vuln.go.dev.
-	$(govulncheck) ./...
+vulnerabilities: $(govulncheck) # Check whether this module calls code with a known vulnerability. Needs vuln.go.dev, or GOVULNDB=URL of a mirror.
+	$(govulncheck) $(if $(GOVULNDB),-db '$(GOVULNDB)') ./...
 
 .PHONY: workflows
 workflows: $(actionlint) # Check .github/workflows.
 	$(actionlint) -no-color -shellcheck= -pyflakes= .github/workflows/*.yaml
+
+.PHONY: release-gate
+release-gate: # Fail unless the tag that is checked out may become a release. For the release workflow: see docs/contributing/release.md.
+	hack/release-gate.sh '$(RELEASE_VERSION)'
 
 .PHONY: publish
 publish: $(cosign) $(crane) $(helm) # Push and sign what "make snapshot" built for a tag. For the release workflow: see docs/contributing/release.md.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const publishedImage = "registry.example/pools/operator"
@@ -26,19 +27,29 @@ func newPublishing(t *testing.T) *publishing {
 	t.Helper()
 	p := &publishing{T: t, dir: t.TempDir()}
 	p.dist = filepath.Join(p.dir, "dist")
-	script, err := os.ReadFile(filepath.Join("..", "publish.sh"))
+	for _, name := range []string{"publish.sh", "release-gate.sh"} {
+		script, err := os.ReadFile(filepath.Join("..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.write("hack/"+name, string(script))
+	}
+	p.write(".gitignore", "dist\n.cache\nbin\ncalls\n")
+	p.write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n\n- later\n\n## [1.2.3] - 2026-11-20\n\n- new: this\n\n## [1.2.2] - 2026-10-01\n\n- old\n")
+	p.write("charts/cilium-pool-operator/Chart.yaml", "version: 1.2.3\nappVersion: v1.2.3\n")
+	p.write("dist/cilium-pool-operator-1.2.3.tgz", "chart")
+	image := filepath.Join(p.dist, "cilium-pool-operator_image.tar")
+	if err := writeTar(image, []file{{"index.json", 0o644, []byte("{}")}}, time.Unix(1700000000, 0)); err != nil {
+		t.Fatal(err)
+	}
+	p.write("dist/cilium-pool-operator_linux_amd64.cdx.json", "{}")
+	p.write("dist/cilium-pool-operator_linux_arm64.cdx.json", "{}")
+	sum, err := sha256Of(image)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.write("hack/publish.sh", string(script))
-	p.write(".gitignore", "dist\n.cache\nbin\ncalls\n")
-	p.write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n\n- later\n\n## [1.2.3] - 2026-11-20\n\n- new: this\n\n## [1.2.2] - 2026-10-01\n\n- old\n")
-	p.write(".cache/release/layout/index.json", "{}")
-	p.write("dist/cilium-pool-operator-1.2.3.tgz", "chart")
-	p.write("dist/cilium-pool-operator_linux_amd64.cdx.json", "{}")
-	p.write("dist/cilium-pool-operator_linux_arm64.cdx.json", "{}")
-	p.write("dist/checksums.txt", fmt.Sprintf("%x  cilium-pool-operator-1.2.3.tgz\n", sha256.Sum256([]byte("chart"))))
-	p.stub("crane", `[ "$1" = push ] && echo "`+publishedImage+`@sha256:1111"`)
+	p.write("dist/checksums.txt", fmt.Sprintf("%x  cilium-pool-operator-1.2.3.tgz\n%s  cilium-pool-operator_image.tar\n", sha256.Sum256([]byte("chart")), sum))
+	p.stub("crane", `[ "$1" = push ] && cat "$3/index.json" >/dev/null && echo "`+publishedImage+`@sha256:1111"`)
 	p.stub("cosign", "")
 	p.stub("helm", `[ "$1" = push ] && printf 'Pushed: chart\nDigest: sha256:2222\n' >&2`)
 	p.stub("gh", "")
@@ -51,12 +62,14 @@ func newPublishing(t *testing.T) *publishing {
 	return p
 }
 
-// tag commits all files, as the version.
+// tag commits all files, as the version, on main.
 func (p *publishing) tag() {
 	p.Helper()
 	p.git("add", "--all")
 	p.git("-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "--quiet", "--message=x")
 	p.git("tag", "--force", "v1.2.3")
+	p.git("tag", "--force", "api/v1.2.3")
+	p.git("update-ref", "refs/remotes/origin/main", "HEAD")
 }
 
 func (p *publishing) write(name, content string) {
@@ -91,8 +104,13 @@ func (p *publishing) git(args ...string) string {
 func (p *publishing) run() (calls []string, said string, err error) {
 	p.Helper()
 	bin := filepath.Join(p.dir, "bin")
-	cmd := exec.CommandContext(p.Context(), "bash", filepath.Join(p.dir, "hack", "publish.sh"),
-		"v1.2.3", p.dist, publishedImage, filepath.Join(bin, "cosign"), filepath.Join(bin, "crane"), filepath.Join(bin, "helm"))
+	return p.script("publish.sh", "v1.2.3", p.dist, publishedImage, filepath.Join(bin, "cosign"), filepath.Join(bin, "crane"), filepath.Join(bin, "helm"))
+}
+
+// script runs a script of hack.
+func (p *publishing) script(name string, args ...string) (calls []string, said string, err error) {
+	p.Helper()
+	cmd := exec.CommandContext(p.Context(), "bash", append([]string{filepath.Join(p.dir, "hack", name)}, args...)...)
 	cmd.Env = p.env
 	out, err := cmd.CombinedOutput()
 	noted, _ := os.ReadFile(filepath.Join(p.dir, "calls")) // none: there was no call
@@ -123,7 +141,7 @@ func TestPublish(t *testing.T) {
 		"cosign sign-blob --yes --bundle dist/checksums.txt.sigstore.json dist/checksums.txt",
 		"cosign attest-blob --yes --type slsaprovenance1 --predicate .cache/release/provenance.json --bundle dist/provenance.sigstore.json dist/checksums.txt",
 		"gh release create v1.2.3 --draft --verify-tag --title v1.2.3 --notes-file .cache/release/notes.md dist/checksums.txt " +
-			"dist/cilium-pool-operator-1.2.3.tgz dist/cilium-pool-operator_linux_amd64.cdx.json dist/cilium-pool-operator_linux_arm64.cdx.json",
+			"dist/cilium-pool-operator-1.2.3.tgz dist/cilium-pool-operator_image.tar dist/cilium-pool-operator_linux_amd64.cdx.json dist/cilium-pool-operator_linux_arm64.cdx.json",
 	}
 	if !slices.Equal(want, calls) {
 		t.Errorf("calls are\n%s\nwant\n%s", strings.Join(calls, "\n"), strings.Join(want, "\n"))
@@ -177,11 +195,7 @@ func TestPublishRefuses(t *testing.T) {
 			p.git("tag", "--delete", "v1.2.3")
 			p.git("tag", "v1.2.4")
 		}, "is not the tag", ""},
-		"changed files": {func(p *publishing) { p.write("CHANGELOG.md", "## [1.2.3]\n") }, "files are changed", ""},
-		"nothing in the changelog": {func(p *publishing) {
-			p.write("CHANGELOG.md", "## [Unreleased]\n")
-			p.tag()
-		}, "has no section 1.2.3", ""},
+		"changed files":          {func(p *publishing) { p.write("CHANGELOG.md", "## [1.2.3]\n") }, "files are changed", ""},
 		"files of another build": {func(p *publishing) { p.write("dist/cilium-pool-operator-1.2.3.tgz", "other") }, "did NOT match", ""},
 		"the image is not pushed": {
 			func(p *publishing) { p.stub("crane", `[ "$1" != push ] || exit 1`) }, "",
@@ -206,6 +220,56 @@ func TestPublishRefuses(t *testing.T) {
 			}
 			if strings.Contains(said, "secret-of-the-run") {
 				t.Error("it tells the token")
+			}
+		})
+	}
+}
+
+// A signed tag, of a commit that passed on main, may become a release, and no other.
+func TestGate(t *testing.T) {
+	// forge answers as GitHub does; the test's answers come first.
+	forge := func(p *publishing, answers string) {
+		p.stub("gh", `case "$*" in
+`+answers+`
+"api repos/pools/operator/git/ref/tags/"*) echo "tag 77" ;;
+"api repos/pools/operator/git/tags/77 "*) echo "true valid `+p.git("rev-parse", "HEAD")+`" ;;
+"run list --repo pools/operator --workflow "*" --branch main --event push --commit `+p.git("rev-parse", "HEAD")+` --status success "*) echo 1 ;;
+*) exit 1 ;;
+esac`)
+	}
+	tests := map[string]struct {
+		answers string
+		wrong   func(*publishing)
+		says    string
+	}{
+		"as it must be": {says: "v1.2.3 of commit"},
+		"nothing in the changelog": {wrong: func(p *publishing) {
+			p.write("CHANGELOG.md", "## [Unreleased]\n")
+		}, says: "CHANGELOG.md has no section 1.2.3"},
+		"a chart of another version": {wrong: func(p *publishing) {
+			p.write("charts/cilium-pool-operator/Chart.yaml", "version: 1.2.3\nappVersion: v1.2.2\n")
+		}, says: "Chart.yaml are not 1.2.3 and v1.2.3"},
+		"no tag of the module api": {answers: `*/tags/api/*) exit 1 ;;`, says: "there is no tag api/v1.2.3"},
+		"a tag that is a name":     {answers: `*/ref/tags/*) echo "commit 77" ;;`, says: "v1.2.3 is not signed"},
+		"a tag without signature":  {answers: `*/tags/77*) echo "false unsigned 77" ;;`, says: "not verified (unsigned)"},
+		"a tag of another commit":  {answers: `*/tags/77*) echo "true valid 77" ;;`, says: "v1.2.3 is of commit 77"},
+		"not on main": {wrong: func(p *publishing) {
+			p.git("update-ref", "refs/remotes/origin/main", p.git("-c", "user.name=x", "-c", "user.email=x@example.com", "commit-tree", "-m", "other", "HEAD^{tree}"))
+		}, says: "is not on main"},
+		"CI has not passed":             {answers: `*" test.yaml "*) echo 0 ;;`, says: "workflow test has not passed"},
+		"vulnerabilities were found":    {answers: `*" vulnerabilities.yaml "*) echo 0 ;;`, says: "workflow vulnerabilities has not passed"},
+		"the forge does not answer now": {answers: `"run list "*) exit 1 ;;`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newPublishing(t)
+			forge(p, test.answers)
+			if test.wrong != nil {
+				test.wrong(p)
+			}
+			_, said, err := p.script("release-gate.sh", "v1.2.3")
+			if passed := name == "as it must be"; (err == nil) != passed || !strings.Contains(said, test.says) {
+				t.Errorf("error %v; it said:\n%s", err, said)
 			}
 		})
 	}
