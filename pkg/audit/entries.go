@@ -98,7 +98,7 @@ func (n *nodeCheck) cidrs() {
 			n.reported[cidr] = true
 			f.Others = []Object{blockObject(block.Name)}
 			n.add(PodCIDROfOtherNode, f, "in %s, and shares addresses with block %s of node %s%s", n.index.list, block.CIDR, block.Node, n.index.staleFirst(n.name))
-		case n.view.Lists(cidr) && slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) }):
+		case slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) && p.ServesCiliumPool(n.view.ListedFor(cidr)) }):
 			n.add(PodCIDRWithoutBlock, f, "in %s, and there is no such PodIPBlock", n.index.list)
 		default:
 			n.add(ForeignPodCIDR, f, "in %s, and no block of a pool of this node", n.index.list)

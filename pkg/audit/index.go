@@ -142,8 +142,7 @@ func (x *index) nodeOf(name string) *node {
 	return x.byName[name]
 }
 
-// readBlocks reads blocks. Of two overlapping blocks, the one that its CiliumNode lists in podCIDRs
-// was first (docs/contributing/architecture.md).
+// readBlocks reads blocks. Of two overlapping blocks, the one that its CiliumNode lists was first (docs/contributing/architecture.md).
 func (x *index) readBlocks() {
 	x.bad = map[string]error{}
 	x.conflict = map[*crd.Block]*ipalloc.ConflictError{}
@@ -157,7 +156,7 @@ func (x *index) readBlocks() {
 		x.allBlocks = append(x.allBlocks, b)
 	}
 	unlisted := func(b crd.Block) int {
-		if n := x.byName[b.Node]; n != nil && n.view != nil && n.view.Lists(b.CIDR) {
+		if n := x.byName[b.Node]; n != nil && n.view != nil && n.view.HasBlock(b.CIDR) {
 			return 0
 		}
 		return 1

@@ -201,6 +201,14 @@ func checksMultiPool() map[string]wholeTest {
 			spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.64/29") },
 			want:  "PodCIDRWithoutBlock CiliumNode/a 10.0.0.64/29",
 		},
+		"a CIDR of a pool for blue, without a block": {
+			spoil: func(w *wholeWorld) { w.blue(); w.deleteBlock("10.8.0.0-29"); w.list("a", "blue", "10.8.0.0/29") },
+			want:  "PodCIDRWithoutBlock CiliumNode/a 10.8.0.0/29",
+		},
+		"a CIDR of a pool for blue, listed for the default one": {
+			spoil: func(w *wholeWorld) { w.blue(); w.deleteBlock("10.8.0.0-29"); w.list("a", "default", "10.8.0.0/29") },
+			want:  "ForeignPodCIDR CiliumNode/a 10.8.0.0/29",
+		},
 		"a block listed twice for its pool, which agents ignore": {spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.0/29", "10.0.0.5/29") }},
 		"a CIDR in another": {
 			spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.4/30") },

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Retract removes all addresses of blocks from the pool, and with unlist the blocks from podCIDRs,
@@ -17,8 +19,9 @@ func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, un
 			p.Spec.IPAM.Pool[addr.String()] = nil
 		}
 	}
-	podCIDRs := slices.DeleteFunc(slices.Clone(v.PodCIDRs), func(cidr netip.Prefix) bool { return unlist && slices.Contains(blocks, cidr) })
-	if unlist && len(podCIDRs) < len(v.PodCIDRs) {
+	written := v.podCIDRsAsWritten()
+	podCIDRs := slices.DeleteFunc(slices.Clone(written), func(cidr netip.Prefix) bool { return unlist && slices.Contains(blocks, ipalloc.Canonical(cidr)) })
+	if unlist && len(podCIDRs) < len(written) {
 		p.Spec.IPAM.PodCIDRs = v.texts(podCIDRs)
 	}
 	if len(p.Spec.IPAM.Pool) == 0 && p.Spec.IPAM.PodCIDRs == nil {

@@ -100,10 +100,7 @@ func (c Change) patch(v *View) *patch {
 			removed[addr] = true
 		}
 	}
-	written := v.PodCIDRs
-	if a.written != nil {
-		written = a.written
-	}
+	written := v.podCIDRsAsWritten()
 	cidrs := c.podCIDRs(v, written, added, removed)
 	if len(entries) == 0 && slices.Equal(cidrs, written) {
 		return nil
@@ -113,6 +110,14 @@ func (c Change) patch(v *View) *patch {
 		p.Spec.IPAM.PodCIDRs = v.texts(cidrs)
 	}
 	return &p
+}
+
+// podCIDRsAsWritten returns spec.ipam.podCIDRs of crd mode, in the form in which they are written.
+func (v *View) podCIDRsAsWritten() []netip.Prefix {
+	if v.Addresses.written != nil {
+		return v.Addresses.written
+	}
+	return v.PodCIDRs
 }
 
 // podCIDRs keeps the order of the list and the form of its entries, so that a change moves no

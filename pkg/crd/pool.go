@@ -180,6 +180,12 @@ func (p *Pool) MayGive(cidr netip.Prefix) bool {
 // ManyCiliumPools reports whether its nodes' agents have several Cilium pools, as in multi-pool mode.
 func (p *Pool) ManyCiliumPools() bool { return p.WholeBlocks && !p.SingleBlock }
 
+// ServesCiliumPool reports whether its blocks are for a Cilium pool: "" for the default one, or that of a pod that a
+// pin names. Where agents have one Cilium pool, all are.
+func (p *Pool) ServesCiliumPool(ciliumPool string) bool {
+	return !p.ManyCiliumPools() || p.CiliumPool == ciliumPool || PodOfPool(ciliumPool) != ""
+}
+
 // ForPod returns the pool as it serves the Cilium pool of one pod: nodes claim only the addresses that are
 // pinned to the pod.
 func (p *Pool) ForPod(ciliumPool string) *Pool {

@@ -233,15 +233,13 @@ func poolOfOrphan(r *Reconciler, o *observation, view *ciliumnode.View, cidr net
 	ciliumPool := view.ListedFor(cidr)
 	pod := crd.PodOfPool(ciliumPool)
 	for _, pool := range r.Cluster.Pools.Match(o.Node.Labels) {
-		if !pool.OnGrid(cidr) {
+		if !pool.OnGrid(cidr) || !pool.ServesCiliumPool(ciliumPool) {
 			continue
 		}
 		if pod != "" {
 			return pool.ForPod(ciliumPool)
 		}
-		if !r.Cluster.Defaults.CiliumPools || pool.CiliumPool == ciliumPool {
-			return pool
-		}
+		return pool
 	}
 	return nil
 }
