@@ -66,19 +66,14 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	c.Client = common.NewBreaker(c.Client, c.Clock)
 	s.Defaults.WholeBlocks = s.Mode.WholeBlocks()
 	s.Defaults.CiliumPools = s.Mode.ManyPools()
-	ledger := state.NewLedger()
 	pressure := state.NewPressure()
-	cluster := clusterOf(c, s, ledger, pressure)
-	feed := feedOf(c, s, &cluster)
-	ledger.Now = c.Clock.Now
-	ledger.Changed = feed.Changed
-	pressure.Changed = feed.QueueNodes
-	c.Recovery.Notify(feed.Reconfigured)
-	cluster.Awaiting.Changed = feed.QueueNodes
+	cluster := clusterOf(c, s, pressure)
+	ledger := cluster.Ledger
+	feed := feedOf(c, s, &cluster, pressure)
 	cluster.Awaiting.Free = cluster.FreeIn
 	pace := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool)
-	recorder := event.NewRecorder(c.Recorder, c.Clock)
 	pace.Changed = feed.QueueNodes
+	recorder := event.NewRecorder(c.Recorder, c.Clock)
 	o := &Operator{
 		Node: &node.Reconciler{
 			Cluster: cluster, Cache: c.Cache, Live: c.Live,
@@ -130,8 +125,9 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	return o, nil
 }
 
-// feedOf returns the feed of a cluster. Where Nodes offer addresses, it makes the cluster keep unscheduled pods.
-func feedOf(c Connections, s config.Settings, cluster *state.Cluster) *informer.Feed {
+// feedOf returns the feed of a cluster. Changes that no watch shows queue nodes through it, too. Where Nodes offer
+// addresses, it makes the cluster keep unscheduled pods.
+func feedOf(c Connections, s config.Settings, cluster *state.Cluster, pressure *state.Pressure) *informer.Feed {
 	feed := informer.NewFeed()
 	if len(s.OfferFamilies) > 0 {
 		feed.Unscheduled = scheduling.NewUnscheduled()
@@ -147,11 +143,17 @@ func feedOf(c Connections, s config.Settings, cluster *state.Cluster) *informer.
 	feed.Awaiting = cluster.Awaiting
 	feed.Now = c.Clock.Now
 	feed.Mode = s.Mode
+	cluster.Ledger.Changed = feed.Changed
+	cluster.Awaiting.Changed = feed.QueueNodes
+	pressure.Changed = feed.QueueNodes
+	c.Recovery.Notify(feed.Reconfigured)
 	return feed
 }
 
 // clusterOf returns the state of a cluster of which nothing has been read.
-func clusterOf(c Connections, s config.Settings, ledger *state.Ledger, pressure *state.Pressure) state.Cluster {
+func clusterOf(c Connections, s config.Settings, pressure *state.Pressure) state.Cluster {
+	ledger := state.NewLedger()
+	ledger.Now = c.Clock.Now
 	return state.Cluster{
 		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
 		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
