@@ -21,6 +21,12 @@ type Budget struct {
 	OtherDrains, OtherParks bool
 }
 
+// Postpone delays the request of a block in service.
+func (b *Budget) Postpone(block netip.Prefix, delay Obstacle) { remember(&b.Delays, block, delay) }
+
+// Unrequest keeps the request of a draining block from counting.
+func (b *Budget) Unrequest(block netip.Prefix) { remember(&b.Unrequested, block, true) }
+
 // limit returns a block as the budget allows it to leave.
 func (b *Budget) limit(block *Block) *Block {
 	delay, delayed := b.Delays[block.CIDR]

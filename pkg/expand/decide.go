@@ -201,7 +201,7 @@ func (p *planner) finish() (Plan, Memory) {
 	return p.plan, p.nextMemory
 }
 
-// remember adds an entry to a map of a new Memory, which may be nil.
+// remember adds an entry to a map, which may be nil.
 func remember[K comparable, V any](m *map[K]V, k K, v V) {
 	if *m == nil {
 		*m = map[K]V{}

@@ -79,7 +79,7 @@ func TestDelayedIsAsIfNotAsked(t *testing.T) {
 			if i%2 == 0 { // by its State, or by the budget
 				b.Delay = delay
 			} else {
-				remember(&budget.Delays, b.CIDR, delay)
+				budget.Postpone(b.CIDR, delay)
 			}
 			free.Blocks[i].Request = None
 			holds++
@@ -119,7 +119,7 @@ func TestUnrequestedDrain(t *testing.T) {
 		free := copyState(s)
 		for i := range free.Blocks {
 			if b := &free.Blocks[i]; b.Phase == ipalloc.Draining && b.Request != None {
-				remember(&budget.Unrequested, b.CIDR, true)
+				budget.Unrequest(b.CIDR)
 				b.Request = None
 				unrequested++
 			}

@@ -108,9 +108,9 @@ func (p *Pacing) Budgets(node string, shares []state.Share, begun Moves, poolOf 
 func (p *Pacing) pace(node string, b *expand.Block, pool *crd.Pool, budget *expand.Budget, moves map[string]bool, begun Moves, now time.Time) {
 	if b.Request == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown && !p.move(node, pool, moves, begun, now) {
 		if b.Phase == ipalloc.Draining { // as it is idle, until its turn comes
-			setIn(&budget.Unrequested, b.CIDR, true)
+			budget.Unrequest(b.CIDR)
 		} else {
-			setIn(&budget.Delays, b.CIDR, expand.Obstacle{Reason: expand.WaitNodes, Until: now.Add(moveWait)})
+			budget.Postpone(b.CIDR, expand.Obstacle{Reason: expand.WaitNodes, Until: now.Add(moveWait)})
 		}
 		return
 	}
@@ -118,15 +118,8 @@ func (p *Pacing) pace(node string, b *expand.Block, pool *crd.Pool, budget *expa
 		return
 	}
 	if delay := p.turn(node, b.CIDR, pool, now); delay.Reason != "" {
-		setIn(&budget.Delays, b.CIDR, delay)
+		budget.Postpone(b.CIDR, delay)
 	}
-}
-
-func setIn[V any](m *map[netip.Prefix]V, block netip.Prefix, value V) {
-	if *m == nil {
-		*m = map[netip.Prefix]V{}
-	}
-	(*m)[block] = value
 }
 
 // settle ends the tickets of a node for drains that have begun, and returns those for drains that
