@@ -167,7 +167,7 @@ func checkCilium(x *index, found *findings) {
 	finding := Finding{Object: Object{Kind: "ConfigMap", Namespace: x.settings.AgentNamespace, Name: ciliumconfig.Name}}
 	modes, _ := x.cluster.OtherModes(s.Nodes)
 	for _, o := range modes {
-		found.add(CiliumModeDiffers, finding, "%s", o.Says(s.Mode))
+		found.add(CiliumModeDiffers, finding, "%s", o.Describe(s.Mode))
 	}
 	if s.Mode.String() == string(ciliumnode.CRD) && s.CiliumConfig.LosesRoutes() {
 		found.add(KVStoreWithoutRoutes, finding, "%s", ciliumconfig.LosingRoutes)

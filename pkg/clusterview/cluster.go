@@ -80,7 +80,7 @@ func New(s *clusterread.Snapshot, operator clusterread.Operator) *Cluster {
 		pool := c.State.Pools.Get(name)
 		state.Press(pressure, pool, state.FamiliesOf(c.State.Ledger, pool))
 	}
-	c.State.Taken = pressure.Taken
+	c.State.TakenPercent = pressure.TakenPercent
 	if len(settings.OfferFamilies) > 0 {
 		c.State.Unscheduled = scheduling.NewUnscheduled()
 	}

@@ -92,7 +92,7 @@ func (c *ciliumConfigCheck) report(groups []state.NodesInMode) {
 	}
 	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: ciliumconfig.Name}}
 	for _, o := range groups {
-		c.events.Send(obj, event.ReasonCiliumModeDiffers, "StartIn-"+termsafe.Cut(o.Mode, 100), o.Says(c.cluster.Mode)+
+		c.events.Send(obj, event.ReasonCiliumModeDiffers, "StartIn-"+termsafe.Cut(o.Mode, 100), o.Describe(c.cluster.Mode)+
 			fmt.Sprintf(". Until then nothing changes for their pods, and no drain begins there. Set ipam back to %s, also in CiliumNodeConfigs, or see docs/migration.md", c.cluster.Mode))
 	}
 }

@@ -158,7 +158,7 @@ func clusterOf(c Connections, s config.Settings, pressure *state.Pressure) state
 		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
 		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
 		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode, AnyMode: s.SkipModeCheck || s.Shadow,
-		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, Recovery: c.Recovery, ParkBlocks: s.ParkBlocks, CompactBlocks: s.CompactBlocks,
+		TakenPercent: pressure.TakenPercent, Defaults: s.Defaults, Paused: s.Paused, Recovery: c.Recovery, ParkBlocks: s.ParkBlocks, CompactBlocks: s.CompactBlocks,
 		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
 		ShortageTaint: s.ShortageTaint,
 	}

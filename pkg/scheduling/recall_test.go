@@ -283,7 +283,7 @@ func TestScarce(t *testing.T) {
 // However many sets of pools nodes wait for, a node is asked once for its spare blocks.
 func TestRecallAsksEachNodeOnce(t *testing.T) {
 	c, all, asked := recalling(), nodes("a", "b", "n"), 0
-	c.State.Taken = func(string, ipalloc.Family) int { asked++; return 0 } // by each Snapshot, as all blocks are of p
+	c.State.TakenPercent = func(string, ipalloc.Family) int { asked++; return 0 } // by each Snapshot, as all blocks are of p
 	a := &Assignment{Needs: map[PoolOn]NodeNeeds{}}
 	for i := range 3 {
 		a.FirstBlocks = append(a.FirstBlocks, FirstBlock{Pools: [2][]string{{"p", fmt.Sprint("q", i)}}})

@@ -199,7 +199,7 @@ func readyCondition(c corev1.PodCondition) bool {
 
 // MayWaitForFamily reports whether the node's agent may have restarted with a family that it did
 // not run before: without addresses of that family it exits right after its start, and its last
-// report stays in place. If the answer only takes time, at is the time of the next check.
+// report stays in place. If the answer only takes time, end is the time of the next check.
 func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, end time.Time) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

@@ -13,15 +13,15 @@ import (
 // moment alone, so that a restart changes no answer.
 type asked struct {
 	asks map[exclude.Claimant]exclude.Ask
-	// shares are the parts of the pools' CIDRs that asks withhold, and withShare has these CIDRs.
-	shares    map[netip.Prefix][]*askedShare
-	withShare *ipalloc.Space
-	// beyond are the addresses that are asked for beyond a share.
+	// quotas are the parts of the pools' CIDRs that asks may withhold, and withQuota has these CIDRs.
+	quotas    map[netip.Prefix][]*askQuota
+	withQuota *ipalloc.Space
+	// beyond are the addresses that are asked for beyond a quota.
 	beyond exclude.Set
 }
 
-// askedShare is the part of a pool's CIDR that asks withhold.
-type askedShare struct {
+// askQuota is the part of a pool's CIDR that asks may withhold.
+type askQuota struct {
 	cidr      netip.Prefix
 	blockBits int
 	asks      []exclude.Ask // of addresses of the CIDR, sorted
@@ -29,7 +29,7 @@ type askedShare struct {
 }
 
 // Ask replaces the addresses that an object asks for. No block that contains any of them is claimed
-// from now on, unless they are beyond the share of all such objects in a CIDR of a pool: these
+// from now on, unless they are beyond the quota of all such objects in a CIDR of a pool: these
 // addresses are only reported. Held blocks keep their addresses.
 func (e *Exclusions) Ask(ask exclude.Ask) {
 	e.change(func() { e.ask(ask) })
@@ -42,55 +42,55 @@ func (e *Exclusions) ask(ask exclude.Ask) {
 	}
 	changed := map[exclude.Claimant]bool{ask.By: true}
 	delete(e.asks, ask.By)
-	oldShares := e.sharesOf(old.CIDRs)
-	for share := range oldShares {
-		i, _ := slices.BinarySearchFunc(share.asks, old, exclude.Ask.Compare)
-		share.asks = slices.Delete(share.asks, i, i+1)
+	oldQuotas := e.quotasOf(old.CIDRs)
+	for quota := range oldQuotas {
+		i, _ := slices.BinarySearchFunc(quota.asks, old, exclude.Ask.Compare)
+		quota.asks = slices.Delete(quota.asks, i, i+1)
 	}
 	if len(ask.CIDRs) > 0 {
 		e.asks[ask.By] = ask
 	}
-	newShares := e.sharesOf(ask.CIDRs)
-	for share := range newShares {
-		i, _ := slices.BinarySearchFunc(share.asks, ask, exclude.Ask.Compare)
-		share.asks = slices.Insert(share.asks, i, ask)
-		e.grant(share, changed)
+	newQuotas := e.quotasOf(ask.CIDRs)
+	for quota := range newQuotas {
+		i, _ := slices.BinarySearchFunc(quota.asks, ask, exclude.Ask.Compare)
+		quota.asks = slices.Insert(quota.asks, i, ask)
+		e.grant(quota, changed)
 	}
-	for share := range oldShares {
-		if !newShares[share] {
-			e.grant(share, changed)
+	for quota := range oldQuotas {
+		if !newQuotas[quota] {
+			e.grant(quota, changed)
 		}
 	}
 	e.withhold(changed)
 }
 
-// sharesOf returns the shares of the CIDRs of pools that overlap any of cidrs.
-func (e *Exclusions) sharesOf(cidrs []netip.Prefix) map[*askedShare]bool {
-	out := map[*askedShare]bool{}
+// quotasOf returns the quotas of the CIDRs of pools that overlap any of cidrs.
+func (e *Exclusions) quotasOf(cidrs []netip.Prefix) map[*askQuota]bool {
+	out := map[*askQuota]bool{}
 	for _, p := range cidrs {
-		for _, owned := range heldIn(e.withShare, p) {
-			for _, share := range e.shares[owned.CIDR] {
-				out[share] = true
+		for _, owned := range heldIn(e.withQuota, p) {
+			for _, quota := range e.quotas[owned.CIDR] {
+				out[quota] = true
 			}
 		}
 	}
 	return out
 }
 
-// grant decides anew which objects withhold addresses of a share, and adds those with another answer
+// grant decides anew which objects withhold addresses of a quota, and adds those with another answer
 // to changed. Until all objects are read it decides nothing: each would change the answer.
-func (e *Exclusions) grant(share *askedShare, changed map[exclude.Claimant]bool) {
+func (e *Exclusions) grant(quota *askQuota, changed map[exclude.Claimant]bool) {
 	if !e.space.Ready() {
 		return
 	}
-	earlier := share.granted
-	share.granted = exclude.Granted(share.cidr, share.blockBits, share.asks)
+	earlier := quota.granted
+	quota.granted = exclude.Granted(quota.cidr, quota.blockBits, quota.asks)
 	for claimant := range earlier {
-		if !share.granted[claimant] {
+		if !quota.granted[claimant] {
 			changed[claimant] = true
 		}
 	}
-	for claimant := range share.granted {
+	for claimant := range quota.granted {
 		if !earlier[claimant] {
 			changed[claimant] = true
 		}
@@ -117,11 +117,11 @@ func (e *Exclusions) withhold(changed map[exclude.Claimant]bool) {
 	}
 }
 
-// isGranted reports whether no share refuses the addresses of p to an object.
+// isGranted reports whether no quota refuses the addresses of p to an object.
 func (e *Exclusions) isGranted(claimant exclude.Claimant, p netip.Prefix) bool {
-	for _, owned := range heldIn(e.withShare, p) {
-		for _, share := range e.shares[owned.CIDR] {
-			if !share.granted[claimant] {
+	for _, owned := range heldIn(e.withQuota, p) {
+		for _, quota := range e.quotas[owned.CIDR] {
+			if !quota.granted[claimant] {
 				return false
 			}
 		}
@@ -135,46 +135,46 @@ func (e *Exclusions) grantAll() {
 	for claimant := range e.asks {
 		changed[claimant] = true
 	}
-	for _, shares := range e.shares {
-		for _, share := range shares {
-			e.grant(share, changed)
+	for _, quotas := range e.quotas {
+		for _, quota := range quotas {
+			e.grant(quota, changed)
 		}
 	}
 	e.withhold(changed)
 }
 
-// setShares replaces the shares after a change of pools. A CIDR that is cut as before keeps its share.
-func (e *Exclusions) setShares(pools map[string]*crd.Pool) {
-	old := e.shares
-	e.shares = map[netip.Prefix][]*askedShare{}
-	e.withShare = ipalloc.NewSpace()
-	added := map[*askedShare]bool{}
-	remaining := map[*askedShare]bool{}
+// setQuotas replaces the quotas after a change of pools. A CIDR that is cut as before keeps its quota.
+func (e *Exclusions) setQuotas(pools map[string]*crd.Pool) {
+	old := e.quotas
+	e.quotas = map[netip.Prefix][]*askQuota{}
+	e.withQuota = ipalloc.NewSpace()
+	added := map[*askQuota]bool{}
+	remaining := map[*askQuota]bool{}
 	for _, pool := range pools {
 		for _, f := range ipalloc.Families() {
 			whole, _ := pool.Whole(f)
 			for _, cidr := range whole.Ranges {
-				if shareIn(e.shares, cidr, whole.BlockBits) != nil {
+				if quotaIn(e.quotas, cidr, whole.BlockBits) != nil {
 					continue
 				}
-				share := shareIn(old, cidr, whole.BlockBits)
-				if share == nil {
-					share = &askedShare{cidr: cidr, blockBits: whole.BlockBits}
-					added[share] = true
+				quota := quotaIn(old, cidr, whole.BlockBits)
+				if quota == nil {
+					quota = &askQuota{cidr: cidr, blockBits: whole.BlockBits}
+					added[quota] = true
 				}
-				remaining[share] = true
-				e.shares[cidr] = append(e.shares[cidr], share)
-				_ = e.withShare.Restore(ipalloc.Held{CIDR: cidr}) // CIDRs of pools may overlap
+				remaining[quota] = true
+				e.quotas[cidr] = append(e.quotas[cidr], quota)
+				_ = e.withQuota.Restore(ipalloc.Held{CIDR: cidr}) // CIDRs of pools may overlap
 			}
 		}
 	}
 	changed := e.addAsks(added)
-	for _, shares := range old {
-		for _, share := range shares {
-			if remaining[share] {
+	for _, quotas := range old {
+		for _, quota := range quotas {
+			if remaining[quota] {
 				continue
 			}
-			for _, ask := range share.asks {
+			for _, ask := range quota.asks {
 				changed[ask.By] = true
 			}
 		}
@@ -182,32 +182,32 @@ func (e *Exclusions) setShares(pools map[string]*crd.Pool) {
 	e.withhold(changed)
 }
 
-func shareIn(shares map[netip.Prefix][]*askedShare, cidr netip.Prefix, blockBits int) *askedShare {
-	for _, share := range shares[cidr] {
-		if share.blockBits == blockBits {
-			return share
+func quotaIn(quotas map[netip.Prefix][]*askQuota, cidr netip.Prefix, blockBits int) *askQuota {
+	for _, quota := range quotas[cidr] {
+		if quota.blockBits == blockBits {
+			return quota
 		}
 	}
 	return nil
 }
 
-// addAsks fills new shares, and returns the objects that ask for addresses of them.
-func (e *Exclusions) addAsks(added map[*askedShare]bool) map[exclude.Claimant]bool {
+// addAsks fills new quotas, and returns the objects that ask for addresses of them.
+func (e *Exclusions) addAsks(added map[*askQuota]bool) map[exclude.Claimant]bool {
 	changed := map[exclude.Claimant]bool{}
 	if len(added) == 0 {
 		return changed
 	}
 	for _, ask := range e.asks {
-		for share := range e.sharesOf(ask.CIDRs) {
-			if added[share] {
-				share.asks = append(share.asks, ask)
+		for quota := range e.quotasOf(ask.CIDRs) {
+			if added[quota] {
+				quota.asks = append(quota.asks, ask)
 				changed[ask.By] = true
 			}
 		}
 	}
-	for share := range added {
-		slices.SortFunc(share.asks, exclude.Ask.Compare)
-		e.grant(share, changed)
+	for quota := range added {
+		slices.SortFunc(quota.asks, exclude.Ask.Compare)
+		e.grant(quota, changed)
 	}
 	return changed
 }

@@ -30,10 +30,10 @@ type seenNode struct {
 	view *ciliumnode.View
 	// gone: it is deleted, and may come back.
 	gone bool
-	// foreign are the prefixes taken because the CiliumNode names them: its podCIDRs, the
+	// named are the prefixes taken because the CiliumNode names them: its podCIDRs, the
 	// allocations of multi-pool mode, and, outside of these and its blocks, the addresses in its
 	// pool, reported in use or the agent's own, including stale ones.
-	foreign []netip.Prefix
+	named []netip.Prefix
 	// restored: this process restored it after its agent had reported its usage. Such an agent runs
 	// in our mode, even if the new CiliumNode does not show that yet.
 	restored bool
@@ -84,7 +84,7 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 			}
 		}
 		l.nodes.countUsed(cn.Name, l.blocks.byNode[cn.Name])
-		changed = l.nodes.setForeign(cn.Name, l.nodes.foreignOf(cn.Name))
+		changed = l.nodes.setNamed(cn.Name, l.nodes.readNamed(cn.Name))
 	})
 	return changed
 }
@@ -183,7 +183,7 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 			return
 		}
 		maps.DeleteFunc(l.claims.closed, func(c closedOn, _ expand.Closed) bool { return c.node == name })
-		changed = l.nodes.setForeign(name, nil)
+		changed = l.nodes.setNamed(name, nil)
 		delete(l.nodes.seen, name)
 		l.nodes.countUsed(name, l.blocks.byNode[name])
 	})
@@ -261,7 +261,7 @@ func (c *ciliumNodes) withholds(cn *ciliumnode.View, cidr netip.Prefix) bool {
 	return alone || !cn.ReportsUse(cidr)
 }
 
-func (c *ciliumNodes) foreignOf(node string) []netip.Prefix {
+func (c *ciliumNodes) readNamed(node string) []netip.Prefix {
 	if c.seen[node] == nil {
 		return nil
 	}
@@ -315,7 +315,7 @@ func (l *Ledger) Withholders(cut ipalloc.Cut) []Withholder {
 // withheldBy counts the blocks of cut that a CiliumNode withholds.
 func (c *ciliumNodes) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 	counted := map[netip.Prefix]bool{}
-	for _, p := range c.foreign(name) {
+	for _, p := range c.namedBy(name) {
 		for _, parent := range cut.Ranges {
 			if !parent.Overlaps(p) || isHeld(c.space, p) {
 				continue
@@ -345,7 +345,7 @@ func (c *ciliumNodes) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	inParts(&l.mu, l.mayName(node, cidr), func(name string) {
-		for _, p := range l.nodes.foreign(name) {
+		for _, p := range l.nodes.namedBy(name) {
 			if p.Overlaps(cidr) {
 				out = append(out, p)
 			}
@@ -359,7 +359,7 @@ func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ownBlocks := 0
-	for _, p := range l.nodes.foreign(node) {
+	for _, p := range l.nodes.namedBy(node) {
 		if p.Overlaps(cidr) {
 			ownBlocks++
 		}
@@ -370,38 +370,38 @@ func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	return l.nodes.namers(node)
 }
 
-// namers returns the nodes with a CiliumNode that names foreign prefixes, except one.
+// namers returns the nodes with a CiliumNode that names prefixes, except one.
 func (c *ciliumNodes) namers(except string) []string {
 	var names []string
 	for name, n := range c.seen {
-		if name != except && len(n.foreign) > 0 {
+		if name != except && len(n.named) > 0 {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-func (c *ciliumNodes) foreign(node string) []netip.Prefix {
+func (c *ciliumNodes) namedBy(node string) []netip.Prefix {
 	if n := c.seen[node]; n != nil {
-		return n.foreign
+		return n.named
 	}
 	return nil
 }
 
-func (c *ciliumNodes) setForeign(name string, taken []netip.Prefix) (changed bool) {
-	old := c.foreign(name)
-	if slices.Equal(old, taken) {
+func (c *ciliumNodes) setNamed(name string, named []netip.Prefix) (changed bool) {
+	old := c.namedBy(name)
+	if slices.Equal(old, named) {
 		return false
 	}
-	for _, p := range taken {
+	for _, p := range named {
 		c.space.Reserve(p)
 	}
 	for _, p := range old {
 		c.space.Unreserve(p)
 	}
-	c.taken = append(c.taken, c.missingFrom(old, taken)...)
-	c.freed = append(c.freed, c.missingFrom(taken, old)...)
-	c.seen[name].foreign = taken
+	c.taken = append(c.taken, c.missingFrom(old, named)...)
+	c.freed = append(c.freed, c.missingFrom(named, old)...)
+	c.seen[name].named = named
 	return true
 }
 

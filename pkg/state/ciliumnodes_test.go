@@ -274,8 +274,8 @@ func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {
 		for _, event := range events {
 			event(l)
 		}
-		if want := fixtures.Prefixes("10.0.0.0/30", "10.0.0.9/32"); !slices.Equal(l.nodes.foreign("n"), want) {
-			t.Errorf("%s: foreign are %v, want %v", name, l.nodes.foreign("n"), want)
+		if want := fixtures.Prefixes("10.0.0.0/30", "10.0.0.9/32"); !slices.Equal(l.nodes.namedBy("n"), want) {
+			t.Errorf("%s: named are %v, want %v", name, l.nodes.namedBy("n"), want)
 		}
 		if n := l.space.Reservations(fixtures.Prefix("10.0.0.4/30")); n != 0 {
 			t.Errorf("%s: %d reservations in a block of the node's own", name, n)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"net/netip"
@@ -135,7 +136,7 @@ func (c *claims) claimFrom(pools []*crd.Pool, f ipalloc.Family, node string, pic
 		}
 		if err == nil {
 			c.underWay[node] = append(c.underWay[node], cidr)
-			c.move(pool.Name)
+			c.countTurnover(pool.Name)
 		}
 		return cidr, pool, err
 	}
@@ -185,8 +186,8 @@ func (l *Ledger) Refuse(node string, cidr netip.Prefix) {
 	})
 }
 
-// move counts a block of a pool that is claimed or freed.
-func (c *claims) move(pool string) {
+// countTurnover counts a block of a pool that is claimed or freed.
+func (c *claims) countTurnover(pool string) {
 	if _, exists := c.turnover[pool]; exists {
 		c.turnover[pool]++
 	}
@@ -232,14 +233,14 @@ func (c *claims) unhold(node string, cidr netip.Prefix) {
 	_, exists := c.blocks.byCIDR[cidr]
 	if o, ok := c.space.Owner(cidr); ok && !exists && o.Node == node {
 		removeFrom(c.underWay, node, cidr)
-		c.release(cidr)
+		c.freeCIDR(cidr)
 	}
 }
 
-// release frees the CIDR of a block or a claim.
-func (c *claims) release(cidr netip.Prefix) {
+// freeCIDR frees the CIDR of a block or a claim.
+func (c *claims) freeCIDR(cidr netip.Prefix) {
 	if o, ok := c.space.Owner(cidr); ok && c.space.Release(cidr) {
-		c.move(o.Pool)
+		c.countTurnover(o.Pool)
 		c.freed = append(c.freed, cidr)
 	}
 }
@@ -254,4 +255,37 @@ func removeFrom[K, V comparable](index map[K][]V, key K, value V) {
 	if len(index[key]) == 0 {
 		delete(index, key)
 	}
+}
+
+// ComesBack reports whether nodes can claim a block of a pool, which may be nil, once its node has
+// returned it: neither its CIDR nor anything that withholds an address of it is in the way. The podCIDRs of
+// CiliumNodes do not count, as the node that returns the block no longer lists it.
+func (l *Ledger) ComesBack(pool *crd.Pool, block netip.Prefix) bool {
+	if pool == nil || !pool.Assigns(block) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Exclusions.reserved.Reservations(block) == 0
+}
+
+// claimPin claims a block of a pool that is pinned to a node, or to the pod that the pool is for.
+func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool *crd.Pool) (netip.Prefix, error) {
+	if !c.space.Ready() {
+		return netip.Prefix{}, ipalloc.ErrNotReady
+	}
+	failure := ipalloc.ErrExhausted
+	for _, cidr := range c.pins.missing(cmp.Or(pool.Pod, o.Node), o.Node) {
+		// When an agent returns the last CIDR of a Cilium pool, it forgets the closed ones. A pod's pool
+		// has one CIDR of a family (pkg/ipam/multipool_manager.go, updateLocalNode, v1.20.2).
+		_, closed := c.hasClosed(cidr, o.Node, agent)
+		if ipalloc.FamilyOf(cidr.Addr()) != f || !pool.MayGive(cidr) || closed && pool.Pod == "" {
+			continue
+		}
+		if !c.refused[cidr] {
+			return cidr, c.space.Restore(ipalloc.Held{CIDR: cidr, Owner: o})
+		}
+		failure = ErrRefused
+	}
+	return netip.Prefix{}, failure
 }

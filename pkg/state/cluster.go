@@ -43,9 +43,9 @@ type Cluster struct {
 	Unscheduled Unscheduled
 	// Awaiting tracks nodes short of addresses; nil if they are never woken.
 	Awaiting *Awaiting
-	// Taken returns the percentage of a pool's blocks of a family that are taken; nil: not
+	// TakenPercent returns the percentage of a pool's blocks of a family that are taken; nil: not
 	// known.
-	Taken func(pool string, f ipalloc.Family) int
+	TakenPercent func(pool string, f ipalloc.Family) int
 	// Cilium is how agents are configured. They must run in Mode, unless AnyMode is set.
 	Cilium  *ciliumconfig.Latest
 	Mode    ciliumnode.Mode
@@ -154,7 +154,7 @@ func (c *Cluster) Unselected(node *corev1.Node) bool {
 	return node != nil && !c.OptedOut(node) && len(c.Pools.Match(labels.Set(node.Labels))) == 0
 }
 
-// PoolOf returns the pool of a held-back block, or nil.
+// PoolOf returns the pool of a block, or nil.
 func (c *Cluster) PoolOf(cidr netip.Prefix) *crd.Pool {
 	b, ok := c.Ledger.Block(cidr)
 	if !ok {
@@ -224,8 +224,8 @@ func (c *Cluster) OtherModes(nodes []corev1.Node) (groups []NodesInMode, n int) 
 	return groups, n
 }
 
-// Says describes the consequences for the nodes, for users.
-func (o NodesInMode) Says(operator ciliumnode.Mode) string {
+// Describe returns the consequences for the nodes, for users.
+func (o NodesInMode) Describe(operator ciliumnode.Mode) string {
 	return fmt.Sprintf("agents of %s start next in ipam mode %s, and the operator assigns blocks in mode %s: their pods would lose their network", suggest.First(5, o.Nodes), o.Mode, operator)
 }
 

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -15,44 +13,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
-
-// core is shared by a ledger and its parts: the lock, and the addresses that are taken.
-type core struct {
-	mu    sync.Mutex
-	space *ipalloc.Space
-	// Now is the time. Nil: times that objects hold are believed.
-	Now       func() time.Time
-	firstSeen map[moment]time.Time // see Past
-
-	// Changed, if set, receives the freed CIDRs, those taken in other ways than by a claim, and the
-	// pools with another number of addresses in use, after the ledger has recorded them. It may call
-	// the ledger.
-	Changed      func(freed, taken []netip.Prefix, used []string)
-	freed, taken []netip.Prefix // since the last call of Changed
-	usedIn       []string
-}
-
-// change records a change of the ledger under its lock, and then calls Changed, so that no waiting node
-// is missed. setPools alone leaves that to the next change.
-func (c *core) change(record func()) {
-	c.mu.Lock()
-	defer c.unlock()
-	record()
-}
-
-// unlock ends a change.
-func (c *core) unlock() {
-	freed := c.freed
-	taken := c.taken
-	used := c.usedIn
-	c.freed = nil
-	c.taken = nil
-	c.usedIn = nil
-	c.mu.Unlock()
-	if c.Changed != nil && len(freed)+len(taken)+len(used) > 0 {
-		c.Changed(freed, taken, used)
-	}
-}
 
 // Free returns the number of blocks that can currently be claimed from cut.
 func (l *Ledger) Free(cut ipalloc.Cut) uint64 {
@@ -295,25 +255,11 @@ func (l *Ledger) Size(pool string) int {
 	return len(l.blocks.byPool[pool])
 }
 
-// partSize is the number of records read under a lock at once: a few microseconds.
-const partSize = 64
-
-// inParts calls do for each of keys, and holds the lock for partSize of them at a time.
-func inParts[K any](lock sync.Locker, keys []K, visit func(K)) {
-	for part := range slices.Chunk(keys, partSize) {
-		lock.Lock()
-		for _, key := range part {
-			visit(key)
-		}
-		lock.Unlock()
-	}
-}
-
 // NotRunning returns the nodes with a block of a pool and an agent that does not run a family,
 // sorted. It walks the blocks of the pool.
 func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	l.mu.Lock()
-	ranges := l.Exclusions.withShare
+	ranges := l.Exclusions.withQuota
 	l.mu.Unlock()
 	var nodes, out []string
 	var lacking []*ciliumnode.View

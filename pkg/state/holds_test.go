@@ -424,8 +424,8 @@ func (f *fleet) pressureStore() store {
 			percent = 99 - percent%2
 			p.Set(f.pool(i), ipalloc.IPv4, percent)
 		}),
-		"Taken":      f.callPerNode(func(i int) { p.Taken(poolName(i%len(f.all)), ipalloc.IPv4) }),
-		"ForgetPool": {N: len(f.all), Do: func(i int) { p.ForgetPool(poolName(i)) }, Undo: func(i int) { p.Set(f.pool(i), ipalloc.IPv4, 50) }},
+		"TakenPercent": f.callPerNode(func(i int) { p.TakenPercent(poolName(i%len(f.all)), ipalloc.IPv4) }),
+		"ForgetPool":   {N: len(f.all), Do: func(i int) { p.ForgetPool(poolName(i)) }, Undo: func(i int) { p.Set(f.pool(i), ipalloc.IPv4, 50) }},
 	}}
 }
 

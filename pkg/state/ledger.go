@@ -55,7 +55,7 @@ func NewLedger() *Ledger {
 	nodes := &ciliumNodes{core: c, blocks: blocks, seen: map[string]*seenNode{}}
 	exclusions := &Exclusions{
 		core: c, blocks: blocks, nodes: nodes, reserved: ipalloc.NewSpace(),
-		asked: asked{asks: map[exclude.Claimant]exclude.Ask{}, withShare: ipalloc.NewSpace()},
+		asked: asked{asks: map[exclude.Claimant]exclude.Ask{}, withQuota: ipalloc.NewSpace()},
 	}
 	pins := &Pins{
 		core: c, exclusions: exclusions, nodes: nodes,
@@ -79,7 +79,7 @@ func (l *Ledger) SetReady() {
 		if !l.space.Ready() {
 			for name, n := range l.nodes.seen { // all blocks are known now: see withholds
 				if slices.ContainsFunc(n.view.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.nodes.withholds(n.view, p) }) {
-					l.nodes.setForeign(name, l.nodes.foreignOf(name))
+					l.nodes.setNamed(name, l.nodes.readNamed(name))
 				}
 			}
 			l.space.SetReady()
@@ -158,8 +158,8 @@ func (l *Ledger) Assume(b crd.Block) {
 }
 
 func (l *Ledger) set(b crd.Block) {
-	b.Created = l.past(b.UID, b.Created)
-	b.Since = l.past(b.UID, b.Since)
+	b.Created = l.notInFuture(b.UID, b.Created)
+	b.Since = l.notInFuture(b.UID, b.Since)
 	if block, ok := l.blocks.byCIDR[b.CIDR]; ok {
 		if !reached(b.ResourceVersion, block.ResourceVersion) {
 			return
@@ -181,7 +181,7 @@ func (l *Ledger) set(b crd.Block) {
 	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
 	if isNew { // it covers addresses that the node's CiliumNode names
 		l.nodes.countUsed(b.Node, []*heldBlock{l.blocks.byCIDR[b.CIDR]})
-		l.nodes.setForeign(b.Node, l.nodes.foreignOf(b.Node))
+		l.nodes.setNamed(b.Node, l.nodes.readNamed(b.Node))
 	}
 }
 
@@ -191,9 +191,9 @@ func (l *Ledger) drop(b crd.Block) {
 	}
 	l.blocks.unindex(b.CIDR)
 	delete(l.inCache, b.UID)
-	l.claims.release(b.CIDR)
+	l.claims.freeCIDR(b.CIDR)
 	// The block no longer covers addresses that the node's CiliumNode names.
-	l.nodes.setForeign(b.Node, l.nodes.foreignOf(b.Node))
+	l.nodes.setNamed(b.Node, l.nodes.readNamed(b.Node))
 }
 
 // wake makes waiters for a block look again.
@@ -278,4 +278,45 @@ func (l *Ledger) Facts(name string) *Snapshot {
 		s.Claims[ipalloc.FamilyOf(cidr.Addr())]++
 	}
 	return s
+}
+
+// setPools replaces the pools, and the ranges that the changed ones reserve, and how they are cut. Each
+// event of a pool comes here, so a pool that is the same costs nothing but a comparison.
+func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
+	// Changed cannot be called: it reads the pools, which are locked. Whoever changes a pool wakes all nodes
+	// and pools.
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	removed := changedPools(old, now)
+	come := changedPools(now, old)
+	for _, pool := range come {
+		l.claims.turnover[pool.Name] += 0
+		for _, f := range ipalloc.Families() {
+			for _, prefix := range pool.Skipped(f) {
+				l.Exclusions.reserve(prefix)
+			}
+		}
+	}
+	l.Pins.setPools(now, removed, come)
+	l.Exclusions.setQuotas(now)
+	for _, pool := range removed {
+		if now[pool.Name] == nil {
+			delete(l.claims.turnover, pool.Name)
+		}
+		for _, f := range ipalloc.Families() {
+			for _, prefix := range pool.Skipped(f) {
+				l.Exclusions.unreserve(prefix)
+			}
+		}
+	}
+}
+
+// changedPools returns the pools that others lack, or have in another version.
+func changedPools(pools, base map[string]*crd.Pool) (changed []*crd.Pool) {
+	for name, pool := range pools {
+		if base[name] != pool {
+			changed = append(changed, pool)
+		}
+	}
+	return changed
 }

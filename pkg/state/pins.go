@@ -1,13 +1,10 @@
 package state
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -211,7 +208,7 @@ func (p *Pins) missing(owner, node string) []netip.Prefix {
 	for _, cidr := range p.pinsOf[owner] {
 		reserved := 1 // for the pin
 		if n := p.nodes.seen[node]; n != nil {
-			for _, named := range n.foreign {
+			for _, named := range n.named {
 				if named.Overlaps(cidr) {
 					reserved++
 				}
@@ -221,74 +218,5 @@ func (p *Pins) missing(owner, node string) []netip.Prefix {
 			out = append(out, cidr)
 		}
 	}
-	return out
-}
-
-// claimPin claims a block of a pool that is pinned to a node, or to the pod that the pool is for.
-func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool *crd.Pool) (netip.Prefix, error) {
-	if !c.space.Ready() {
-		return netip.Prefix{}, ipalloc.ErrNotReady
-	}
-	failure := ipalloc.ErrExhausted
-	for _, cidr := range c.pins.missing(cmp.Or(pool.Pod, o.Node), o.Node) {
-		// When an agent returns the last CIDR of a Cilium pool, it forgets the closed ones. A pod's pool
-		// has one CIDR of a family (pkg/ipam/multipool_manager.go, updateLocalNode, v1.20.2).
-		_, closed := c.hasClosed(cidr, o.Node, agent)
-		if ipalloc.FamilyOf(cidr.Addr()) != f || !pool.MayGive(cidr) || closed && pool.Pod == "" {
-			continue
-		}
-		if !c.refused[cidr] {
-			return cidr, c.space.Restore(ipalloc.Held{CIDR: cidr, Owner: o})
-		}
-		failure = ErrRefused
-	}
-	return netip.Prefix{}, failure
-}
-
-// NamedPod is a bound pod with a name that no generator chose, so that another pod may have it later.
-type NamedPod struct {
-	PodKey
-	Name string // namespace/name
-	IPs  []netip.Addr
-	// Labels and Namespace are what the selectors of PodIPPools match.
-	Labels, Namespace labels.Set
-	// Choices are the Cilium pools that it is for, by family.
-	Choices [2]PoolChoice
-	// Strict: unless an annotation names its pool, agents give it only an address of a pool that selects it.
-	Strict bool
-}
-
-// NamesPool reports whether an annotation names a Cilium pool for the pod.
-func (p *NamedPod) NamesPool() bool {
-	return slices.ContainsFunc(p.Choices[:], func(choice PoolChoice) bool {
-		return choice.By == podAnnotation || choice.By == namespaceAnnotation
-	})
-}
-
-// OtherCandidates returns the CiliumPodIPPools that select the pod, beside the one of its own name.
-func (p *NamedPod) OtherCandidates() []string {
-	candidates := slices.Concat(p.Choices[ipalloc.IPv4].Candidates, p.Choices[ipalloc.IPv6].Candidates)
-	return slices.DeleteFunc(candidates, func(pool string) bool { return crd.PodOfPool(pool) == p.Name })
-}
-
-// Named returns the named pods, sorted by name.
-func (p *Pods) Named(picking *Picking) []NamedPod {
-	var out []NamedPod
-	p.eachNode(func(_ string, pods []BoundPod) {
-		for i := range pods {
-			pod := &pods[i]
-			if !pod.Named {
-				continue
-			}
-			name, _, _ := strings.Cut(pod.Name, "/")
-			request := pod.request.Value()
-			namespace := p.namespaces[name]
-			out = append(out, NamedPod{
-				PodKey: pod.PodKey, Name: pod.Name, IPs: pod.IPs, Labels: request.labelSet(), Namespace: namespace.labelSet(),
-				Choices: p.choosePools(pod, picking), Strict: request.strict || namespace.strict,
-			})
-		}
-	})
-	slices.SortFunc(out, func(a, b NamedPod) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

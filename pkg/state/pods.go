@@ -2,7 +2,6 @@ package state
 
 import (
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,41 +10,14 @@ import (
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
-
-// KeepResources reduces resources of a Node to the needs of decisions: the number of pods that the
-// kubelet admits, and the numbers of addresses that the Node offers.
-func KeepResources(list corev1.ResourceList) corev1.ResourceList {
-	resources := maps.Clone(list)
-	maps.DeleteFunc(resources, func(name corev1.ResourceName, _ resource.Quantity) bool {
-		_, _, offered := OfferedPool(name)
-		return name != corev1.ResourcePods && !offered
-	})
-	return resources
-}
-
-// MaxPods returns the number of pods that the node's kubelet admits: status.allocatable.pods, or
-// else capacity.pods. 0: the Node specifies neither.
-func MaxPods(n *corev1.Node) int {
-	if n == nil {
-		return 0
-	}
-	for _, list := range []corev1.ResourceList{n.Status.Allocatable, n.Status.Capacity} {
-		if pods := list[corev1.ResourcePods]; pods.Sign() > 0 {
-			return int(min(pods.Value(), math.MaxInt32))
-		}
-	}
-	return 0
-}
 
 // PodFields makes the API server send only pods that need an address.
 func PodFields() fields.Selector {
@@ -305,7 +277,7 @@ func (p *Pods) NodeOf(name string) (node string) {
 	return p.nodes[name]
 }
 
-// eachNode calls do with the pods of each node that has any. It holds the lock for one node
+// eachNode calls visit with the pods of each node that has any. It holds the lock for one node
 // at a time, because all pods would take many milliseconds.
 func (p *Pods) eachNode(visit func(node string, pods []BoundPod)) {
 	p.mu.RLock()
@@ -331,86 +303,50 @@ func (p *Pods) Missing(listed map[types.UID]bool) []BoundPod {
 	return out
 }
 
-// OfferResource is the extended resource of a Cilium pool, "" being the default one, that Nodes offer
-// and pods request: cilium-pool.io/ipv4, or blue.cilium-pool.io/ipv4.
-func OfferResource(f ipalloc.Family, ciliumPool string) corev1.ResourceName {
-	name := v1alpha1.IPv4Resource
-	if f == ipalloc.IPv6 {
-		name = v1alpha1.IPv6Resource
-	}
-	if ciliumPool != "" {
-		name = ciliumPool + "." + name
-	}
-	return corev1.ResourceName(name)
+// NamedPod is a bound pod with a name that no generator chose, so that another pod may have it later.
+type NamedPod struct {
+	PodKey
+	Name string // namespace/name
+	IPs  []netip.Addr
+	// Labels and Namespace are what the selectors of PodIPPools match.
+	Labels, Namespace labels.Set
+	// Choices are the Cilium pools that it is for, by family.
+	Choices [2]PoolChoice
+	// Strict: unless an annotation names its pool, agents give it only an address of a pool that selects it.
+	Strict bool
 }
 
-// MayOffer reports whether Nodes can offer addresses of a Cilium pool: not of a single pod's, as its
-// address goes where the pod goes, and not if its name makes no valid name of a resource
-// (Kubernetes v1.36.3, pkg/apis/core/helper/helpers.go, IsExtendedResourceName).
-func MayOffer(ciliumPool string) bool {
-	name := string(OfferResource(ipalloc.IPv4, ciliumPool))
-	return crd.PodOfPool(ciliumPool) == "" && !strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
-		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
+// NamesPool reports whether an annotation names a Cilium pool for the pod.
+func (p *NamedPod) NamesPool() bool {
+	return slices.ContainsFunc(p.Choices[:], func(choice PoolChoice) bool {
+		return choice.By == podAnnotation || choice.By == namespaceAnnotation
+	})
 }
 
-// OfferedPool returns the family and the Cilium pool of an extended resource; ok is false for
-// resources that OfferResource does not return.
-func OfferedPool(name corev1.ResourceName) (f ipalloc.Family, ciliumPool string, ok bool) {
-	for _, f := range ipalloc.Families() {
-		pool, cut := strings.CutSuffix(string(name), string(OfferResource(f, "")))
-		if cut && (pool == "" || strings.HasSuffix(pool, ".")) {
-			return f, strings.TrimSuffix(pool, "."), true
-		}
-	}
-	return 0, "", false
+// OtherCandidates returns the CiliumPodIPPools that select the pod, beside the one of its own name.
+func (p *NamedPod) OtherCandidates() []string {
+	candidates := slices.Concat(p.Choices[ipalloc.IPv4].Candidates, p.Choices[ipalloc.IPv6].Candidates)
+	return slices.DeleteFunc(candidates, func(pool string) bool { return crd.PodOfPool(pool) == p.Name })
 }
 
-// AddressRequests returns the numbers of addresses, by family, that a pod requests of the default
-// pool, and of other Cilium pools.
-func AddressRequests(spec *corev1.PodSpec) (requests [2]uint16, ofPools map[string][2]uint16) {
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			for name := range containers[i].Resources.Requests {
-				f, pool, ok := OfferedPool(name)
-				if !ok {
-					continue
-				}
-				if pool == "" {
-					requests[f] = requestOf(spec, name)
-					continue
-				}
-				if ofPools == nil {
-					ofPools = map[string][2]uint16{}
-				}
-				ofPool := ofPools[pool]
-				ofPool[f] = requestOf(spec, name)
-				ofPools[pool] = ofPool
+// Named returns the named pods, sorted by name.
+func (p *Pods) Named(picking *Picking) []NamedPod {
+	var out []NamedPod
+	p.eachNode(func(_ string, pods []BoundPod) {
+		for i := range pods {
+			pod := &pods[i]
+			if !pod.Named {
+				continue
 			}
+			name, _, _ := strings.Cut(pod.Name, "/")
+			request := pod.request.Value()
+			namespace := p.namespaces[name]
+			out = append(out, NamedPod{
+				PodKey: pod.PodKey, Name: pod.Name, IPs: pod.IPs, Labels: request.labelSet(), Namespace: namespace.labelSet(),
+				Choices: p.choosePools(pod, picking), Strict: request.strict || namespace.strict,
+			})
 		}
-	}
-	return requests, ofPools
-}
-
-// requestOf returns a pod's request of a resource as the scheduler counts: the requests of its
-// containers and sidecars together, or of one init container together with the sidecars before it,
-// whichever is more.
-func requestOf(spec *corev1.PodSpec, resource corev1.ResourceName) uint16 {
-	valueOf := func(c *corev1.Container) int64 {
-		quantity := c.Resources.Requests[resource]
-		return quantity.Value()
-	}
-	var together, sidecars, most int64
-	for i := range spec.InitContainers {
-		c := &spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			sidecars += valueOf(c)
-			most = max(most, sidecars)
-			continue
-		}
-		most = max(most, sidecars+valueOf(c))
-	}
-	for i := range spec.Containers {
-		together += valueOf(&spec.Containers[i])
-	}
-	return uint16(min(max(together+sidecars, most), math.MaxUint16))
+	})
+	slices.SortFunc(out, func(a, b NamedPod) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }

@@ -149,8 +149,8 @@ func addFree(s *v1alpha1.StateCounts, n uint64) {
 // saturate keeps a count within what a JSON number holds exactly.
 func saturate(n uint64) int64 { return int64(min(n, 1<<53-1)) }
 
-// agentOwn is how many addresses an agent uses itself: router and health endpoint.
-const agentOwn = 2
+// usualAgentOwn is how many addresses an agent uses itself in most clusters: router and health endpoint.
+const usualAgentOwn = 2
 
 // PodsPerBlock returns the number of pods that have addresses of one block of each family of a pool,
 // beside the agent.
@@ -158,16 +158,16 @@ func PodsPerBlock(pool *crd.Pool) int {
 	pods := math.MaxInt
 	for _, f := range ipalloc.Families() {
 		if _, ok := pool.Ranges(f); ok {
-			pods = min(pods, max(0, pool.AddressesPerBlock(f)-agentOwn))
+			pods = min(pods, max(0, pool.AddressesPerBlock(f)-usualAgentOwn))
 		}
 	}
 	return pods
 }
 
-// Room returns how many more nodes fit into the free blocks of one family of a pool. A new node gets
+// NodesThatFit returns how many more nodes fit into the free blocks of one family of a pool. A new node gets
 // blocks for the addresses of its agent, and for what its policy keeps free.
-func Room(pool *crd.Pool, f ipalloc.Family, free int64) int64 {
-	return free / max(1, BlocksFor(pool, f, agentOwn))
+func NodesThatFit(pool *crd.Pool, f ipalloc.Family, free int64) int64 {
+	return free / max(1, BlocksFor(pool, f, usualAgentOwn))
 }
 
 // BlocksFor returns the number of blocks of a pool that a node gets which uses so many addresses, and

@@ -41,7 +41,7 @@ func TestRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pool := fixtures.PoolOf(t, test.pool)
 			for free, want := range map[int64]int64{3*test.want - 1: 2, 3 * test.want: 3, 4*test.want - 1: 3} {
-				if n := Room(pool, ipalloc.IPv4, free); n != want {
+				if n := NodesThatFit(pool, ipalloc.IPv4, free); n != want {
 					t.Errorf("%d nodes fit into %d blocks, want %d", n, free, want)
 				}
 			}

@@ -97,16 +97,16 @@ func (r *Recovery) because() string {
 	return ""
 }
 
-// Asked reports whether Ask was called for a node.
-func (r *Recovery) Asked(node string) bool {
+// Probed reports whether NoteProbe was called for a node.
+func (r *Recovery) Probed(node string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, ok := r.reports[node]
 	return ok
 }
 
-// Ask records that the agent of a node was asked for its report.
-func (r *Recovery) Ask(node string) { r.set(node, false) }
+// NoteProbe records that the agent of a node was asked for its report.
+func (r *Recovery) NoteProbe(node string) { r.set(node, false) }
 
 // Recovered records that the agent of a node has reported, and that the node has its blocks back.
 func (r *Recovery) Recovered(node string) { r.set(node, true) }

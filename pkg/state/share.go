@@ -10,11 +10,205 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
+
+// Share is one family of a node, for one Cilium pool.
+type Share struct {
+	Family ipalloc.Family
+	// CiliumPool is the Cilium pool; "": the default one.
+	CiliumPool string
+	// OfPods: only pods that ask for the Cilium pool need it. The agent, and other pods, do not.
+	OfPods   bool
+	Pools    []*crd.Pool // to claim from, best first; the first rules the node
+	Policy   expand.Policy
+	Standing Standing
+	State    expand.State
+}
+
+// Ruling returns the name of the pool with the policy that applies, or "".
+func (s *Share) Ruling() string {
+	if len(s.Pools) == 0 {
+		return ""
+	}
+	return s.Pools[0].Name
+}
+
+// ShareKey identifies a share of a node.
+type ShareKey struct {
+	Node, CiliumPool string
+	Family           ipalloc.Family
+}
+
+// Key identifies the share on a node.
+func (s *Share) Key(node string) ShareKey { return ShareKey{node, s.CiliumPool, s.Family} }
+
+// Replaces reports whether a claim replaces blocks of another pool.
+func (s *Share) Replaces() bool {
+	return slices.ContainsFunc(s.State.Blocks, func(b expand.Block) bool {
+		return b.Phase == ipalloc.InService && b.Request == expand.PoolChanged
+	})
+}
+
+func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served []*crd.Pool, now time.Time) Share {
+	share := Share{Family: f, CiliumPool: ciliumPool, Standing: s.Standing}
+	share.Pools, share.Policy, share.Standing.Pause = c.policy(s.Node, f, ciliumPool, served)
+	if len(share.Pools) > 0 && share.Standing.MayChange() && c.mayAnnounce(s.Node) {
+		share.Standing.Pause = c.CiliumPools.lacksFamily(ciliumPool, f)
+	}
+	share.State = expand.State{
+		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.adopting,
+		Cordoned: s.Node != nil && s.Node.Spec.Unschedulable,
+		Ended:    s.Ended,
+	}
+	state := &share.State
+	state.Pods, state.OtherRequests = c.podsOf(s, f, ciliumPool)
+	if s.otherMode != "" {
+		state.ReclaimDelay = modeDelay(now)
+	} else if len(share.Pools) > 0 {
+		state.ReclaimDelay = share.Pools[0].Maintenance.Delay(now)
+	}
+	if c.Defaults.CiliumPools {
+		c.setMayPark(s, &share)
+		share.OfPods = ciliumPool != "" && !c.agentNeeds(s, ciliumPool, now)
+	}
+	if c.Unscheduled != nil {
+		state.Offers = true
+		state.Scarce = c.Unscheduled.IsScarce(f, share.Pools)
+		state.Expected, state.Recall = c.Unscheduled.Needs(s.Name, ciliumPool, f, RequestedBy(s.Pods, ciliumPool)[f])
+	}
+	if c.TakenPercent != nil {
+		for _, pool := range s.PoolsInService(f) {
+			state.PoolTaken = max(state.PoolTaken, c.TakenPercent(pool, f))
+		}
+	}
+	c.addBlocks(s, &share, now)
+	return share
+}
+
+// setMayPark sets what a share says of its agent, and of the blocks that may be parked or closed.
+func (c *Cluster) setMayPark(s *Snapshot, share *Share) {
+	state := &share.State
+	state.Agent = c.Agents.Container(s.Name)
+	state.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
+	state.Regains = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool { return b.Closed.Regained(state.Agent) })
+	state.MayCompact = c.CompactBlocks && s.Node != nil && !c.mayAnnounce(s.Node)
+	state.MayHaveClosed = c.ParkBlocks && (s.recreated || c.Agents.RanBefore(s.Name))
+	drains := func(b crd.Block) bool { return b.Phase == ipalloc.Draining }
+	state.Replaceable = state.MayPark && (state.MayHaveClosed || slices.ContainsFunc(s.Blocks, drains)) && c.anyFree(share.Family, share.Pools)
+}
+
+// agentNeeds reports whether the agent of a node does not start without an address of a Cilium pool, by
+// Cilium's settings, and has not started.
+func (c *Cluster) agentNeeds(s *Snapshot, ciliumPool string, now time.Time) bool {
+	if s.Node == nil {
+		return false
+	}
+	config := c.Cilium.Get()
+	byDefault := config.Setting(s.Node.Labels, ciliumconfig.DefaultPoolSetting) == ciliumPool
+	return byDefault || config.PreAllocation(s.Node.Labels)[ciliumPool] > 0 && !s.checkRunsWithout(c.Agents, now)
+}
+
+// addBlocks adds to a share its part of the CiliumNode, and its blocks.
+func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
+	mine, rest := c.split(s.Blocks, share.CiliumPool, s.CiliumNode)
+	state := &share.State
+	view := s.CiliumNode.Of(share.CiliumPool)
+	if view != nil {
+		state.Pool = view.Published()
+		state.Used = view.Used
+		state.Release = releaseOf(view.Release, share.CiliumPool, mine, rest)
+		state.Created = c.Ledger.NotInFuture(view.UID, view.Created)
+		state.Own = view.InUse()
+		state.Limits = view.Limits
+		// An agent that is assigned whole blocks shows by its requests which families it runs.
+		state.FamilyDisabled = view.Addresses != nil && view.FamilyDisabled(share.Family) && s.checkRunsWithout(c.Agents, now)
+		state.BlockAssignment = assignmentOf(view, share.Family, mine)
+		c.setPreAllocation(s, share)
+	}
+	for _, b := range mine {
+		if ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family {
+			state.Blocks = append(state.Blocks, c.block(s, share, view, b, now))
+		}
+	}
+	// The agent of a node that the pod has left requests its address for some more minutes.
+	if pod := crd.PodOfPool(share.CiliumPool); pod != "" && len(state.Blocks) == 0 && state.BlockAssignment != nil && !s.hasPod(pod) {
+		state.BlockAssignment.Requested = 0
+	}
+	for _, cidr := range s.missingPins {
+		if ipalloc.FamilyOf(cidr.Addr()) == share.Family && slices.ContainsFunc(share.Pools, func(p *crd.Pool) bool { return p.Pod == "" && p.MayGive(cidr) }) {
+			state.Pins++
+		}
+	}
+}
+
+// setPreAllocation adds to a share the addresses that its agent keeps in reserve.
+func (c *Cluster) setPreAllocation(s *Snapshot, share *Share) {
+	if s.Node == nil || share.State.BlockAssignment == nil {
+		return
+	}
+	reserves := c.Cilium.Get().PreAllocation(s.Node.Labels)
+	share.State.BlockAssignment.PreAllocation = reserves[cmp.Or(share.CiliumPool, crd.DefaultCiliumPool)]
+}
+
+// podsOf returns the pods that count for one family and Cilium pool: pods that request it, and pods
+// with an address that shows that it is their pool. No pod requests a family that the agent does not
+// use. It leaves out the pods that another CNI plugin serves: their addresses lie in no PodIPPool or block, and the CiliumNode does not name them.
+// Pods without an address count once an agent is seen that can assign them one: until then the node
+// gets the addresses that an agent needs to start. Pods that request addresses of the scheduler stay.
+// elsewhere is the number of addresses of the Cilium pool that the pods left out request. The Cilium pool of
+// a single pod counts no other one without an address.
+func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods []expand.Pod, elsewhere int) {
+	view := s.CiliumNode
+	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
+	only := crd.PodOfPool(ciliumPool)
+	isExcluded := func(p expand.Pod) bool {
+		if (!uses || s.PoolChoices.Of(p.Name, f).Pool != ciliumPool || only != "" && p.Name != only) && !hasFamily(p.IPs, f) {
+			return true
+		}
+		if p.Requests[f] > 0 {
+			return false
+		}
+		if len(p.IPs) == 0 {
+			return !s.AgentSeen
+		}
+		return !slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return c.isKnown(s, a) })
+	}
+	if ciliumPool == "" && !slices.ContainsFunc(s.Pods, isExcluded) {
+		return s.Pods, 0
+	}
+	for _, p := range s.Pods {
+		p.Requests = requests(&p, ciliumPool)
+		if isExcluded(p) {
+			elsewhere += int(p.Requests[f])
+		} else {
+			pods = append(pods, p)
+		}
+	}
+	return pods, elsewhere
+}
+
+// requests returns the numbers of addresses of a Cilium pool, by family, that a pod requests.
+func requests(p *expand.Pod, ciliumPool string) [2]uint16 {
+	if ciliumPool == "" {
+		return p.Requests
+	}
+	return p.PoolRequests[ciliumPool]
+}
+
+// RequestedBy returns the numbers of addresses of a Cilium pool, by family, that pods request.
+func RequestedBy(pods []expand.Pod, ciliumPool string) (n [2]int) {
+	for i := range pods {
+		for f, requested := range requests(&pods[i], ciliumPool) {
+			n[f] += int(requested)
+		}
+	}
+	return n
+}
 
 // poolsFor returns the pools for a node, which may be nil, by Cilium pool, best first.
 func (c *Cluster) poolsFor(node *corev1.Node) map[string][]*crd.Pool {
@@ -149,197 +343,6 @@ func releaseOf(entries map[netip.Addr]expand.ReleaseStatus, ciliumPool string, m
 
 func hasFamily(ips []netip.Addr, f ipalloc.Family) bool {
 	return slices.ContainsFunc(ips, func(a netip.Addr) bool { return ipalloc.FamilyOf(a) == f })
-}
-
-// block returns a block of a share as expand sees it. view is the share's CiliumNode, which may be
-// nil; the other fields of the share are set.
-func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, now time.Time) expand.Block {
-	pool := c.Pools.Get(b.Pool)
-	out := expand.Block{
-		CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason, Closed: c.Ledger.closedBy(b, share.State.Agent),
-		Pinned: slices.Contains(s.pins, b.CIDR), Frozen: pool != nil && pool.Frozen(), Orphaned: c.IsOrphaned(b, s.CiliumNode),
-		Undone: b.Undone,
-	}
-	if c.assignsWhole(view) {
-		out.Size = c.size(s, share, view, b, pool)
-	} else {
-		out.Usable = c.usable(s, share, view, b, pool)
-	}
-	if view != nil {
-		out.Listed = view.Lists(b.CIDR)
-		out.Leftover = view.Leftover(b.CIDR)
-		out.Parked = out.Listed && slices.Contains(view.Parked(), b.CIDR)
-	}
-	out.Conflict = !out.Listed && slices.Contains(s.overlapped, b.CIDR)
-	out.Request = c.request(s, share, b, pool, out.Conflict)
-	if s.otherMode != "" && b.Phase == ipalloc.InService {
-		out.Delay = modeDelay(now)
-	} else if pool != nil && MayWait(&out) {
-		out.Delay = pool.Maintenance.Delay(now)
-	}
-	if out.Request == expand.NodeUnselected && MayWait(&out) && out.Delay.Reason == "" && !s.Settled { // others may move instead
-		out.Delay = expand.Obstacle{Reason: expand.WaitUnsettled, Until: s.Settles}
-	}
-	if b.Phase == ipalloc.CoolingDown {
-		out.CooldownUntil = c.cooldownUntil(share, view, b)
-	}
-	return out
-}
-
-// cooldownUntil returns the end of the cooldown of a block. view may be nil.
-func (c *Cluster) cooldownUntil(share *Share, view *ciliumnode.View, b crd.Block) time.Time {
-	end := b.Since.Add(c.Cooldown(b))
-	if view == nil || b.Created.After(share.State.Created) {
-		return end
-	}
-	// The agent of a Node that came back, or of a CiliumNode that was created again, may
-	// still need to report that it uses a block of before.
-	reported := share.State.Created.Add(c.Defaults.Policy.AckTimeout)
-	if reported.After(end) {
-		return reported
-	}
-	return end
-}
-
-// assignsWhole reports whether the agent of a CiliumNode, which may be nil, is assigned whole blocks.
-func (c *Cluster) assignsWhole(view *ciliumnode.View) bool {
-	return view == nil && c.Defaults.WholeBlocks || view != nil && view.BlockAssignment != nil
-}
-
-// size returns the number of addresses that pods get of a block that is assigned whole; 0: it must not
-// be assigned. An unused block must not once another node's CiliumNode names a part of it: see usable.
-func (c *Cluster) size(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) int {
-	if view != nil && view.Lists(b.CIDR) {
-		return view.BlockAssignment.Count(b.CIDR)
-	}
-	if pool == nil || pool.Frozen() || slices.Contains(s.overlapped, b.CIDR) || ipalloc.TooLarge(b.CIDR, true) {
-		return 0
-	}
-	if !share.State.Uses(b.CIDR) && len(c.Ledger.NamedElsewhere(s.Name, b.CIDR)) > 0 {
-		return 0
-	}
-	if view == nil {
-		return pool.UsableCount(b.CIDR)
-	}
-	return view.BlockAssignment.Count(b.CIDR)
-}
-
-// usable returns the addresses of a block that may be published. It loses the addresses that another
-// node's CiliumNode has come to name since it was claimed, unless they are published, as part of a listed
-// block, or in use: no others are published then, so the node must neither count on them nor keep a block
-// without others.
-func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) (addrs []netip.Addr) {
-	listed := view != nil && view.Lists(b.CIDR)
-	overlapped := slices.Contains(s.overlapped, b.CIDR)
-	switch {
-	case overlapped && listed:
-		return view.PublishedIn(b.CIDR) // no others are added
-	case overlapped, ipalloc.TooLarge(b.CIDR, false):
-		return nil // The block controller reports a block that is too large to list.
-	case pool != nil && !pool.Frozen():
-		addrs = c.Publishable(view, pool, b.CIDR)
-	case view != nil: // without a valid pool, keep the published addresses
-		addrs = without(view.PublishedIn(b.CIDR), c.Ledger.Exclusions.excludedIn(b.CIDR))
-	}
-	missing := func(a netip.Addr) bool { return !listed || !view.Publishes(a) }
-	var elsewhere []netip.Prefix
-	if slices.ContainsFunc(addrs, missing) {
-		elsewhere = c.Ledger.NamedElsewhere(s.Name, b.CIDR)
-	}
-	if len(elsewhere) == 0 {
-		return addrs
-	}
-	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
-		return missing(a) && ContainsAddr(elsewhere, a) && !share.State.Uses(netip.PrefixFrom(a, a.BitLen()))
-	})
-}
-
-// Publishable returns the addresses of a block of pool that may be published on a node, whose agent
-// is not assigned whole blocks. An agent in a mode without pools must not assign addresses of a Cilium pool's block to new pods:
-// they would count for the default pool, and the agent could not restore the pod once the
-// block is listed for its own pool again. Until that agent has reported, an agent in a mode
-// with pools may still be running, with pod addresses that are not reported yet.
-func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip.Prefix) []netip.Addr {
-	if pool.Inactive && view != nil && len(view.Used) > 0 {
-		return nil
-	}
-	return without(pool.Usable(block), c.Ledger.Exclusions.excludedIn(block))
-}
-
-// without returns addresses of a block except the ones in prefixes.
-func without(addrs []netip.Addr, prefixes []netip.Prefix) []netip.Addr {
-	if len(prefixes) == 0 {
-		return addrs
-	}
-	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return ContainsAddr(prefixes, a) })
-}
-
-// request returns why a block of a share must be returned, if so. pool may be nil.
-func (c *Cluster) request(s *Snapshot, share *Share, b crd.Block, pool *crd.Pool, conflict bool) expand.Reason {
-	switch {
-	case b.Deleting:
-		return expand.Deleted
-	case pool == nil, pool.Deleting:
-		return expand.PoolDeleted
-	case draining(b, pool) != expand.None:
-		return draining(b, pool)
-	case s.Node == nil, pool.Frozen(), pool.Selector.Matches(labels.Set(s.Node.Labels)):
-		return expand.None
-	case s.isOfEarlierNode(b): // it does not return to service
-		return expand.NodeUnselected
-	case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged: // no agent has read it yet: other rules apply
-		return expand.None
-	case pool.DrainUnselected && !conflict && c.mayMoveOff(share, s.Node):
-		return expand.NodeUnselected
-	}
-	return expand.None
-}
-
-// draining returns whether a block's spec or its CIDR drains it. A frozen pool has no windows and no
-// rate: only drains that have begun continue.
-func draining(b crd.Block, pool *crd.Pool) expand.Reason {
-	if b.Drain && (!pool.Frozen() || b.Phase != ipalloc.InService) {
-		return expand.DrainRequested
-	}
-	if pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining {
-		return expand.CIDRDraining // a drain that has begun continues: no change cancels it
-	}
-	if pool.Drains(b.CIDR) {
-		return expand.CIDRDraining
-	}
-	return expand.None
-}
-
-// mayMoveOff reports whether a node may move off pools: another pool serves it, and its
-// labels are final. An agent that is assigned whole blocks keeps its own addresses as long
-// as its Node exists.
-func (c *Cluster) mayMoveOff(share *Share, node *corev1.Node) bool {
-	return len(share.Pools) > 0 && share.State.BlockAssignment == nil && crd.StartupTaint(node, c.StartupTaints) == ""
-}
-
-// isOfEarlierNode reports whether a block cools down because an earlier Node of the name is gone,
-// or was claimed for a Node that went and came back before this was seen, and is unused. In
-// kubernetes mode the agent may run with the latter.
-func (s *Snapshot) isOfEarlierNode(b crd.Block) bool {
-	uses := func(p expand.Pod) bool { return slices.ContainsFunc(p.IPs, b.CIDR.Contains) }
-	fixed := s.CiliumNode != nil && s.CiliumNode.BlockAssignment != nil && s.CiliumNode.BlockAssignment.SingleBlock
-	earlier := CoolsAsNodeGone(b) || s.Node != nil && b.NodeUID != "" && b.NodeUID != s.Node.UID && !fixed
-	return earlier && !slices.ContainsFunc(s.Pods, uses) && (s.CiliumNode == nil || !s.CiliumNode.UsesAny(b.CIDR) && !slices.Contains(s.CiliumNode.Listed(), b.CIDR))
-}
-
-// CoolsAsNodeGone reports whether a block cools down because its Node was gone.
-func CoolsAsNodeGone(b crd.Block) bool {
-	return b.Phase == ipalloc.CoolingDown && b.Reason == expand.NodeGone
-}
-
-// MayWait reports whether the drain of a block in service was requested in another way than
-// by deleting it: maintenance windows never hold back a block that a person deleted.
-func MayWait(b *expand.Block) bool {
-	switch b.Request {
-	case expand.DrainRequested, expand.CIDRDraining, expand.PoolDeleted, expand.NodeUnselected:
-		return b.Phase == ipalloc.InService && !b.Conflict
-	}
-	return false
 }
 
 // assignmentOf returns the blocks and requests of an agent that is assigned whole blocks, for one

@@ -43,8 +43,8 @@ type Standing struct {
 	Kind StandingKind
 	// Cause explains the kinds OtherIPAM and AwaitsLabels.
 	Cause string
-	// Hold is why nothing may change for now, whatever the kind; "": it may.
-	Hold string
+	// Pause is why nothing may change for now, whatever the kind; "": it may.
+	Pause string
 	// Until is when AwaitsLabels ends by itself; zero: by a change only.
 	Until time.Time
 	// Overdue is why the node gets its first block although its labels are not final; "": they
@@ -55,9 +55,9 @@ type Standing struct {
 // Because is why nothing may change; "": it may.
 func (s Standing) Because() string {
 	if s.Kind == OtherIPAM || s.Kind == AwaitsLabels {
-		return cmp.Or(s.Hold, s.Cause)
+		return cmp.Or(s.Pause, s.Cause)
 	}
-	return s.Hold
+	return s.Pause
 }
 
 // MayChange reports whether the operator may write about the node, or the share.
@@ -78,7 +78,7 @@ func (c *Cluster) standing(s *Snapshot, served map[string][]*crd.Pool, labelsFin
 	if s.Node != nil && !labelsFinal {
 		standing = c.waitForLabels(s, now)
 	}
-	standing.Hold = c.PausedBecause(s.Node, nil)
+	standing.Pause = c.PausedBecause(s.Node, nil)
 	switch {
 	case s.Node == nil:
 		standing.Kind = Gone
@@ -111,7 +111,7 @@ func (c *Cluster) waitForLabels(s *Snapshot, now time.Time) Standing {
 		Cause: "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come",
 	}
 	if created := s.Node.CreationTimestamp.Time; !created.IsZero() {
-		wait.Until = c.Ledger.Past(s.Node.UID, created).Add(labelsWait)
+		wait.Until = c.Ledger.NotInFuture(s.Node.UID, created).Add(labelsWait)
 	}
 	if wait.Until.IsZero() || now.Before(wait.Until) {
 		return wait

@@ -15,15 +15,15 @@ type moment struct {
 	at  int64
 }
 
-// Past returns a time that an object holds. A wrong clock may have written one in the future: it
+// NotInFuture returns a time that an object holds. A wrong clock may have written one in the future: it
 // counts from when this process first saw it.
-func (l *Ledger) Past(uid types.UID, t time.Time) time.Time {
+func (l *Ledger) NotInFuture(uid types.UID, t time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.past(uid, t)
+	return l.notInFuture(uid, t)
 }
 
-func (c *core) past(uid types.UID, t time.Time) time.Time {
+func (c *core) notInFuture(uid types.UID, t time.Time) time.Time {
 	if c.Now == nil {
 		return t
 	}

@@ -33,7 +33,7 @@ type Unserved struct {
 	// Message describes it, for users, and names one that asks for it.
 	Message string
 
-	// ofPods is Says for each of Pods, and uids are their UIDs.
+	// ofPods is Message for each of Pods, and uids are their UIDs.
 	ofPods []string
 	uids   []types.UID
 }
@@ -105,7 +105,7 @@ func containsFamily(cidrs []netip.Prefix, f ipalloc.Family) bool {
 }
 
 func (c *Cluster) unservedAgent(s *Snapshot, f ipalloc.Family, now time.Time) Unserved {
-	u := Unserved{Family: f, OfAgent: true, AtRestart: s.CiliumNode.FamilyDisabled(f) && s.runsWithout(c.Agents, now)}
+	u := Unserved{Family: f, OfAgent: true, AtRestart: s.CiliumNode.FamilyDisabled(f) && s.checkRunsWithout(c.Agents, now)}
 	scope := ""
 	runs := "its agent runs " + f.String()
 	if c.Defaults.CiliumPools {
@@ -170,7 +170,7 @@ func (c *Cluster) requestedByAgent(s *Snapshot, f ipalloc.Family, now time.Time)
 			out[pool] = &Unserved{}
 		}
 		out[pool].OfAgent = true
-		out[pool].AtRestart = pool != byDefault && s.runsWithout(c.Agents, now)
+		out[pool].AtRestart = pool != byDefault && s.checkRunsWithout(c.Agents, now)
 	}
 	return out, byDefault
 }

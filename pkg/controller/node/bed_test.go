@@ -57,7 +57,7 @@ func (b *bed) connect() {
 	b.r = &Reconciler{
 		Cluster: state.Cluster{
 			Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute),
-			Awaiting: &state.Awaiting{}, Taken: b.Pressure.Taken, StartupTaints: state.SetOf(crd.DefaultStartupTaints()),
+			Awaiting: &state.Awaiting{}, TakenPercent: b.Pressure.TakenPercent, StartupTaints: state.SetOf(crd.DefaultStartupTaints()),
 		},
 		Cache: b.Cached(), Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live(), Mode: b.Mode},
 		Blocks:   &BlockClient{Cache: b.Cached(), Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock, WaitForCache: b.Ledger.WaitForCache},

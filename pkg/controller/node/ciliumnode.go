@@ -198,7 +198,7 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, result *resul
 	return o.withGone().with(func(s *state.Snapshot) {
 		s.CiliumNode = nil
 		for i := range s.Shares {
-			s.Shares[i].Standing.Hold = ""
+			s.Shares[i].Standing.Pause = ""
 		}
 	}), nil
 }

@@ -88,8 +88,8 @@ func TestReconcileListens(t *testing.T) {
 		if got := b.r.Cluster.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{"n"}) {
 			t.Fatalf("the first block to come free wakes %v", got)
 		}
-		taken := b.r.Cluster.Taken // which is called while the node's state is read
-		b.r.Cluster.Taken = func(pool string, f ipalloc.Family) int {
+		taken := b.r.Cluster.TakenPercent // which is called while the node's state is read
+		b.r.Cluster.TakenPercent = func(pool string, f ipalloc.Family) int {
 			*woken = append(*woken, b.r.Cluster.Awaiting.Wake(ipalloc.IPv4, []string{pool})...)
 			return taken(pool, f)
 		}

@@ -95,7 +95,7 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 	}
 	mark := []netip.Addr{expand.ProbeAddress(family, o.CiliumNode.Addresses.Pool)}
 	entry, ok := o.CiliumNode.Release[mark[0]]
-	wasAsked := r.Cluster.Recovery.Asked(o.Name)
+	wasAsked := r.Cluster.Recovery.Probed(o.Name)
 	marked := ok && entry == expand.Marked
 	if wasAsked && !marked {
 		return reportGiven, nil
@@ -108,7 +108,7 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 		}
 	}
 	if marked {
-		r.Cluster.Recovery.Ask(o.Name)
+		r.Cluster.Recovery.NoteProbe(o.Name)
 		return reportAwaited, nil
 	}
 	change := ciliumnode.Entries{Mark: mark}

@@ -81,8 +81,8 @@ func TestRecoverAsksJoinedNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := recovering(t, ciliumnode.CRD, objects...)
 			writes := fakeapi.WritesOf(b.step())
-			if !slices.Contains(writes, "patch CiliumNode") || !slices.Contains(writes, "patch CiliumNode status") || !b.r.Cluster.Recovery.Asked("n") {
-				t.Errorf("writes %q, asked: %t", writes, b.r.Cluster.Recovery.Asked("n"))
+			if !slices.Contains(writes, "patch CiliumNode") || !slices.Contains(writes, "patch CiliumNode status") || !b.r.Cluster.Recovery.Probed("n") {
+				t.Errorf("writes %q, asked: %t", writes, b.r.Cluster.Recovery.Probed("n"))
 			}
 		})
 	}

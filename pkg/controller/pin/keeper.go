@@ -374,7 +374,7 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 	if rule.Never {
 		return false, 0, nil
 	}
-	begin := k.Ledger.Past(obj.UID, ready.LastTransitionTime.Time)
+	begin := k.Ledger.NotInFuture(obj.UID, ready.LastTransitionTime.Time)
 	if seen := k.seen[pin.Pod]; seen.After(begin) {
 		begin = seen
 	}

@@ -85,7 +85,7 @@ func states(c v1alpha1.StateCounts) map[string]int64 {
 func (m *Metrics) ShowRoom(pool *crd.Pool, families []state.FamilyUsage) (least *int64) {
 	for i := range families {
 		f := &families[i]
-		room := state.Room(pool, f.Family, f.Status.Blocks.Free)
+		room := state.NodesThatFit(pool, f.Family, f.Status.Blocks.Free)
 		m.room.WithLabelValues(pool.Name, f.Family.String()).Set(float64(room))
 		if least == nil || room < *least {
 			least = &room

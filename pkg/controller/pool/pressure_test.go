@@ -26,7 +26,7 @@ func TestPressure(t *testing.T) {
 			b := newBed(t, test.pool, crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "n", ""))
 			pressure, pool := state.NewPressure(), b.Pools.Get("p")
 			state.Press(pressure, pool, state.FamiliesOf(b.Ledger, pool))
-			if got := pressure.Taken("p", ipalloc.IPv4); got != test.want {
+			if got := pressure.TakenPercent("p", ipalloc.IPv4); got != test.want {
 				t.Errorf("%d%%, want %d%%", got, test.want)
 			}
 		})

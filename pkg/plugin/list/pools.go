@@ -177,7 +177,7 @@ func poolRowOf(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, counted
 	}
 	r.Nodes = len(holders)
 	r.Selected = selectedNodes(c, pool.Name, f)
-	r.Room = state.Room(pool, f, r.Free)
+	r.Room = state.NodesThatFit(pool, f, r.Free)
 	r.Window = windowOf(pool, c.Now)
 	r.State, r.Message = poolState(c, pool, f, &r)
 	return r
