@@ -12,7 +12,6 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,33 +21,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // server answers lists of CiliumNodes page by page; all other lists are empty.
 type server struct {
 	client.Reader
-	nodes func(look int) []ciliumv2.CiliumNode
-	look  int
-	lists int
+	nodes []ciliumv2.CiliumNode
 	// expire lets the second page of each list be requested twice.
 	expire  bool
 	expired bool
-	err     error
 }
 
 func (s *server) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := client.ListOptions{}
 	o.ApplyOptions(opts)
-	if _, ok := list.(*corev1.PodList); ok && o.FieldSelector != nil {
-		s.look++ // a look begins with the pods
-	}
 	to, ok := list.(*ciliumv2.CiliumNodeList)
 	if !ok {
 		return nil
-	}
-	s.lists++
-	if s.err != nil {
-		return s.err
 	}
 	if s.expire && o.Continue != "" && !s.expired {
 		s.expired = true
@@ -56,36 +46,24 @@ func (s *server) List(_ context.Context, list client.ObjectList, opts ...client.
 		expired.ErrStatus.Continue = o.Continue
 		return expired
 	}
-	all := s.nodes(s.look)
 	from, _ := strconv.Atoi(o.Continue)
-	end := min(len(all), from+int(o.Limit))
-	to.Items = all[from:end]
-	if end < len(all) {
+	end := min(len(s.nodes), from+int(o.Limit))
+	to.Items = s.nodes[from:end]
+	if end < len(s.nodes) {
 		to.Continue = strconv.Itoa(end)
 	}
 	return nil
 }
 
-func (s *server) reader(page int64) *Reader {
-	return &Reader{Client: s, AgentSelector: labels.Everything(), PageSize: page}
-}
-
-func node(name string, pool ...string) ciliumv2.CiliumNode {
-	cn := ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}}
-	cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
-	for _, a := range pool {
-		cn.Spec.IPAM.Pool[a] = ipamtypes.AllocationIP{}
-	}
-	return cn
-}
-
 func TestPages(t *testing.T) {
 	for name, expire := range map[string]bool{"all go well": false, "a token expires": true} {
 		t.Run(name, func(t *testing.T) {
-			s := &server{expire: expire, nodes: func(int) []ciliumv2.CiliumNode {
-				return []ciliumv2.CiliumNode{node("a", "10.0.0.1"), node("b", "10.0.0.2"), node("c", "10.0.0.3"), node("d"), node("e")}
-			}}
-			r := s.reader(2)
+			s := &server{expire: expire}
+			want := []string{"a", "b", "c", "d", "e"}
+			for _, name := range want {
+				s.nodes = append(s.nodes, *fixtures.CiliumNode(name, ""))
+			}
+			r := Reader{Client: s, AgentSelector: labels.Everything(), PageSize: 2}
 			var progress []int
 			r.Progress = func(kind string, n int) {
 				if kind == "CiliumNodes" {
@@ -100,7 +78,7 @@ func TestPages(t *testing.T) {
 			for _, cn := range snapshot.CiliumNodes {
 				got = append(got, cn.Name)
 			}
-			if diff := cmp.Diff([]string{"a", "b", "c", "d", "e"}, got); diff != "" {
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff([]int{2, 4, 5}, progress); diff != "" {
@@ -118,7 +96,7 @@ func TestChanges(t *testing.T) {
 		return &metav1.Time{Time: time.Date(2026, 11, 20, 12, minute, 0, 0, time.UTC)}
 	}
 	fields := metav1.NewFieldsV1
-	cn := node("a")
+	cn := fixtures.CiliumNode("a", "")
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "", "10.0.0.2": "", "fd00::1": "", "10.0.0.9": ""}
 	cn.ManagedFields = []metav1.ManagedFieldsEntry{
 		{Manager: "agent", Time: minuteOf(9), FieldsV1: fields(`{"f:status":{"f:ipam":{"f:used":{},"f:release-ips":{"f:10.0.0.2":{}}}}}`)},
@@ -126,7 +104,7 @@ func TestChanges(t *testing.T) {
 		{Manager: "broken", Time: minuteOf(3), FieldsV1: fields(`[`)},
 		{Manager: "timeless", FieldsV1: fields(`{"f:status":{"f:ipam":{"f:release-ips":{"f:10.0.0.9":{}}}}}`)},
 	}
-	changed, since := changes(&cn)
+	changed, since := changes(cn)
 	if !changed.Equal(minuteOf(9).Time) {
 		t.Errorf("changed at %s", changed)
 	}
@@ -175,10 +153,9 @@ func TestReadsFaultsOfRoutes(t *testing.T) {
 		"not served":    {namespace: "frr", err: &meta.NoKindMatchError{GroupKind: kind}},
 		"no right":      {namespace: "frr", err: apierrors.NewForbidden(schema.GroupResource{}, "", nil), unread: []string{"FRRConfigurations", "FRRNodeStates", "BGPSessionStates"}},
 	}
-	noNodes := server{nodes: func(int) []ciliumv2.CiliumNode { return nil }}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			reader := Reader{Client: &frr{server: noNodes, err: test.err}, FRRNamespace: test.namespace, AgentSelector: labels.Everything(), Mode: ciliumnode.CRD}
+			reader := Reader{Client: &frr{err: test.err}, FRRNamespace: test.namespace, AgentSelector: labels.Everything(), Mode: ciliumnode.CRD}
 			s, err := reader.Read(t.Context())
 			if err != nil {
 				t.Fatal(err)

@@ -12,13 +12,13 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // server answers lists of CiliumNodes; all other lists are empty.
@@ -46,9 +46,7 @@ func (s *server) List(_ context.Context, list client.ObjectList, opts ...client.
 }
 
 func node(name, address string) ciliumv2.CiliumNode {
-	cn := ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}}
-	cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{address: {}}
-	return cn
+	return *fixtures.Publishing(fixtures.CiliumNode(name, ""), address)
 }
 
 func settings() audit.Settings {
