@@ -4,9 +4,11 @@ import (
 	"context"
 	"reflect"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/dump"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -44,4 +46,15 @@ func (c cached) share(obj runtime.Object) {
 			c.T.Errorf("an object of the cache was changed from %+v to %+v", original, shared)
 		}
 	})
+}
+
+// Shared returns a value that its readers share, as a CiliumNode's View. If one of them changes it, the test fails.
+func Shared[V any](b *Cluster, value V) V {
+	original := dump.ForHash(value)
+	b.T.Cleanup(func() {
+		if now := dump.ForHash(value); now != original {
+			b.T.Errorf("a shared %T was changed (-was +is):\n%s", value, cmp.Diff(original, now))
+		}
+	})
+	return value
 }

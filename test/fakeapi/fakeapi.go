@@ -131,10 +131,15 @@ func (b *Cluster) Restart() {
 		}
 	}
 	for _, obj := range b.carriers() {
-		b.Ledger.UpsertCiliumNode(b.Mode.View(obj))
+		b.Ledger.UpsertCiliumNode(Shared(b, b.Mode.View(obj)))
 	}
 	for i := range pools.Items {
 		b.Pools.Set(&pools.Items[i])
+	}
+	for _, name := range b.Pools.Names() {
+		pool := *b.Pools.Get(name)
+		pool.Maintenance.Windows = nil // it remembers its last answer
+		Shared(b, &pool)
 	}
 	for i := range pins.Items {
 		pin, err := crd.PinFrom(&pins.Items[i])
@@ -390,7 +395,7 @@ func (b *Cluster) Watch() {
 	listed := map[types.UID]bool{}
 	for _, obj := range b.carriers() {
 		listed[obj.GetUID()] = true
-		b.Ledger.UpsertCiliumNode(b.Mode.View(obj))
+		b.Ledger.UpsertCiliumNode(Shared(b, b.Mode.View(obj)))
 	}
 	for _, gone := range b.Ledger.MissingCiliumNodes(listed, Latest) {
 		b.Ledger.RemoveCiliumNode(gone)
@@ -421,7 +426,7 @@ func (b *Cluster) CiliumPools() *state.CiliumPools {
 	}
 	out.SetKnown()
 	for i := range list.Items {
-		out.Set(ciliumpool.Read(&list.Items[i]))
+		out.Set(Shared(b, ciliumpool.Read(&list.Items[i])))
 	}
 	return out
 }

@@ -80,6 +80,9 @@ func (b *bed) reconcile() ([]string, error) {
 	b.T.Helper()
 	b.Calls = nil
 	b.Watch()
+	for _, share := range b.r.memory.of("n").shares { // a Memory is replaced
+		fakeapi.Shared(b.Cluster, &share.memory)
+	}
 	_, err := b.r.Reconcile(b.T.Context(), fakeapi.RequestOf("n"))
 	return b.Calls, err
 }

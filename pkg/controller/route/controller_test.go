@@ -59,7 +59,7 @@ func routes(b *fakeapi.Cluster) *state.FRRConfigurations {
 	}
 	out.SetKnown()
 	for i := range list.Items {
-		out.Set(frrconfig.Read(&list.Items[i]))
+		out.Set(fakeapi.Shared(b, frrconfig.Read(&list.Items[i])))
 	}
 	for i := range nodes.Items {
 		out.SetNode(nodes.Items[i].Name, &nodes.Items[i])
