@@ -7,11 +7,13 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/dump"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
@@ -52,6 +54,38 @@ func (r *settledRules) checkRest(when string) {
 	r.checkFamiliesRest(when)
 	r.checkCiliumPoolsRest(when)
 	r.offers.checkScheduledRest(when)
+	r.checkShared(when)
+}
+
+// checkShared checks at rest that the values that reconciles share are as they are read anew: no reconcile has changed
+// one.
+func (r *settledRules) checkShared(when string) {
+	check := func(shared, read any) {
+		if dump.ForHash(shared) != dump.ForHash(read) {
+			r.violate(6, "%s: a shared value was changed from %+v to %+v", when, read, shared)
+		}
+	}
+	for _, o := range r.operators {
+		if !o.leads {
+			continue
+		}
+		cluster := &o.parts.Node.Cluster
+		for _, name := range r.api.Keys(r.carrier()) {
+			obj := r.api.Get(r.carrier(), name)
+			if view := cluster.Ledger.CiliumNode(name); view != nil && view.ResourceVersion == obj.GetResourceVersion() {
+				check(view, r.cfg.Settings.Mode.View(obj))
+			}
+		}
+		pools := state.NewPools(cluster.Defaults, state.NewLedger())
+		for _, obj := range r.pools() {
+			pools.Set(obj)
+		}
+		for _, name := range pools.Names() {
+			shared, read := *cluster.Pools.Get(name), *pools.Get(name)
+			shared.Maintenance.Windows, read.Maintenance.Windows = nil, nil // they remember their last answer
+			check(shared, read)
+		}
+	}
 }
 
 // checkPublished checks at rest that every block in service says whether its CiliumNode has it.
