@@ -15,7 +15,7 @@ import (
 )
 
 // One index with an image per platform, the same from the same binaries. Each holds little
-// more than the binary, and runs it as an unprivileged user.
+// more than the binary and licences, and runs it as an unprivileged user.
 func TestLayout(t *testing.T) {
 	var digests []string
 	for range 2 {
@@ -25,7 +25,14 @@ func TestLayout(t *testing.T) {
 			t.Fatal(err)
 		}
 		folder := filepath.Join(dir, "layout")
-		err := run([]string{"-binary", binary + "," + binary, "-platform", "linux/amd64,linux/arm64", "-tag", "r.example/o:v1", "-layout", folder})
+		licenses := filepath.Join(dir, "licenses")
+		if err := os.MkdirAll(licenses, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(licenses, "LICENSE"), []byte("text"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err := run([]string{"-binary", binary + "," + binary, "-licenses", licenses + "," + licenses, "-platform", "linux/amd64,linux/arm64", "-tag", "r.example/o:v1", "-layout", folder})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +78,7 @@ func TestLayout(t *testing.T) {
 				}
 				names = append(names, file.Name)
 			}
-			if want := []string{"etc", "etc/group", "etc/passwd", "operator"}; !slices.Equal(names, want) {
+			if want := []string{"etc", "etc/group", "etc/passwd", "operator", "licenses", "licenses/LICENSE"}; !slices.Equal(names, want) {
 				t.Errorf("the image has %v, want %v", names, want)
 			}
 			platforms = append(platforms, m.Platform.String())
@@ -94,6 +101,7 @@ func TestWrongCommandLines(t *testing.T) {
 	for name, args := range map[string][]string{
 		"no tag":             {"-binary", "x", "-platform", "linux/amd64"},
 		"platforms missing":  {"-binary", "x,y", "-platform", "linux/amd64", "-tag", "r/o:v1"},
+		"licenses missing":   {"-binary", "main.go", "-licenses", "none", "-platform", "linux/amd64", "-tag", "r/o:v1", "-out", "x"},
 		"no such platform":   {"-binary", "x", "-platform", "amd64", "-tag", "r/o:v1"},
 		"binary not there":   {"-binary", "none", "-platform", "linux/amd64", "-tag", "r/o:v1"},
 		"two into one image": {"-binary", "main.go,main.go", "-platform", "linux/amd64,linux/arm64", "-tag", "r/o:v1", "-out", "x"},

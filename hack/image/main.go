@@ -1,5 +1,5 @@
 // Command image packs a static binary into a container image without a Docker daemon and without a
-// registry: one layer with the binary only. The same binary makes the same image, byte for byte.
+// registry: one layer with the binary, and licences if given. The same files make the same image, byte for byte.
 //
 //	image -binary FILE -tag NAME:TAG -platform linux/amd64 -out FILE.tar
 //	image -binary FILE,FILE -tag NAME:TAG -platform linux/amd64,linux/arm64 -layout FOLDER
@@ -48,6 +48,7 @@ func run(args []string) error {
 	tag := fs.String("tag", "", "name and tag of the image")
 	platforms := fs.String("platform", "", "operating system and architecture, as in linux/arm64")
 	revision := fs.String("revision", "", "commit the binary was built from")
+	licenses := fs.String("licenses", "", "folder of licences, which the image has in /licenses. Several: as for -binary")
 	source := fs.String("source", "", "where its source is")
 	out := fs.String("out", "", "file to write, of one platform")
 	folder := fs.String("layout", "", "folder to write an OCI image layout to")
@@ -62,7 +63,7 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("-tag: %w", err)
 	}
-	images, err := buildAll(strings.Split(*binaries, ","), strings.Split(*platforms, ","), map[string]string{
+	images, err := buildAll(strings.Split(*binaries, ","), strings.Split(*licenses, ","), strings.Split(*platforms, ","), map[string]string{
 		"org.opencontainers.image.version":  ref.TagStr(),
 		"org.opencontainers.image.revision": *revision,
 		"org.opencontainers.image.source":   *source,
@@ -88,9 +89,15 @@ func run(args []string) error {
 }
 
 // buildAll makes an image per platform.
-func buildAll(binaries, platforms []string, labels map[string]string) ([]mutate.IndexAddendum, error) {
+func buildAll(binaries, licenses, platforms []string, labels map[string]string) ([]mutate.IndexAddendum, error) {
 	if len(binaries) != len(platforms) {
 		return nil, fmt.Errorf("there are %d of -binary and %d of -platform: give as many", len(binaries), len(platforms))
+	}
+	if licenses[0] == "" {
+		licenses = make([]string, len(binaries))
+	}
+	if len(licenses) != len(binaries) {
+		return nil, fmt.Errorf("there are %d of -licenses and %d of -binary: give as many", len(licenses), len(binaries))
 	}
 	var images []mutate.IndexAddendum
 	for i, platform := range platforms {
@@ -102,7 +109,11 @@ func buildAll(binaries, platforms []string, labels map[string]string) ([]mutate.
 		if err != nil {
 			return nil, fmt.Errorf("-binary: %w", err)
 		}
-		img, err := build(filepath.Base(binaries[i]), content, *p, labels)
+		files, err := rootFS(filepath.Base(binaries[i]), content, licenses[i])
+		if err != nil {
+			return nil, fmt.Errorf("packing files: %w", err)
+		}
+		img, err := build(filepath.Base(binaries[i]), files, *p, labels)
 		if err != nil {
 			return nil, err
 		}
@@ -130,13 +141,9 @@ func writeLayout(folder string, images []mutate.IndexAddendum) (v1.Hash, error) 
 	return index.Digest()
 }
 
-// build makes the image. No CA certificates are in it: the one server that the
+// build makes the image of a layer. No CA certificates are in it: the one server that the
 // operator talks to has its CA beside the ServiceAccount's token.
-func build(command string, binary []byte, p v1.Platform, labels map[string]string) (v1.Image, error) {
-	files, err := rootFS(command, binary)
-	if err != nil {
-		return nil, fmt.Errorf("packing files: %w", err)
-	}
+func build(command string, files []byte, p v1.Platform, labels map[string]string) (v1.Image, error) {
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(files)), nil
 	}, tarball.WithMediaType(types.OCILayer))
@@ -168,34 +175,37 @@ func build(command string, binary []byte, p v1.Platform, labels map[string]strin
 // epoch stands for the time of the build, which would differ with each.
 func epoch() v1.Time { return v1.Time{Time: time.Unix(0, 0).UTC()} }
 
-// rootFS is the layer as a tar file: the binary, and the user's name.
-func rootFS(command string, binary []byte) ([]byte, error) {
+// rootFS is the layer as a tar file: the binary, the user's name, and the files of a folder of
+// licences, unless that is "".
+func rootFS(command string, binary []byte, licenses string) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	for _, f := range []struct {
-		name    string
-		mode    int64
-		content []byte
-	}{
-		{"etc/", 0o755, nil},
-		{"etc/group", 0o644, fmt.Appendf(nil, "nonroot:x:%d:\n", nonroot)},
-		{"etc/passwd", 0o644, fmt.Appendf(nil, "nonroot:x:%d:%d::/:/sbin/nologin\n", nonroot, nonroot)},
-		{command, 0o755, binary},
-	} {
+	add := func(name string, mode int64, content []byte) error {
 		kind := byte(tar.TypeReg)
-		if strings.HasSuffix(f.name, "/") {
+		if strings.HasSuffix(name, "/") {
 			kind = tar.TypeDir
 		}
-		header := &tar.Header{Typeflag: kind, Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: time.Unix(0, 0)}
+		header := &tar.Header{Typeflag: kind, Name: name, Mode: mode, Size: int64(len(content)), ModTime: time.Unix(0, 0)}
 		if err := w.WriteHeader(header); err != nil {
-			return nil, err
+			return err
 		}
-		if _, err := w.Write(f.content); err != nil {
-			return nil, err
+		_, err := w.Write(content)
+		return err
+	}
+	errs := []error{
+		add("etc/", 0o755, nil),
+		add("etc/group", 0o644, fmt.Appendf(nil, "nonroot:x:%d:\n", nonroot)),
+		add("etc/passwd", 0o644, fmt.Appendf(nil, "nonroot:x:%d:%d::/:/sbin/nologin\n", nonroot, nonroot)),
+		add(command, 0o755, binary),
+	}
+	if licenses != "" {
+		entries, err := os.ReadDir(licenses)
+		errs = append(errs, err, add("licenses/", 0o755, nil))
+		for _, e := range entries {
+			content, err := os.ReadFile(filepath.Join(licenses, e.Name()))
+			errs = append(errs, err, add("licenses/"+e.Name(), 0o644, content))
 		}
 	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err := errors.Join(append(errs, w.Close())...)
+	return out.Bytes(), err
 }

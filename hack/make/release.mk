@@ -15,8 +15,9 @@ image: ## Build the container image as a file for docker load, with the tag that
 	GOOS=linux GOARCH=$(ARCH) go build -buildvcs=false \
 		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' \
 		-o $(IMAGE_DIR)/cilium-pool-operator ./cmd/cilium-pool-operator
-	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -tag $(IMAGE):$(IMAGE_TAG) \
-		-platform linux/$(ARCH) -revision '$(COMMIT)' -source https://github.com/cilium-pool/cilium-pool-operator \
+	go run -C hack/release . licenses -root $(CURDIR) -platform linux/$(ARCH) -out $(CURDIR)/$(IMAGE_DIR)/licenses
+	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -licenses $(CURDIR)/$(IMAGE_DIR)/licenses \
+		-tag $(IMAGE):$(IMAGE_TAG) -platform linux/$(ARCH) -revision '$(COMMIT)' -source https://github.com/cilium-pool/cilium-pool-operator \
 		-out $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator.tar
 
 # A release has a tag; anything else is built as a version below all of them.

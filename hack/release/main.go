@@ -3,6 +3,7 @@
 // same commit makes the same files, byte for byte, wherever it is built.
 //
 //	release -version v0.1.0 -commit SHA -epoch SECONDS -root FOLDER -out FOLDER -helm FILE
+//	release licenses -root FOLDER -platform linux/amd64 -out FOLDER
 //
 // It reaches no network but Go's module proxy, and does not publish.
 package main
@@ -53,6 +54,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "licenses" {
+		return runLicenses(ctx, args[1:])
+	}
 	r, err := parse(args)
 	if err != nil {
 		return err
@@ -129,8 +133,12 @@ func (r *release) build(ctx context.Context, command string, p platform) (string
 	}
 	flags := fmt.Sprintf("-s -w -X main.version=%s -X main.commit=%s", r.version, r.commit)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", binary, "./cmd/"+command)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0")
+	cmd.Env = goEnv(p)
 	return binary, r.do(cmd, "building "+command+" for "+p.String())
+}
+
+func goEnv(p platform) []string {
+	return append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0")
 }
 
 // do runs a command in the sources' folder; the error holds its output.
@@ -166,11 +174,16 @@ func (r *release) buildPlugins(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.writeSBOM(binary, archiveName(p)); err != nil {
+		others, err := r.readLicenses(ctx, pluginName, p)
+		if err != nil {
+			return err
+		}
+		if err := r.writeSBOM(binary, archiveName(p), others); err != nil {
 			return err
 		}
 		files := []file{
 			{"LICENSE", 0o644, license},
+			{thirdParty, 0o644, others.notice(pluginName)},
 			{filepath.Base(binary), 0o755, content},
 			{"kubectl_complete-cilium_pool", 0o755, complete},
 		}
@@ -185,21 +198,31 @@ const operatorName = "cilium-pool-operator"
 
 // buildImage makes one index of all platforms, as an OCI layout in a tar file.
 func (r *release) buildImage(ctx context.Context) error {
-	var binaries, platforms []string
+	var binaries, platforms, notices []string
 	for _, p := range r.operators {
 		binary, err := r.build(ctx, operatorName, p)
 		if err != nil {
 			return err
 		}
-		if err := r.writeSBOM(binary, fmt.Sprintf("%s_%s_%s", operatorName, p.os, p.arch)); err != nil {
+		others, err := r.readLicenses(ctx, operatorName, p)
+		if err != nil {
 			return err
 		}
-		binaries, platforms = append(binaries, binary), append(platforms, p.String())
+		if err := r.writeSBOM(binary, fmt.Sprintf("%s_%s_%s", operatorName, p.os, p.arch), others); err != nil {
+			return err
+		}
+		folder := filepath.Join(filepath.Dir(binary), "licenses")
+		if err := r.writeNotices(folder, operatorName, others); err != nil {
+			return err
+		}
+		binaries = append(binaries, binary)
+		platforms = append(platforms, p.String())
+		notices = append(notices, folder)
 	}
 	folder := filepath.Join(r.work, "layout")
 	cmd := exec.CommandContext(ctx, "go", "run", "-C", "hack/image", ".", "-binary", strings.Join(binaries, ","),
 		"-platform", strings.Join(platforms, ","), "-tag", r.image+":"+r.version, "-revision", r.commit,
-		"-source", repository, "-layout", folder)
+		"-source", repository, "-licenses", strings.Join(notices, ","), "-layout", folder)
 	if err := r.do(cmd, "packing the image"); err != nil {
 		return err
 	}

@@ -143,12 +143,14 @@ func TestSBOM(t *testing.T) {
 		Deps: []*debug.Module{
 			{Path: "example.org/Old", Version: "v1.0.0", Replace: &debug.Module{Path: "example.org/new", Version: "v2.0.0", Sum: "h1:x"}},
 			{Path: "example.org/b", Version: "v0.1.0+incompatible"},
+			{Path: "example.org/m/api", Version: "v0.0.0", Replace: &debug.Module{Path: "./api", Version: "(devel)"}},
 		},
 	}
-	bom := r.bom(info, "x", "00ff")
+	l := &licenses{ids: map[string][]string{"example.org/new": {"MIT"}}}
+	bom := r.bom(info, "x", "00ff", l)
 	var first, second bytes.Buffer
 	for _, to := range []*bytes.Buffer{&first, &second} {
-		if err := cdx.NewBOMEncoder(to, cdx.BOMFileFormatJSON).EncodeVersion(r.bom(info, "x", "00ff"), cdx.SpecVersion1_6); err != nil {
+		if err := cdx.NewBOMEncoder(to, cdx.BOMFileFormatJSON).EncodeVersion(r.bom(info, "x", "00ff", l), cdx.SpecVersion1_6); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -159,7 +161,10 @@ func TestSBOM(t *testing.T) {
 	for _, c := range *bom.Components {
 		got = append(got, c.PackageURL)
 	}
-	want := []string{"pkg:golang/example.org/b@v0.1.0+incompatible", "pkg:golang/example.org/new@v2.0.0", "pkg:golang/stdlib@1.26.1"}
+	if of := (*bom.Components)[2].Licenses; of == nil || (*of)[0].License.ID != "MIT" {
+		t.Errorf("the licence of example.org/new is %v, want MIT", of)
+	}
+	want := []string{"pkg:golang/example.org/b@v0.1.0+incompatible", "pkg:golang/example.org/m/api@v1.2.3", "pkg:golang/example.org/new@v2.0.0", "pkg:golang/stdlib@1.26.1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("components are %q, want %q", got, want)
 	}
@@ -168,6 +173,51 @@ func TestSBOM(t *testing.T) {
 	}
 	if main := bom.Metadata.Component; main.Version != "v1.2.3" || (*main.Hashes)[0].Value != "00ff" {
 		t.Errorf("the binary is told as %+v", main)
+	}
+}
+
+// Each binary has the licences of all its modules, and only those that may be in it.
+func TestLicenses(t *testing.T) {
+	r := &release{root: filepath.Join("..", "..")}
+	l, err := r.readLicenses(t.Context(), operatorName, platform{"linux", "amd64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for module, id := range map[string]string{
+		"github.com/cilium/cilium": "Apache-2.0", "github.com/spf13/pflag": "BSD-3-Clause", "go.uber.org/zap": "MIT", "stdlib": "BSD-3-Clause",
+	} {
+		if !slices.Contains(l.ids[module], id) {
+			t.Errorf("the licences of %s are %v, want %s", module, l.ids[module], id)
+		}
+	}
+	// Code of Go inside a module of Kubernetes.
+	for _, text := range []string{"Copyright 2009 The Go Authors", "k8s.io/apimachinery v", "Uber Technologies"} {
+		if !bytes.Contains(l.notice(operatorName), []byte(text)) {
+			t.Errorf("%s does not have %q", thirdParty, text)
+		}
+	}
+	for _, os := range []string{"linux", "darwin", "windows"} {
+		if _, err := r.readLicenses(t.Context(), pluginName, platform{os, "amd64"}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for name, test := range map[string]struct {
+		ids  []string
+		says string
+	}{
+		"allowed": {[]string{"Apache-2.0", "MIT"}, ""},
+		"none":    {nil, "no licence that is known"},
+		"another": {[]string{"Apache-2.0", "AGPL-3.0"}, "has licence AGPL-3.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := judge("example.org/m v1.0.0", test.ids)
+			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("error is %v, want %q", err, test.says)
+			}
+		})
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 
 // writeSBOM writes the contents of a binary as NAME.cdx.json, CycloneDX 1.6. It is read from the
 // binary itself, as go version -m does: the modules that the linker took in, and the Go that built
-// it. Licences are not in there.
-func (r *release) writeSBOM(binary, name string) error {
+// it. The licences are those of the modules.
+func (r *release) writeSBOM(binary, name string, l *licenses) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return fmt.Errorf("reading the build information of %s: %w", binary, err)
@@ -28,7 +28,7 @@ func (r *release) writeSBOM(binary, name string) error {
 	if err != nil {
 		return err
 	}
-	bom := r.bom(info, name, sum)
+	bom := r.bom(info, name, sum, l)
 	out, err := os.Create(filepath.Join(r.out, strings.TrimSuffix(name, ".tar.gz")+".cdx.json"))
 	if err != nil {
 		return err
@@ -41,10 +41,10 @@ func (r *release) writeSBOM(binary, name string) error {
 	return out.Close()
 }
 
-func (r *release) bom(info *buildinfo.BuildInfo, name, sum string) *cdx.BOM {
+func (r *release) bom(info *buildinfo.BuildInfo, name, sum string, l *licenses) *cdx.BOM {
 	bom := cdx.NewBOM()
 	bom.SerialNumber = "urn:uuid:" + uuidOf(name+sum)
-	main := component(&debug.Module{Path: info.Main.Path, Version: r.version})
+	main := component(&debug.Module{Path: info.Main.Path, Version: r.version}, "Apache-2.0")
 	main.Type = cdx.ComponentTypeApplication
 	main.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}}
 	bom.Metadata = &cdx.Metadata{
@@ -52,23 +52,40 @@ func (r *release) bom(info *buildinfo.BuildInfo, name, sum string) *cdx.BOM {
 		Component:  &main,
 		Properties: &[]cdx.Property{{Name: "go:toolchain", Value: info.GoVersion}, {Name: "go:package", Value: info.Path}},
 	}
-	components := []cdx.Component{component(&debug.Module{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")})}
+	components := []cdx.Component{component(&debug.Module{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}, l.ids["stdlib"]...)}
 	for _, m := range info.Deps {
-		if m.Replace != nil {
-			m = m.Replace
-		}
-		components = append(components, component(m))
+		components = append(components, r.dependency(m, l))
 	}
 	slices.SortFunc(components, func(a, b cdx.Component) int { return strings.Compare(a.BOMRef, b.BOMRef) })
 	bom.Components = &components
 	return bom
 }
 
+// dependency is the component of a module in a binary. One replaced by a folder is ours, and
+// released with the binary.
+func (r *release) dependency(m *debug.Module, l *licenses) cdx.Component {
+	by := m.Replace
+	if by == nil {
+		return component(m, l.ids[m.Path]...)
+	}
+	if strings.HasPrefix(by.Path, ".") {
+		return component(&debug.Module{Path: m.Path, Version: r.version}, "Apache-2.0")
+	}
+	return component(by, l.ids[by.Path]...)
+}
+
 // component names a module by its package URL (github.com/package-url/purl-spec,
-// type golang).
-func component(m *debug.Module) cdx.Component {
+// type golang), and its licences by SPDX's names.
+func component(m *debug.Module, ids ...string) cdx.Component {
 	purl := "pkg:golang/" + strings.ToLower(m.Path) + "@" + url.PathEscape(m.Version)
 	c := cdx.Component{Type: cdx.ComponentTypeLibrary, BOMRef: purl, Name: m.Path, Version: m.Version, PackageURL: purl}
+	var choices cdx.Licenses
+	for _, id := range ids {
+		choices = append(choices, cdx.LicenseChoice{License: &cdx.License{ID: id}})
+	}
+	if choices != nil {
+		c.Licenses = &choices
+	}
 	if m.Sum != "" {
 		c.Properties = &[]cdx.Property{{Name: "go:sum", Value: m.Sum}}
 	}
