@@ -165,7 +165,7 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, d *decisio
 // its place since.
 func (r *Reconciler) lostPlace(o *observation, d expand.Drain) bool {
 	b, err := o.block(d.CIDR)
-	return err == nil && d.Reason == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown && !r.Pacing.MayMove(o.Name, b.Pool, r.Clock.Now())
+	return err == nil && d.Reason == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown && !r.Pacing.KeepPlace(o.Name, b.Pool, r.Clock.Now())
 }
 
 // provesUnwritten reports whether err proves that a write was not carried out, or was never

@@ -104,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		err = r.reportObstacles(ctx, o, decisions, result)
 	}
 	if lacksReplacement(decisions, outcomes) {
-		r.Pacing.Release(o.Name, r.Clock.Now())
+		r.Pacing.GiveBack(o.Name, r.Clock.Now())
 	}
 	err = errors.Join(result.failed, err)
 	// 5. Report, also lasting failures.
@@ -252,7 +252,7 @@ func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeStat
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: memory.nextBackoff()}, nil
 	}
-	r.Pacing.Release(node, r.Clock.Now()) // err may last
+	r.Pacing.GiveBack(node, r.Clock.Now()) // err may last
 	return reconcile.Result{}, err
 }
 
@@ -295,7 +295,7 @@ func (o *observation) uid() types.UID {
 // forget drops the memory of a node that is gone.
 func (r *Reconciler) forget(node string) {
 	r.Cluster.Ledger.ForgetCiliumNode(node)
-	r.Pacing.Release(node, r.Clock.Now())
+	r.Pacing.GiveBack(node, r.Clock.Now())
 	r.Cluster.Awaiting.Forget(node)
 	r.Events.Last.Forget(node)
 	r.Events.ForgetWrites(writesOf + node)

@@ -42,11 +42,11 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []decision {
 		memory := *o.memory.of(o, share)
 		if o.CiliumNode != nil {
 			most := expand.MostReclaims(now, share.Policy, &share.State, memory)
-			budgets[i].Reclaims, budgets[i].ReclaimDelay = r.Pacing.Reserve(share, most, now)
+			budgets[i].Reclaims, budgets[i].ReclaimDelay = r.Pacing.ReserveReclaims(share, most, now)
 		}
 		d := decide(now, o, share, budgets[i], memory, decisions)
 		if d.budget.Reclaims > 0 {
-			r.Pacing.Spend(o.Name, d.budget.Reclaims, reclaims(d.plan), d.Pools[0], now)
+			r.Pacing.SpendReclaims(o.Name, d.budget.Reclaims, reclaims(d.plan), d.Pools[0], now)
 		}
 		decisions = append(decisions, d)
 	}
@@ -57,10 +57,10 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []decision {
 // budgets returns the requested drains that each share of the node may begin now.
 func (r *Reconciler) budgets(o *observation, now time.Time) []expand.Budget {
 	if o.CiliumNode == nil { // no drain begins
-		r.Pacing.Release(o.Name, now)
+		r.Pacing.GiveBack(o.Name, now)
 		return make([]expand.Budget, len(o.Shares))
 	}
-	return r.Pacing.Budgets(o.Name, o.Shares, r.Cluster.Ledger, r.Cluster.PoolOf, now)
+	return r.Pacing.DrainBudgets(o.Name, o.Shares, r.Cluster.Ledger, r.Cluster.PoolOf, now)
 }
 
 // decide decides on a share of a node, after others. One block of a node is compacted, and one is parked, at a

@@ -75,7 +75,7 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 		s.Adopting = false // the plan once its agent runs in crd mode
 		var budget expand.Budget
 		if len(share.Pools) > 0 {
-			budget.Reclaims, _ = r.Pacing.Budget(share.Pools[0], now)
+			budget.Reclaims, _ = r.Pacing.PeekReclaims(share.Pools[0], now)
 		}
 		memory := o.memory.of(o, share)
 		plan, next := expand.Decide(now, share.Policy, s, budget, *memory)

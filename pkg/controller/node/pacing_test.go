@@ -161,7 +161,7 @@ func TestReclaimTakesATurn(t *testing.T) {
 			b.Clock.SetTime(b.Clock.Now().Add(11 * time.Minute))
 		}
 		b.hasPhases("after three refusals", "10.0.0.0/29 InService", "10.0.0.8/29 Draining")
-		if n, wait := b.r.Pacing.Budget(b.r.Cluster.Pools.Get("p"), b.Clock.Now()); n != 0 || wait == 0 || crossed != 3 {
+		if n, wait := b.r.Pacing.PeekReclaims(b.r.Cluster.Pools.Get("p"), b.Clock.Now()); n != 0 || wait == 0 || crossed != 3 {
 			t.Errorf("the reclaim that began used up no turn: budget %d, wait %s", n, wait)
 		}
 	})
@@ -180,7 +180,7 @@ func TestReclaimTakesATurn(t *testing.T) {
 				break
 			}
 		}
-		if n, _ := b.r.Pacing.Budget(b.r.Cluster.Pools.Get("p"), b.Clock.Now()); n != 0 {
+		if n, _ := b.r.Pacing.PeekReclaims(b.r.Cluster.Pools.Get("p"), b.Clock.Now()); n != 0 {
 			t.Errorf("budget %d", n)
 		}
 	})
@@ -247,7 +247,7 @@ func (b *bed) otherMoved() {
 
 func (b *bed) mayMove(node string) bool {
 	shares := []state.Share{{State: expand.State{Blocks: []expand.Block{{Request: expand.NodeUnselected}}}}}
-	budgets := b.r.Pacing.Budgets(node, shares, b.r.Cluster.Ledger, func(netip.Prefix) *crd.Pool { return b.r.Cluster.Pools.Get("p") }, b.Clock.Now())
+	budgets := b.r.Pacing.DrainBudgets(node, shares, b.r.Cluster.Ledger, func(netip.Prefix) *crd.Pool { return b.r.Cluster.Pools.Get("p") }, b.Clock.Now())
 	return len(budgets[0].Delays) == 0
 }
 

@@ -53,9 +53,9 @@ func holding(pools, nodes int) map[string]holds.Call {
 	name := func(i int) string { return fmt.Sprintf("n%05d", i) }
 	shares := []state.Share{{Pools: all[:1], State: expand.State{Blocks: []expand.Block{{CIDR: block, Request: expand.NodeUnselected}}}}}
 	ask := func(i int) {
-		p.Budgets(name(i), shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return pool(i) }, now)
+		p.DrainBudgets(name(i), shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return pool(i) }, now)
 	}
-	reclaim := func(i int) { p.Spend(name(i), 1, []netip.Prefix{block}, pool(i), now) }
+	reclaim := func(i int) { p.SpendReclaims(name(i), 1, []netip.Prefix{block}, pool(i), now) }
 	for i := range nodes {
 		reclaim(i)
 		ask(i)
@@ -63,12 +63,12 @@ func holding(pools, nodes int) map[string]holds.Call {
 	each := func(do, undo func(i int)) holds.Call { return holds.Call{N: min(nodes, 500), Do: do, Undo: undo} }
 	return map[string]holds.Call{
 		"Budgets": each(ask, nil),
-		"Budget":  each(func(i int) { p.Budget(pool(i), now) }, nil),
-		"Reserve": each(func(i int) { p.Reserve(&shares[0], 1, now) }, nil),
+		"Budget":  each(func(i int) { p.PeekReclaims(pool(i), now) }, nil),
+		"Reserve": each(func(i int) { p.ReserveReclaims(&shares[0], 1, now) }, nil),
 		"Spend":   each(reclaim, nil),
 		"Begun":   each(func(i int) { p.Begun(name(i), block) }, reclaim),
-		"Release": each(func(i int) { p.Release(name(i), now) }, func(i int) { reclaim(i); ask(i) }),
-		"MayMove": each(func(i int) { p.MayMove(name(i), pool(i).Name, now) }, nil),
+		"Release": each(func(i int) { p.GiveBack(name(i), now) }, func(i int) { reclaim(i); ask(i) }),
+		"MayMove": each(func(i int) { p.KeepPlace(name(i), pool(i).Name, now) }, nil),
 		"ForgetPool": {N: pools, Do: func(i int) { p.ForgetPool(all[i].Name) }, Undo: func(i int) {
 			for n := i; n < nodes; n += pools {
 				ask(n)

@@ -28,7 +28,7 @@ func (p *Pacing) asks(node string, begun begunMoves, pools ...*crd.Pool) bool {
 	for i := range blocks {
 		blocks[i] = expand.Block{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), Request: expand.NodeUnselected}
 	}
-	budgets := p.Budgets(node, shares, begun, func(cidr netip.Prefix) *crd.Pool { return pools[cidr.Addr().As4()[3]] }, fixtures.Noon())
+	budgets := p.DrainBudgets(node, shares, begun, func(cidr netip.Prefix) *crd.Pool { return pools[cidr.Addr().As4()[3]] }, fixtures.Noon())
 	return !slices.ContainsFunc(blocks, func(b expand.Block) bool { return budgets[0].Delays[b.CIDR].Reason == expand.WaitNodes })
 }
 
@@ -51,7 +51,7 @@ func TestMove(t *testing.T) {
 	p.asks("a", nil, other)
 	move("b", false, "old", "a") // a still drains
 	move("b", true, "old")
-	p.Release("b", fixtures.Noon())
+	p.GiveBack("b", fixtures.Noon())
 	move("c", true, "old")
 	p.ForgetPool("p")
 	move("d", true, "old")
@@ -78,7 +78,7 @@ func TestPlaceWithoutAMove(t *testing.T) {
 			t.Errorf("step %d: %s waits for %q", i, step.node, delay.Reason)
 		}
 	}
-	if p.MayMove("a", "p", p.now) || !p.MayMove("c", "p", p.now) {
+	if p.KeepPlace("a", "p", p.now) || !p.KeepPlace("c", "p", p.now) {
 		t.Error("a begins to move in a place that d has, or c does not in its own")
 	}
 	if p.moves("a").Reason == "" {
@@ -111,9 +111,9 @@ func TestMovedWakesTheNext(t *testing.T) {
 	expect("a has moved", "b")
 	asks("b", pool)
 	asks("c") // the pool selects c again
-	p.Release("b", fixtures.Noon())
+	p.GiveBack("b", fixtures.Noon())
 	expect("b is gone", "d")
-	p.Release("d", fixtures.Noon())
+	p.GiveBack("d", fixtures.Noon())
 	expect("d is gone before it asks", "")
 	p.ForgetPool("q")
 	asks("e")

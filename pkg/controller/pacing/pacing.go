@@ -40,7 +40,7 @@ type Pacing struct {
 	perPool int
 	pools   map[string]*poolTickets
 	// tickets are the limiters behind each ticket, by node and block. A drain keeps its ticket
-	// until it begins, or until Release returns it.
+	// until it begins, or until GiveBack returns it.
 	tickets map[string]map[netip.Prefix][]*rate.Limiter
 }
 
@@ -77,10 +77,10 @@ func perMinute(n int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(n)/60), max(1, n/10))
 }
 
-// Budgets returns which requested drains each share of a node may begin now, and takes tickets for them: see
-// Reserve for its reclaims. Tickets of drains that did not begin, and are no longer requested, go back first.
+// DrainBudgets returns which requested drains each share of a node may begin now, and takes tickets for them: see
+// ReserveReclaims for its reclaims. Tickets of drains that did not begin, and are no longer requested, go back first.
 // poolOf returns the pool of a block, or nil.
-func (p *Pacing) Budgets(node string, shares []state.Share, begun Moves, poolOf func(netip.Prefix) *crd.Pool, now time.Time) []expand.Budget {
+func (p *Pacing) DrainBudgets(node string, shares []state.Share, begun Moves, poolOf func(netip.Prefix) *crd.Pool, now time.Time) []expand.Budget {
 	p.mu.Lock()
 	p.settle(node, shares, now)
 	budgets := make([]expand.Budget, len(shares))
@@ -106,7 +106,7 @@ func (p *Pacing) Budgets(node string, shares []state.Share, begun Moves, poolOf 
 
 // pace holds a requested drain back until its node has a place to move, and until its turn.
 func (p *Pacing) pace(node string, b *expand.Block, pool *crd.Pool, budget *expand.Budget, moves map[string]bool, begun Moves, now time.Time) {
-	if b.Request == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown && !p.move(node, pool, moves, begun, now) {
+	if b.Request == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown && !p.placeFor(node, pool, moves, begun, now) {
 		if b.Phase == ipalloc.Draining { // as it is idle, until its turn comes
 			budget.Unrequest(b.CIDR)
 		} else {
@@ -179,15 +179,15 @@ func (p *Pacing) turn(node string, block netip.Prefix, pool *crd.Pool, now time.
 	return expand.Obstacle{}
 }
 
-// Budget returns the number of reclaims that a node may start now under its ruling pool. If the
+// PeekReclaims returns the number of reclaims that a node may start now under its ruling pool. If the
 // pool has used up its hour, it also returns the wait.
-func (p *Pacing) Budget(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
+func (p *Pacing) PeekReclaims(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.budget(pool, now)
+	return p.peekReclaims(pool, now)
 }
 
-func (p *Pacing) budget(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
+func (p *Pacing) peekReclaims(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
 	n = unlimited
 	for _, limiter := range p.reclaimLimiters(pool, now) {
 		n = min(n, tokens(limiter, now))
@@ -198,16 +198,16 @@ func (p *Pacing) budget(pool *crd.Pool, now time.Time) (n int, wait time.Duratio
 	return n, wait
 }
 
-// Reserve takes tickets for the reclaims that a share of a node may start, and no more than most. If its ruling
-// pool has used up its hour, it also returns the delay. The share decides at once, and Spend returns the
+// ReserveReclaims takes tickets for the reclaims that a share of a node may start, and no more than most. If its ruling
+// pool has used up its hour, it also returns the delay. The share decides at once, and SpendReclaims returns the
 // tickets that it does not use: until then no other one has them.
-func (p *Pacing) Reserve(share *state.Share, most int, now time.Time) (int, expand.Obstacle) {
+func (p *Pacing) ReserveReclaims(share *state.Share, most int, now time.Time) (int, expand.Obstacle) {
 	if len(share.State.Blocks) == 0 || len(share.Pools) == 0 || share.State.ReclaimDelay.Reason != "" {
 		return 0, expand.Obstacle{}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, wait := p.budget(share.Pools[0], now)
+	n, wait := p.peekReclaims(share.Pools[0], now)
 	n = min(n, most)
 	allow(p.reclaimLimiters(share.Pools[0], now), n, now)
 	if wait > 0 {
@@ -216,8 +216,8 @@ func (p *Pacing) Reserve(share *state.Share, most int, now time.Time) (int, expa
 	return n, expand.Obstacle{}
 }
 
-// Spend hands reserved tickets to the reclaims of blocks under a node's ruling pool, and returns the others.
-func (p *Pacing) Spend(node string, reserved int, blocks []netip.Prefix, pool *crd.Pool, now time.Time) {
+// SpendReclaims hands reserved tickets to the reclaims of blocks under a node's ruling pool, and returns the others.
+func (p *Pacing) SpendReclaims(node string, reserved int, blocks []netip.Prefix, pool *crd.Pool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	limiters := p.reclaimLimiters(pool, now)
@@ -237,9 +237,9 @@ func (p *Pacing) reclaimLimiters(pool *crd.Pool, now time.Time) []*rate.Limiter 
 	return limiters
 }
 
-// MayMove reports whether a node still has its place to move off a pool. If so, it keeps the place for
+// KeepPlace reports whether a node still has its place to move off a pool. If so, it keeps the place for
 // the write that begins the move.
-func (p *Pacing) MayMove(node, pool string, now time.Time) bool {
+func (p *Pacing) KeepPlace(node, pool string, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pools[pool] == nil || p.pools[pool].moving[node].IsZero() {
@@ -256,20 +256,20 @@ func (p *Pacing) Begun(node string, block netip.Prefix) {
 	p.drop(node, block)
 }
 
-// move reports whether a node may move off a pool. A node keeps its place from before its first block
-// drains until its last one has left, unless Release returns it, or the move does not begin within placeWait.
-func (p *Pacing) move(node string, pool *crd.Pool, moves map[string]bool, begun Moves, now time.Time) bool {
+// placeFor reports whether a node may move off a pool. A node keeps its place from before its first block
+// drains until its last one has left, unless GiveBack returns it, or the move does not begin within placeWait.
+func (p *Pacing) placeFor(node string, pool *crd.Pool, moves map[string]bool, begun Moves, now time.Time) bool {
 	allowed, known := moves[pool.Name]
 	if !known {
-		allowed = p.mayMove(node, pool, begun, now)
+		allowed = p.takePlace(node, pool, begun, now)
 		moves[pool.Name] = allowed
 	}
 	return allowed
 }
 
-// mayMove reports whether a node has a place among the nodes that move off a pool, or assigns it one
+// takePlace reports whether a node has a place among the nodes that move off a pool, or assigns it one
 // if there is room.
-func (p *Pacing) mayMove(node string, pool *crd.Pool, begun Moves, now time.Time) bool {
+func (p *Pacing) takePlace(node string, pool *crd.Pool, begun Moves, now time.Time) bool {
 	tickets := p.pool(pool, now)
 	if !tickets.moving[node].IsZero() {
 		return true
@@ -347,9 +347,9 @@ func (p *Pacing) wake(nodes []string) {
 	}
 }
 
-// Release returns the tickets and places of a node that cannot use them now, or is gone: others may
+// GiveBack returns the tickets and places of a node that cannot use them now, or is gone: others may
 // proceed meanwhile. Moves that have begun count on.
-func (p *Pacing) Release(node string, now time.Time) {
+func (p *Pacing) GiveBack(node string, now time.Time) {
 	p.mu.Lock()
 	for _, limiters := range p.tickets[node] {
 		allow(limiters, -1, now)

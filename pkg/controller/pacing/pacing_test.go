@@ -37,11 +37,11 @@ func TestPacing(t *testing.T) {
 			for i, take := range test.takes {
 				now = now.Add(take.after)
 				pool := &crd.Pool{Name: take.pool}
-				if budget, _ := pacing.Budget(pool, now); (budget >= take.n) != take.want {
+				if budget, _ := pacing.PeekReclaims(pool, now); (budget >= take.n) != take.want {
 					t.Errorf("step %d: budget is %d for %d", i, budget, take.n)
 				}
 				share := state.Share{Pools: []*crd.Pool{pool}, State: expand.State{Blocks: make([]expand.Block, 1)}}
-				reserved, _ := pacing.Reserve(&share, take.n, now)
+				reserved, _ := pacing.ReserveReclaims(&share, take.n, now)
 				if (reserved == take.n) != take.want {
 					t.Errorf("step %d: reserved %d of %d", i, reserved, take.n)
 				}
@@ -49,7 +49,7 @@ func TestPacing(t *testing.T) {
 				if reserved == take.n {
 					blocks = make([]netip.Prefix, take.n)
 				}
-				pacing.Spend("n", reserved, blocks, pool, now)
+				pacing.SpendReclaims("n", reserved, blocks, pool, now)
 			}
 		})
 	}
@@ -68,8 +68,8 @@ var block = fixtures.Prefix("10.0.0.0/30")
 func (p *paced) budget(node string, b expand.Block, most int) expand.Budget {
 	b.CIDR = block
 	shares := []state.Share{{Pools: []*crd.Pool{p.pool}, State: expand.State{Blocks: []expand.Block{b}}}}
-	budget := p.Budgets(node, shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return p.pool }, p.now)[0]
-	budget.Reclaims, budget.ReclaimDelay = p.Reserve(&shares[0], most, p.now)
+	budget := p.DrainBudgets(node, shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return p.pool }, p.now)[0]
+	budget.Reclaims, budget.ReclaimDelay = p.ReserveReclaims(&shares[0], most, p.now)
 	return budget
 }
 
@@ -92,14 +92,14 @@ func (p *paced) reclaims(node string) bool {
 	if p.budget(node, expand.Block{}, 1).Reclaims == 0 {
 		return false
 	}
-	p.Spend(node, 1, []netip.Prefix{block}, p.pool, p.now)
+	p.SpendReclaims(node, 1, []netip.Prefix{block}, p.pool, p.now)
 	return true
 }
 
 // left returns the number of reclaims that may start, and their delay.
 func (p *paced) left(node string) (int, expand.Obstacle) {
 	budget := p.budget(node, expand.Block{}, 9)
-	p.Spend(node, budget.Reclaims, nil, p.pool, p.now)
+	p.SpendReclaims(node, budget.Reclaims, nil, p.pool, p.now)
 	return budget.Reclaims, budget.ReclaimDelay
 }
 
@@ -166,12 +166,12 @@ func TestRelease(t *testing.T) {
 	if p.asks("a") != 0 || p.asks("b") == 0 {
 		t.Error("want a ticket for a alone")
 	}
-	p.Release("a", p.now)
+	p.GiveBack("a", p.now)
 	if p.asks("b") != 0 {
 		t.Error("want a's ticket for b")
 	}
 	p.Begun("b", block)
-	p.Release("b", p.now)
+	p.GiveBack("b", p.now)
 	if p.asks("a") == 0 {
 		t.Error("a ticket is there again after its drain has begun")
 	}
@@ -181,7 +181,7 @@ func TestRelease(t *testing.T) {
 func TestPacingForgetsPools(t *testing.T) {
 	pacing, now := New(0, 0), fixtures.Noon()
 	for _, name := range []string{"p", "q"} {
-		pacing.Budget(&crd.Pool{Name: name}, now)
+		pacing.PeekReclaims(&crd.Pool{Name: name}, now)
 	}
 	pacing.ForgetPool("p")
 	if pacing.pools["p"] != nil || pacing.pools["q"] == nil {
