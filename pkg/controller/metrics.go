@@ -42,10 +42,10 @@ func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
 
 // allMetrics are the metrics of all parts of the operator.
 type allMetrics struct {
-	own    *operatorMetrics
-	shared *common.Shared
-	node   *node.Metrics
-	pool   *pool.Metrics
+	own      *operatorMetrics
+	counters *common.Counters
+	node     *node.Metrics
+	pool     *pool.Metrics
 
 	unscheduled *unscheduled.Metrics
 }
@@ -53,7 +53,7 @@ type allMetrics struct {
 func newAllMetrics(r prometheus.Registerer) (metrics allMetrics, err error) {
 	var errs [5]error
 	metrics.own, errs[0] = newOperatorMetrics(r)
-	metrics.shared, errs[1] = common.NewShared(r)
+	metrics.counters, errs[1] = common.NewCounters(r)
 	metrics.node, errs[2] = node.NewMetrics(r)
 	metrics.pool, errs[3] = pool.NewMetrics(r)
 	metrics.unscheduled, errs[4] = unscheduled.NewMetrics(r)

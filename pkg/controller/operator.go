@@ -81,38 +81,38 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 				Writer: c.Client, Reader: c.Live, Mode: s.Mode, DropManagedFields: !s.KeepManagedFields, Known: ledger.CiliumNodeAt,
 			},
 			Blocks: &node.BlockClient{
-				Cache: c.Cache, Live: c.Live, Writer: c.Client, Ledger: ledger, Shared: metrics.shared, Clock: c.Clock,
+				Cache: c.Cache, Live: c.Live, Writer: c.Client, Ledger: ledger, Counters: metrics.counters, Clock: c.Clock,
 				WaitForCache: ledger.WaitForCache,
 			},
 			Reporter: &node.Reporter{
-				Client: c.Client, Events: recorder, Shared: metrics.shared, Clock: c.Clock,
+				Client: c.Client, Events: recorder, Counters: metrics.counters, Clock: c.Clock,
 				NodeCondition: s.NodeCondition, Cache: c.Cache, Live: c.Live, Ledger: ledger,
 			},
 			Pacing: pace, Pressure: pressure,
-			Events: recorder, Metrics: metrics.node, Shared: metrics.shared, Clock: c.Clock, Shadow: s.Shadow,
+			Events: recorder, Metrics: metrics.node, Counters: metrics.counters, Clock: c.Clock, Shadow: s.Shadow,
 		},
 		Pool: &pool.Reconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Cilium: cluster.Cilium,
 			Pacing: pace, Pressure: pressure,
-			Events: recorder, Metrics: metrics.pool, Shared: metrics.shared, Clock: c.Clock, Idle: s.Paused || s.Shadow,
+			Events: recorder, Metrics: metrics.pool, Counters: metrics.counters, Clock: c.Clock, Idle: s.Paused || s.Shadow,
 		},
 		Block: &block.Reconciler{
-			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: recorder, Shared: metrics.shared, Clock: c.Clock,
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: recorder, Counters: metrics.counters, Clock: c.Clock,
 			WholeBlocks: s.Defaults.WholeBlocks, Paused: s.Paused || s.Shadow,
 		},
 		Pin: &pin.Reconciler{
-			Cache: c.Cache, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Events: recorder, Shared: metrics.shared, Clock: c.Clock,
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Events: recorder, Counters: metrics.counters, Clock: c.Clock,
 			Paused: s.Paused || s.Shadow,
 		},
 		Keeper: &pin.Keeper{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Pods: cluster.Pods, CiliumPools: cluster.CiliumPools,
-			Events: recorder, Shared: metrics.shared, Clock: c.Clock, Off: s.Paused || s.Shadow,
+			Events: recorder, Counters: metrics.counters, Clock: c.Clock, Off: s.Paused || s.Shadow,
 		},
 		Publisher: &block.Publisher{
-			Cache: c.Cache, Client: c.Client, Ledger: ledger, Shared: metrics.shared, Clock: c.Clock, Paused: s.Paused || s.Shadow,
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Counters: metrics.counters, Clock: c.Clock, Paused: s.Paused || s.Shadow,
 		},
 		CiliumPool: &ciliumpool.Reconciler{
-			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Events: recorder, Shared: metrics.shared,
+			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Events: recorder, Counters: metrics.counters,
 			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
 		},
 		Unscheduled: &unscheduled.Reconciler{
@@ -181,7 +181,7 @@ func (o *Operator) announce(c Connections, s config.Settings) {
 	}
 	o.Feed.Routes = state.NewFRRConfigurations()
 	o.Route = &route.Reconciler{
-		Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: o.Feed.Ledger, Routes: o.Feed.Routes, Events: o.Node.Events, Shared: o.Node.Shared, Clock: c.Clock,
+		Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: o.Feed.Ledger, Routes: o.Feed.Routes, Events: o.Node.Events, Counters: o.Node.Counters, Clock: c.Clock,
 		Namespace: s.FRRNamespace, Off: s.Paused || s.Shadow,
 	}
 	o.Node.Routes = o.Route

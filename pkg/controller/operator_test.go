@@ -113,9 +113,9 @@ func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 	nodes := &node.Reconciler{
 		Cluster: state.Cluster{Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: pods, Agents: state.NewAgents(time.Minute), Awaiting: &state.Awaiting{}},
 		Cache:   b.Cached(), Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live()},
-		Blocks:   &node.BlockClient{Cache: b.Cached(), Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock, WaitForCache: b.Ledger.WaitForCache},
-		Reporter: &node.Reporter{Client: b.API, Events: b.Events, Shared: b.Shared, Clock: b.Clock, Cache: b.Cached(), Live: b.Live(), Ledger: b.Ledger},
-		Pacing:   b.Pacing, Pressure: b.Pressure, Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
+		Blocks:   &node.BlockClient{Cache: b.Cached(), Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Counters: b.Shared, Clock: b.Clock, WaitForCache: b.Ledger.WaitForCache},
+		Reporter: &node.Reporter{Client: b.API, Events: b.Events, Counters: b.Shared, Clock: b.Clock, Cache: b.Cached(), Live: b.Live(), Ledger: b.Ledger},
+		Pacing:   b.Pacing, Pressure: b.Pressure, Events: b.Events, Metrics: own, Counters: b.Shared, Clock: b.Clock,
 	}
 	nodes.Cluster.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", false)), fixtures.Noon())
 	pools := poolReconciler(b)
@@ -149,6 +149,6 @@ func poolReconciler(b *fakeapi.Cluster) *pool.Reconciler {
 	return &pool.Reconciler{
 		Cache: b.Cached(), Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: state.NewCiliumPools(),
 		Pacing: b.Pacing, Pressure: b.Pressure,
-		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
+		Events: b.Events, Metrics: own, Counters: b.Shared, Clock: b.Clock,
 	}
 }

@@ -48,7 +48,7 @@ type Cluster struct {
 	Pressure *state.Pressure
 	Pacing   *pacing.Pacing
 	Events   *event.Recorder
-	Shared   *common.Shared
+	Shared   *common.Counters
 	recorder *events.FakeRecorder
 	// Calls are the writes sent and the live reads, in order. Before is called with each of
 	// them.
@@ -116,7 +116,7 @@ func (b *Cluster) Restart() {
 	b.recorder = events.NewFakeRecorder(10000)
 	b.Events = event.NewRecorder(b.recorder, b.Clock)
 	var err error
-	if b.Shared, err = common.NewShared(prometheus.NewRegistry()); err != nil {
+	if b.Shared, err = common.NewCounters(prometheus.NewRegistry()); err != nil {
 		b.T.Fatal(err)
 	}
 	blocks, pools, pins := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPPinList{}

@@ -25,12 +25,12 @@ import (
 // Reconciler handles manual changes to blocks: it adds the finalizer to a block that a person
 // created, and reports overlaps.
 type Reconciler struct {
-	Cache  client.Reader
-	Client client.Client
-	Ledger *state.Ledger
-	Events *event.Recorder
-	Shared *common.Shared
-	Clock  clock.PassiveClock
+	Cache    client.Reader
+	Client   client.Client
+	Ledger   *state.Ledger
+	Events   *event.Recorder
+	Counters *common.Counters
+	Clock    clock.PassiveClock
 	// WholeBlocks: agents are assigned whole blocks.
 	WholeBlocks bool
 	// Paused stops all writes.
@@ -65,7 +65,7 @@ func (r *Reconciler) update(ctx context.Context, obj *v1alpha1.PodIPBlock) error
 	var failed error
 	if !b.Finalized && b.Phase != ipalloc.CoolingDown {
 		patched := obj.DeepCopy()
-		failed = r.Shared.Wrote("PodIPBlock", obj.Name, "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, patched, common.AddFinalizer(obj))))
+		failed = r.Counters.CountWrite("PodIPBlock", obj.Name, "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, patched, common.AddFinalizer(obj))))
 		if failed == nil {
 			return nil // the watch shows it
 		}
@@ -92,7 +92,7 @@ func (r *Reconciler) conflict(ctx context.Context, obj *v1alpha1.PodIPBlock, b c
 		crd.SetBlockCondition(obj, v1alpha1.BlockConflict, metav1.ConditionTrue, v1alpha1.ConflictOverlap, message, r.Clock.Now())
 		r.Events.Send(obj, event.ReasonBlockConflict, event.Reconcile, message)
 	}
-	return client.IgnoreNotFound(r.Shared.Wrote("PodIPBlock", obj.Name, "conflict", r.Client.Status().Update(ctx, obj)))
+	return client.IgnoreNotFound(r.Counters.CountWrite("PodIPBlock", obj.Name, "conflict", r.Client.Status().Update(ctx, obj)))
 }
 
 func (r *Reconciler) reportTooLarge(obj *v1alpha1.PodIPBlock, cidr netip.Prefix) {

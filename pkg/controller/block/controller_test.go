@@ -19,7 +19,7 @@ import (
 func reconcileBlock(b *fakeapi.Cluster, name string, paused bool) []string {
 	b.T.Helper()
 	b.Calls = nil
-	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Events: b.Events, Shared: b.Shared, Clock: b.Clock, Paused: paused}
+	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Events: b.Events, Counters: b.Shared, Clock: b.Clock, Paused: paused}
 	if _, err := r.Reconcile(b.T.Context(), fakeapi.RequestOf(name)); err != nil {
 		b.T.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestRefusedFinalizerHidesNoConflict(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD, obj)
 	b.Refuse = map[string]error{"patch PodIPBlock": errors.New("no")}
 	b.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
-	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Events: b.Events, Shared: b.Shared, Clock: b.Clock}
+	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Events: b.Events, Counters: b.Shared, Clock: b.Clock}
 	if _, err := r.Reconcile(t.Context(), fakeapi.RequestOf(obj.Name)); err == nil || !b.Blocks()[0].Conflict {
 		t.Errorf("%v; the block is %+v", err, b.Blocks()[0])
 	}

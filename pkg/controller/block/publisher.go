@@ -18,11 +18,11 @@ import (
 // and remembers nothing, so the next leader continues after a crash. It has a queue of its own, and
 // its writes are paced, so that no claim waits for them.
 type Publisher struct {
-	Cache  client.Reader
-	Client client.Client
-	Ledger *state.Ledger
-	Shared *common.Shared
-	Clock  clock.PassiveClock
+	Cache    client.Reader
+	Client   client.Client
+	Ledger   *state.Ledger
+	Counters *common.Counters
+	Clock    clock.PassiveClock
 	// Paused stops all writes.
 	Paused bool
 	// Pace waits until the next write may begin. Nil: at once.
@@ -49,7 +49,7 @@ func (p *Publisher) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	obj = obj.DeepCopy()
 	crd.SetBlockPublished(obj, published, p.Clock.Now())
-	return common.UntilShown(client.IgnoreNotFound(p.Shared.Wrote("PodIPBlock", obj.Name, "published", p.Client.Status().Update(ctx, obj))))
+	return common.UntilShown(client.IgnoreNotFound(p.Counters.CountWrite("PodIPBlock", obj.Name, "published", p.Client.Status().Update(ctx, obj))))
 }
 
 // differs returns a block in service that says otherwise than its node's CiliumNode, and whether

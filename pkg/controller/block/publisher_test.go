@@ -22,7 +22,7 @@ import (
 const cidr = "10.0.0.0/30"
 
 func publisher(b *fakeapi.Cluster) *Publisher {
-	return &Publisher{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock}
+	return &Publisher{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Counters: b.Shared, Clock: b.Clock}
 }
 
 func blockObject(published bool, phase ipalloc.Phase) *v1alpha1.PodIPBlock {

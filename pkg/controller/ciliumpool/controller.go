@@ -41,7 +41,7 @@ type Reconciler struct {
 	Pools       *state.Pools
 	CiliumPools *state.CiliumPools
 	Events      *event.Recorder
-	Shared      *common.Shared
+	Counters    *common.Counters
 	// Off stops all writes.
 	Off bool
 }
@@ -112,7 +112,7 @@ func (r *Reconciler) syncPool(ctx context.Context, name string, current *ciliump
 	nothing := want == [2]int{}
 	if current == nil && !nothing && served {
 		log.FromContext(ctx).Info("making the CiliumPodIPPool that agents look for")
-		return r.Shared.Wrote("CiliumPodIPPool", name, "create", r.Client.Create(ctx, ciliumpool.New(name, want, ptr.Deref(marks, ciliumpool.Marks{}))))
+		return r.Counters.CountWrite("CiliumPodIPPool", name, "create", r.Client.Create(ctx, ciliumpool.New(name, want, ptr.Deref(marks, ciliumpool.Marks{}))))
 	}
 	if current == nil || nothing && served {
 		return nil
@@ -125,7 +125,7 @@ func (r *Reconciler) syncPool(ctx context.Context, name string, current *ciliump
 		return err
 	}
 	raw := client.RawPatch(types.MergePatchType, patch)
-	return r.Shared.Wrote("CiliumPodIPPool", name, "patch", r.Client.Patch(ctx, ciliumpool.Empty(name), raw))
+	return r.Counters.CountWrite("CiliumPodIPPool", name, "patch", r.Client.Patch(ctx, ciliumpool.Empty(name), raw))
 }
 
 // drop deletes a CiliumPodIPPool unless a PodIPPool or a pin, read live, is for it: deletion
@@ -136,7 +136,7 @@ func (r *Reconciler) drop(ctx context.Context, name string, current *ciliumpool.
 		return err
 	}
 	log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as no PodIPPool serves it and no node lists a CIDR of it")
-	return r.Shared.Wrote("CiliumPodIPPool", name, "delete", r.Client.Delete(ctx, ciliumpool.Empty(name),
+	return r.Counters.CountWrite("CiliumPodIPPool", name, "delete", r.Client.Delete(ctx, ciliumpool.Empty(name),
 		client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion}))
 }
 

@@ -27,7 +27,7 @@ func keeps(b *fakeapi.Cluster, name string, change func(*Reconciler)) []string {
 	var writes []string
 	for range 3 {
 		b.Watch()
-		r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: b.CiliumPools(), Events: b.Events, Shared: b.Shared}
+		r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: b.CiliumPools(), Events: b.Events, Counters: b.Shared}
 		if change != nil {
 			change(r)
 		}
@@ -138,7 +138,7 @@ func TestCiliumPoolOfPod(t *testing.T) {
 		t.Errorf("it selects %q", pod)
 	}
 	b.Ledger.Pins.Remove(fixtures.Prefix("10.0.0.4/32"))
-	r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: b.CiliumPools(), Events: b.Events, Shared: b.Shared}
+	r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: b.CiliumPools(), Events: b.Events, Counters: b.Shared}
 	if result, err := r.Reconcile(t.Context(), fakeapi.RequestOf(podPool)); err != nil || result.RequeueAfter == 0 || b.CiliumPools().Get(podPool) == nil {
 		t.Errorf("%v, %v", result, err)
 	}
@@ -182,7 +182,7 @@ func TestCiliumPoolLosesARace(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.MultiPool, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	unseen := b.CiliumPools()
 	keeps(b, "default", nil)
-	r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: unseen, Events: b.Events, Shared: b.Shared}
+	r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: unseen, Events: b.Events, Counters: b.Shared}
 	result, err := r.Reconcile(t.Context(), fakeapi.RequestOf("default"))
 	if err != nil || result.RequeueAfter != common.ConflictRetry {
 		t.Errorf("%+v, %v", result, err)

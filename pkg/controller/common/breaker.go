@@ -124,7 +124,7 @@ func (b *Breaker) do(verb string, obj client.Object, send func() error) error {
 	if block, ok := obj.(*v1alpha1.PodIPBlock); ok && block.Spec.NodeName != "" {
 		subject = block.Spec.NodeName
 	}
-	if last := b.holds(kind, subject); last != nil {
+	if last := b.reasonToWait(kind, subject); last != nil {
 		return &Unsent{last}
 	}
 	err := send()
@@ -132,8 +132,8 @@ func (b *Breaker) do(verb string, obj client.Object, send func() error) error {
 	return err
 }
 
-// holds returns the reason not to send a write now; nil: there is none.
-func (b *Breaker) holds(kind, subject string) error {
+// reasonToWait returns the reason not to send a write now; nil: there is none.
+func (b *Breaker) reasonToWait(kind, subject string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	refused := b.kinds[kind]

@@ -93,9 +93,9 @@ func (e *Refusal) advice() string {
 	return "Correct the field that is named there, or install the CRDs of this version of the operator and of Cilium"
 }
 
-// Wrote counts a write of an object and returns its error, as a *Refusal if the API
+// CountWrite counts a write of an object and returns its error, as a *Refusal if the API
 // server refuses it.
-func (m *Shared) Wrote(kind, name, write string, err error) error {
+func (m *Counters) CountWrite(kind, name, write string, err error) error {
 	result := "ok"
 	switch {
 	case IsUnsent(err):
@@ -130,8 +130,8 @@ func finalizersPatch(obj client.Object, finalizers []string) client.Patch {
 	return client.RawPatch(types.MergePatchType, body)
 }
 
-// Shared are the metrics of more than one controller; docs/reference/metrics.md lists all.
-type Shared struct {
+// Counters are the metrics of more than one controller; docs/reference/metrics.md lists all.
+type Counters struct {
 	Writes, Claims, Releases *prometheus.CounterVec
 }
 
@@ -143,9 +143,9 @@ const (
 	ClaimError     = "error"
 )
 
-// NewShared registers the shared metrics with r.
-func NewShared(r prometheus.Registerer) (*Shared, error) {
-	m := &Shared{
+// NewCounters registers the shared metrics with r.
+func NewCounters(r prometheus.Registerer) (*Counters, error) {
+	m := &Counters{
 		Writes:   Counter("api_writes_total", "Writes sent to the API server, by kind of object, purpose and result: ok, conflict, error.", "kind", "write", "result"),
 		Claims:   Counter("claims_total", "Claims of blocks, by result: ok, taken, exhausted, error.", "pool", "family", "result"),
 		Releases: Counter("releases_total", "Blocks deleted after they cooled down, by the reason of the cooldown: Returned, NodeGone.", "pool", "family", "reason"),
@@ -187,18 +187,18 @@ func OneIf(condition bool) float64 {
 	return 0
 }
 
-// Claimed counts a claim and its result.
-func (m *Shared) Claimed(pool string, f ipalloc.Family, result string) {
+// CountClaim counts a claim and its result.
+func (m *Counters) CountClaim(pool string, f ipalloc.Family, result string) {
 	m.Claims.WithLabelValues(pool, f.String(), result).Inc()
 }
 
-// Released counts a released block.
-func (m *Shared) Released(b crd.Block) {
+// CountFreed counts a released block.
+func (m *Counters) CountFreed(b crd.Block) {
 	m.Releases.WithLabelValues(b.Pool, ipalloc.FamilyOf(b.CIDR.Addr()).String(), string(b.Reason)).Inc()
 }
 
 // ForgetPool drops the series of a pool that is gone.
-func (m *Shared) ForgetPool(pool string) {
+func (m *Counters) ForgetPool(pool string) {
 	series := prometheus.Labels{"pool": pool}
 	m.Claims.DeletePartialMatch(series)
 	m.Releases.DeletePartialMatch(series)

@@ -238,7 +238,7 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 // pending patch of an older version now conflicts, so every block that was cooling down by then can
 // no longer be published concurrently.
 func (r *Reconciler) wroteNode(o *observation, write string, written *ciliumnode.View, err error) (*ciliumnode.View, error) {
-	if err := r.Shared.Wrote("CiliumNode", o.Name, write, err); err != nil {
+	if err := r.Counters.CountWrite("CiliumNode", o.Name, write, err); err != nil {
 		return nil, err
 	}
 	r.Cluster.Ledger.UpsertCiliumNode(written)

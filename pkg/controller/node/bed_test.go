@@ -60,10 +60,10 @@ func (b *bed) connect() {
 			Awaiting: &state.Awaiting{}, TakenPercent: b.Pressure.TakenPercent, StartupTaints: state.SetOf(crd.DefaultStartupTaints()),
 		},
 		Cache: b.Cached(), Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live(), Mode: b.Mode},
-		Blocks:   &BlockClient{Cache: b.Cached(), Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock, WaitForCache: b.Ledger.WaitForCache},
-		Reporter: &Reporter{Client: b.API, Events: b.Events, Shared: b.Shared, Clock: b.Clock, Cache: b.Cached(), Live: b.Live(), Ledger: b.Ledger},
+		Blocks:   &BlockClient{Cache: b.Cached(), Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Counters: b.Shared, Clock: b.Clock, WaitForCache: b.Ledger.WaitForCache},
+		Reporter: &Reporter{Client: b.API, Events: b.Events, Counters: b.Shared, Clock: b.Clock, Cache: b.Cached(), Live: b.Live(), Ledger: b.Ledger},
 		Pacing:   b.Pacing, Pressure: b.Pressure,
-		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
+		Events: b.Events, Metrics: own, Counters: b.Shared, Clock: b.Clock,
 	}
 }
 

@@ -39,12 +39,12 @@ const (
 // at once.
 type BlockClient struct {
 	// Cache reads from the informers, Live from the API server; Writer writes.
-	Cache  client.Reader
-	Live   client.Reader
-	Writer client.Client
-	Ledger *state.Ledger
-	Shared *common.Shared
-	Clock  clock.PassiveClock
+	Cache    client.Reader
+	Live     client.Reader
+	Writer   client.Client
+	Ledger   *state.Ledger
+	Counters *common.Counters
+	Clock    clock.PassiveClock
 	// WaitForCache waits until the watch has delivered a block, as Ledger.WaitForCache.
 	WaitForCache func(context.Context, types.UID) error
 }
@@ -161,7 +161,7 @@ func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool *crd.P
 	if pool.Pod != "" {
 		obj.Spec.CiliumPoolName = pool.CiliumPool
 	}
-	err := c.Shared.Wrote("PodIPBlock", obj.Name, "create", c.Writer.Create(ctx, obj))
+	err := c.Counters.CountWrite("PodIPBlock", obj.Name, "create", c.Writer.Create(ctx, obj))
 	if err != nil {
 		return crd.Block{}, fmt.Errorf("creating block %s for node %s: %w", cidr, node.Name, err)
 	}
@@ -203,7 +203,7 @@ func (c *BlockClient) updateStatus(ctx context.Context, b crd.Block, operation s
 	}
 	if change(obj) {
 		err := c.Writer.Status().Update(ctx, obj)
-		if err := c.Shared.Wrote("PodIPBlock", b.Name, operation, err); err != nil {
+		if err := c.Counters.CountWrite("PodIPBlock", b.Name, operation, err); err != nil {
 			return fmt.Errorf("updating the status of block %s: %w", b.CIDR, err)
 		}
 	}
@@ -229,19 +229,19 @@ func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.Po
 	}
 	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
 		err := client.IgnoreNotFound(c.Writer.Patch(ctx, obj, common.DropFinalizer(obj)))
-		if err := c.Shared.Wrote("PodIPBlock", b.Name, "finalizer", err); err != nil {
+		if err := c.Counters.CountWrite("PodIPBlock", b.Name, "finalizer", err); err != nil {
 			return fmt.Errorf("removing finalizer of block %s: %w", b.CIDR, err)
 		}
 	}
 	if obj.DeletionTimestamp == nil {
 		err := c.Writer.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
-		if err := c.Shared.Wrote("PodIPBlock", b.Name, "delete", client.IgnoreNotFound(err)); err != nil {
+		if err := c.Counters.CountWrite("PodIPBlock", b.Name, "delete", client.IgnoreNotFound(err)); err != nil {
 			return fmt.Errorf("deleting block %s: %w", b.CIDR, err)
 		}
 	}
 	if len(obj.Finalizers) == 0 {
 		c.Ledger.Remove(b)
-		c.Shared.Released(b)
+		c.Counters.CountFreed(b)
 		logHolder(ctx, "freed", b, string(b.Reason), "since", b.Created.UTC(), "until", b.Since.UTC())
 	}
 	return nil
@@ -308,14 +308,14 @@ func (c *BlockClient) claimOne(ctx context.Context, node *corev1.Node, f ipalloc
 	cidr, pool, err := claim(f, node.Name, container, pools)
 	if err != nil {
 		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 && !pinned {
-			c.Shared.Claimed(pools[0].Name, f, common.ClaimExhausted)
+			c.Counters.CountClaim(pools[0].Name, f, common.ClaimExhausted)
 		}
 		return crd.Block{}, nil, err
 	}
 	b, err := c.create(ctx, cidr, pool, node)
 	switch {
 	case err == nil:
-		c.Shared.Claimed(pool.Name, f, common.ClaimOK)
+		c.Counters.CountClaim(pool.Name, f, common.ClaimOK)
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return c.claimedBefore(ctx, node.Name, cidr, pool)
@@ -327,7 +327,7 @@ func (c *BlockClient) claimOne(ctx context.Context, node *corev1.Node, f ipalloc
 	default:
 		c.Ledger.MarkUnknown(node.Name, cidr)
 	}
-	c.Shared.Claimed(pool.Name, f, common.ClaimError)
+	c.Counters.CountClaim(pool.Name, f, common.ClaimError)
 	return crd.Block{}, pool, err
 }
 
@@ -346,10 +346,10 @@ func (c *BlockClient) claimedBefore(ctx context.Context, node string, cidr netip
 	c.Ledger.Assume(*live)
 	f := ipalloc.FamilyOf(cidr.Addr())
 	if live.Node == node && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
-		c.Shared.Claimed(pool.Name, f, common.ClaimOK)
+		c.Counters.CountClaim(pool.Name, f, common.ClaimOK)
 		return *live, pool, nil
 	}
-	c.Shared.Claimed(pool.Name, f, common.ClaimTaken)
+	c.Counters.CountClaim(pool.Name, f, common.ClaimTaken)
 	return crd.Block{}, nil, nil
 }
 

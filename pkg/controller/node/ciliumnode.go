@@ -193,7 +193,7 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, result *resul
 		return o.with(func(s *state.Snapshot) { s.Shares = nil }), nil
 	}
 	if live != nil {
-		return nil, r.Shared.Wrote("CiliumNode", o.Name, "delete", r.CiliumNodes.Delete(ctx, live))
+		return nil, r.Counters.CountWrite("CiliumNode", o.Name, "delete", r.CiliumNodes.Delete(ctx, live))
 	}
 	return o.withGone().with(func(s *state.Snapshot) {
 		s.CiliumNode = nil

@@ -45,7 +45,7 @@ type Reconciler struct {
 	Pressure    *state.Pressure
 	Events      *event.Recorder
 	Metrics     *Metrics
-	Shared      *common.Shared
+	Counters    *common.Counters
 	Clock       clock.PassiveClock
 	// Routes announces blocks to the network; nil: the operator announces none.
 	Routes Routes

@@ -139,7 +139,7 @@ func (r *Reporter) patchNodeStatus(ctx context.Context, node, operation string, 
 	}
 	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(kind, body))
-	if err := r.Shared.Wrote("Node", node, operation, client.IgnoreNotFound(err)); err != nil {
+	if err := r.Counters.CountWrite("Node", node, operation, client.IgnoreNotFound(err)); err != nil {
 		return nil, fmt.Errorf("writing the %s of Node %s: %w", operation, node, err)
 	}
 	return patched, nil

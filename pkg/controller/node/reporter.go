@@ -44,10 +44,10 @@ const writesOf = "node/"
 // Reporter reports about nodes to users and schedulers: by events, and by a condition
 // and a taint of the Node.
 type Reporter struct {
-	Client client.Client
-	Events *event.Recorder
-	Shared *common.Shared
-	Clock  clock.PassiveClock
+	Client   client.Client
+	Events   *event.Recorder
+	Counters *common.Counters
+	Clock    clock.PassiveClock
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
 	// Cache reads from the informers, Live from the API server.
@@ -375,7 +375,7 @@ func (r *Reporter) setNodeTaint(ctx context.Context, node *corev1.Node, key stri
 		changed.Spec.Taints = append(changed.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
 	}
 	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
-	if err := r.Shared.Wrote("Node", node.Name, "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
+	if err := r.Counters.CountWrite("Node", node.Name, "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
 		return fmt.Errorf("tainting Node %s: %w", node.Name, err)
 	}
 	return nil

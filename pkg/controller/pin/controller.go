@@ -27,13 +27,13 @@ import (
 // Reconciler maintains the status of pins. The node of a pin claims its block: see
 // state.Ledger.Claim.
 type Reconciler struct {
-	Cache  client.Reader
-	Client client.Client
-	Ledger *state.Ledger
-	Pools  *state.Pools
-	Events *event.Recorder
-	Shared *common.Shared
-	Clock  clock.PassiveClock
+	Cache    client.Reader
+	Client   client.Client
+	Ledger   *state.Ledger
+	Pools    *state.Pools
+	Events   *event.Recorder
+	Counters *common.Counters
+	Clock    clock.PassiveClock
 	// Paused stops all writes.
 	Paused bool
 }
@@ -66,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	ready.ObservedGeneration = obj.Generation
 	ready.LastTransitionTime = metav1.NewTime(r.Clock.Now())
 	if meta.SetStatusCondition(&obj.Status.Conditions, ready) {
-		err = client.IgnoreNotFound(r.Shared.Wrote("PodIPPin", obj.Name, "status", r.Client.Status().Update(ctx, obj)))
+		err = client.IgnoreNotFound(r.Counters.CountWrite("PodIPPin", obj.Name, "status", r.Client.Status().Update(ctx, obj)))
 	}
 	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return obj })
 	return common.UntilShown(err)

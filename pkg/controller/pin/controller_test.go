@@ -131,7 +131,7 @@ func TestPinReady(t *testing.T) {
 			if test.given != nil {
 				test.given(b)
 			}
-			r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Events: b.Events, Shared: b.Shared, Clock: b.Clock}
+			r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Events: b.Events, Counters: b.Shared, Clock: b.Clock}
 			for _, paused := range []bool{true, false} {
 				r.Paused = paused
 				result, err := r.Reconcile(t.Context(), fakeapi.RequestOf(objects[0].GetName()))
@@ -186,7 +186,7 @@ func TestPinRefused(t *testing.T) {
 
 func TestPinIsGone(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD)
-	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Events: b.Events, Shared: b.Shared, Clock: b.Clock}
+	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Events: b.Events, Counters: b.Shared, Clock: b.Clock}
 	if result, err := r.Reconcile(t.Context(), fakeapi.RequestOf("gone")); err != nil || result.RequeueAfter != 0 || len(b.Calls) > 0 {
 		t.Errorf("%v, %v, writes %v", result, err, b.Calls)
 	}

@@ -43,7 +43,7 @@ type Keeper struct {
 	Pods        *state.Pods
 	CiliumPools *state.CiliumPools
 	Events      *event.Recorder
-	Shared      *common.Shared
+	Counters    *common.Counters
 	Clock       clock.PassiveClock
 	// Off stops all writes.
 	Off bool
@@ -225,7 +225,7 @@ func (k *Keeper) pin(ctx context.Context, key podFamily, addrs []netip.Addr, poo
 	}}
 	obj.Spec.CIDR = cidr.String()
 	obj.Spec.PodNamespace, obj.Spec.PodName, _ = strings.Cut(key.pod, "/")
-	if err := k.Shared.Wrote("PodIPPin", obj.Name, "create", k.Client.Create(ctx, obj)); err != nil {
+	if err := k.Counters.CountWrite("PodIPPin", obj.Name, "create", k.Client.Create(ctx, obj)); err != nil {
 		if reserved { // if it was created all the same, the watch shows it
 			k.Ledger.Pins.Unreserve(cidr)
 		}
@@ -325,7 +325,7 @@ func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin) (requeu
 		}
 		log.FromContext(ctx).Info("releasing the address of a pod's name", "address", pin.CIDR.Addr(), "pod", pin.Pod)
 		err = k.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
-		if err = k.Shared.Wrote("PodIPPin", obj.Name, "delete", err); !apierrors.IsConflict(err) {
+		if err = k.Counters.CountWrite("PodIPPin", obj.Name, "delete", err); !apierrors.IsConflict(err) {
 			errs = append(errs, client.IgnoreNotFound(err))
 		}
 	}

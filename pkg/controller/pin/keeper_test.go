@@ -206,7 +206,7 @@ func newKeeper(t *testing.T, pool *v1alpha1.PodIPPool, others *ciliumpool.View, 
 	b := fakeapi.New(t, ciliumnode.MultiPool, all...)
 	k := &Keeper{
 		Cache: b.Cached(), Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Pods: state.NewPods(),
-		CiliumPools: b.CiliumPools(), Events: b.Events, Shared: b.Shared, Clock: b.Clock,
+		CiliumPools: b.CiliumPools(), Events: b.Events, Counters: b.Shared, Clock: b.Clock,
 	}
 	for _, o := range objects {
 		if namespace, ok := o.(*corev1.Namespace); ok {

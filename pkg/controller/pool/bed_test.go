@@ -32,6 +32,6 @@ func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed
 	return &bed{c, &Reconciler{
 		Cache: c.Cached(), Live: c.Live(), Client: c.API, Ledger: c.Ledger, Pools: c.Pools, CiliumPools: state.NewCiliumPools(),
 		Pacing: c.Pacing, Pressure: c.Pressure,
-		Events: c.Events, Metrics: own, Shared: c.Shared, Clock: c.Clock,
+		Events: c.Events, Metrics: own, Counters: c.Shared, Clock: c.Clock,
 	}}
 }

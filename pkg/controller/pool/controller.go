@@ -36,15 +36,15 @@ const servedEvery = 10 * time.Minute
 // Reconciler maintains the status of pools, and keeps a deleted pool until its
 // blocks are gone.
 type Reconciler struct {
-	Cache   client.Reader
-	Live    client.Reader
-	Client  client.Client
-	Ledger  *state.Ledger
-	Pools   *state.Pools
-	Events  *event.Recorder
-	Metrics *Metrics
-	Shared  *common.Shared
-	Clock   clock.PassiveClock
+	Cache    client.Reader
+	Live     client.Reader
+	Client   client.Client
+	Ledger   *state.Ledger
+	Pools    *state.Pools
+	Events   *event.Recorder
+	Metrics  *Metrics
+	Counters *common.Counters
+	Clock    clock.PassiveClock
 	// Idle: the operator is paused or runs in shadow, and changes no node.
 	Idle     bool
 	Pressure *state.Pressure
@@ -66,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Metrics.Forget(req.Name)
-			r.Shared.ForgetPool(req.Name)
+			r.Counters.ForgetPool(req.Name)
 			r.Events.ForgetWrites(writesOf(req.Name))
 			r.Pacing.ForgetPool(req.Name)
 			r.Pressure.ForgetPool(req.Name)
@@ -127,7 +127,7 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 	default:
 		return obj.DeletionTimestamp != nil && !finalized, nil
 	}
-	if err := r.Shared.Wrote("PodIPPool", obj.Name, "finalizer", r.Client.Patch(ctx, obj, patch)); err != nil {
+	if err := r.Counters.CountWrite("PodIPPool", obj.Name, "finalizer", r.Client.Patch(ctx, obj, patch)); err != nil {
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
 	return obj.DeletionTimestamp != nil, nil
@@ -159,7 +159,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	if wait, ok := r.mayWrite(obj, old, now); !ok {
 		return wait, nil
 	}
-	if err := r.Shared.Wrote("PodIPPool", obj.Name, "status", r.Client.Status().Update(ctx, obj)); err != nil {
+	if err := r.Counters.CountWrite("PodIPPool", obj.Name, "status", r.Client.Status().Update(ctx, obj)); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
 	r.wrote.Store(obj.Name, now)

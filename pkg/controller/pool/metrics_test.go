@@ -22,7 +22,7 @@ func TestPoolSeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, err := common.NewShared(prometheus.NewRegistry())
+	shared, err := common.NewCounters(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +40,8 @@ func TestPoolSeries(t *testing.T) {
 	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" || *least != 1 {
 		t.Errorf("room for %d nodes (-want +got):\n%s", *least, diff)
 	}
-	shared.Claimed("p", ipalloc.IPv4, common.ClaimTaken)
-	shared.Released(crd.Block{Pool: "p", CIDR: fixtures.Prefix("10.0.0.0/30"), Reason: v1alpha1.ReasonReturned})
+	shared.CountClaim("p", ipalloc.IPv4, common.ClaimTaken)
+	shared.CountFreed(crd.Block{Pool: "p", CIDR: fixtures.Prefix("10.0.0.0/30"), Reason: v1alpha1.ReasonReturned})
 	m.Forget("p")
 	shared.ForgetPool("p")
 	if got := fakeapi.Series(t, all...); len(got) > 0 {

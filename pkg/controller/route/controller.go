@@ -42,14 +42,14 @@ const (
 // address is published until it cools down.
 type Reconciler struct {
 	// Cache reads Nodes from the informer, Live reads FRRConfigurations from the API server.
-	Cache  client.Reader
-	Live   client.Reader
-	Client client.Client
-	Ledger *state.Ledger
-	Routes *state.FRRConfigurations
-	Events *event.Recorder
-	Shared *common.Shared
-	Clock  clock.PassiveClock
+	Cache    client.Reader
+	Live     client.Reader
+	Client   client.Client
+	Ledger   *state.Ledger
+	Routes   *state.FRRConfigurations
+	Events   *event.Recorder
+	Counters *common.Counters
+	Clock    clock.PassiveClock
 	// Namespace is that of frr-k8s.
 	Namespace string
 	// Off stops all writes.
@@ -189,7 +189,7 @@ func (r *Reconciler) syncRoutes(ctx context.Context, name string) (*corev1.Node,
 			continue
 		}
 		err := r.Client.Delete(ctx, frrconfig.Empty(r.Namespace, current.Name), client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion})
-		failed = errors.Join(failed, client.IgnoreNotFound(r.Shared.Wrote("FRRConfiguration", current.Name, "delete", err)))
+		failed = errors.Join(failed, client.IgnoreNotFound(r.Counters.CountWrite("FRRConfiguration", current.Name, "delete", err)))
 	}
 	return node, problem, failed
 }
@@ -232,7 +232,7 @@ func (r *Reconciler) write(ctx context.Context, want frrconfig.Want, node string
 	for range writeTries {
 		switch {
 		case current == nil:
-			err = r.Shared.Wrote("FRRConfiguration", want.Name, "create", r.Client.Create(ctx, want.New(r.Namespace)))
+			err = r.Counters.CountWrite("FRRConfiguration", want.Name, "create", r.Client.Create(ctx, want.New(r.Namespace)))
 		case !current.Ours || current.Node != node:
 			return true, nil
 		case want.Is(current):
@@ -241,7 +241,7 @@ func (r *Reconciler) write(ctx context.Context, want frrconfig.Want, node string
 			var patch []byte
 			if patch, err = want.Patch(current); err == nil {
 				obj := frrconfig.Empty(r.Namespace, want.Name)
-				err = r.Shared.Wrote("FRRConfiguration", want.Name, "patch", r.Client.Patch(ctx, obj, client.RawPatch(types.JSONPatchType, patch)))
+				err = r.Counters.CountWrite("FRRConfiguration", want.Name, "patch", r.Client.Patch(ctx, obj, client.RawPatch(types.JSONPatchType, patch)))
 				if err == nil { // or the next look would write it again
 					r.Routes.Patched(frrconfig.Read(obj))
 				}

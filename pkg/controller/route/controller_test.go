@@ -69,7 +69,7 @@ func routes(b *fakeapi.Cluster) *state.FRRConfigurations {
 
 func reconciler(b *fakeapi.Cluster) *Reconciler {
 	return &Reconciler{
-		Cache: b.Cached(), Live: b.API, Client: b.API, Ledger: b.Ledger, Routes: routes(b), Events: b.Events, Shared: b.Shared, Clock: b.Clock, Namespace: "frr",
+		Cache: b.Cached(), Live: b.API, Client: b.API, Ledger: b.Ledger, Routes: routes(b), Events: b.Events, Counters: b.Shared, Clock: b.Clock, Namespace: "frr",
 	}
 }
 
