@@ -45,12 +45,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	obj := &v1alpha1.PodIPBlock{}
 	key := "block/" + req.Name
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
-		r.Events.ForgetWrites(key)
+		r.Events.ForgetResult(key)
 		r.Events.Last.Forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	err := r.update(ctx, obj)
-	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return obj })
+	r.Events.ReportResult(key, err, func(*common.Refusal) runtime.Object { return obj })
 	return common.AfterConflict(err)
 }
 

@@ -98,11 +98,11 @@ func (r *Reconciler) marks(pinned []netip.Prefix) *ciliumpool.Marks {
 func (r *Reconciler) reportWrites(name string, serving []*crd.Pool, err error) {
 	key := "ciliumpool/" + name
 	if len(serving) == 0 {
-		r.Events.ForgetWrites(key)
+		r.Events.ForgetResult(key)
 		return
 	}
 	first := slices.MinFunc(serving, func(a, b *crd.Pool) int { return strings.Compare(a.Name, b.Name) })
-	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object {
+	r.Events.ReportResult(key, err, func(*common.Refusal) runtime.Object {
 		return &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: first.Name, UID: first.UID}}
 	})
 }

@@ -215,10 +215,10 @@ const (
 	lastingFor   = 2 * time.Minute
 )
 
-// Writes reports the result of a reconcile: that the API server refuses a write, on the object that
+// ReportResult reports the result of a reconcile: that the API server refuses a write, on the object that
 // subject returns, and, once the reconcile succeeds, that it no longer does. Another error, such as a
 // conflict, is reported once it lasts, if subject returns an object for nil. The key names the reconcile.
-func (e *Recorder) Writes(key string, err error, subject func(*common.Refusal) runtime.Object) {
+func (e *Recorder) ReportResult(key string, err error, subject func(*common.Refusal) runtime.Object) {
 	if err == nil {
 		if previous, reported := e.refusals.end(key); reported {
 			e.Send(previous.subject, config.ReasonWriteAccepted, Reconcile, "the operator's writes about this object succeed again")
@@ -249,8 +249,8 @@ func (e *Recorder) Writes(key string, err error, subject func(*common.Refusal) r
 	}
 }
 
-// ForgetWrites drops the memory of a reconcile after its object is gone.
-func (e *Recorder) ForgetWrites(key string) { e.refusals.end(key) }
+// ForgetResult drops the memory of a reconcile after its object is gone.
+func (e *Recorder) ForgetResult(key string) { e.refusals.end(key) }
 
 // actionOf differs for events that SendWith must not merge.
 func actionOf(refused *common.Refusal) string {

@@ -75,7 +75,7 @@ func TestRefusedWrites(t *testing.T) {
 			again, times = many.error, many.times
 		}
 		for range times {
-			e.Writes("node n", again, func(*common.Refusal) runtime.Object { return fixtures.Node() })
+			e.ReportResult("node n", again, func(*common.Refusal) runtime.Object { return fixtures.Node() })
 		}
 		got := none
 		if len(recorder.Events) > 0 {
@@ -85,8 +85,8 @@ func TestRefusedWrites(t *testing.T) {
 			t.Errorf("%s: %q and %d more, want %q", step.what, got, len(recorder.Events), step.want)
 		}
 	}
-	e.ForgetWrites("node n")
-	if e.Writes("node n", nil, nil); len(recorder.Events) > 0 {
+	e.ForgetResult("node n")
+	if e.ReportResult("node n", nil, nil); len(recorder.Events) > 0 {
 		t.Errorf("the end is reported of a node that is gone: %s", <-recorder.Events)
 	}
 }
@@ -99,7 +99,7 @@ func TestRefusedWritesAreLimited(t *testing.T) {
 	const nodes = 2 * blockEventsAtOnce
 	retry := func() int {
 		for i := range nodes {
-			e.Writes(fmt.Sprint("node ", i), forbidden("no"), func(*common.Refusal) runtime.Object { return fixtures.Node() })
+			e.ReportResult(fmt.Sprint("node ", i), forbidden("no"), func(*common.Refusal) runtime.Object { return fixtures.Node() })
 		}
 		return len(recorder.Events)
 	}

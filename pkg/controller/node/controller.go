@@ -298,7 +298,7 @@ func (r *Reconciler) forget(node string) {
 	r.Pacing.GiveBack(node, r.Clock.Now())
 	r.Cluster.Awaiting.Forget(node)
 	r.Events.Last.Forget(node)
-	r.Events.ForgetWrites(writesOf + node)
+	r.Events.ForgetResult(writesOf + node)
 	r.Pressure.SetIdle(node, [2][]string{})
 	if r.Cluster.Unscheduled != nil {
 		r.Cluster.Unscheduled.SetWithoutBlock(node, false)

@@ -294,7 +294,7 @@ func (r *Reporter) reportAwaited(ctx context.Context, o *observation) {
 // reportWrites reports on the object concerned that the API server refuses a write of a reconcile or
 // that the reconcile makes no progress, and when that ends; err is its error.
 func (r *Reporter) reportWrites(ctx context.Context, node string, err error) {
-	r.Events.Writes(writesOf+node, err, func(refused *common.Refusal) runtime.Object {
+	r.Events.ReportResult(writesOf+node, err, func(refused *common.Refusal) runtime.Object {
 		return r.concerned(ctx, node, refused)
 	})
 }

@@ -46,7 +46,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	obj := &v1alpha1.PodIPPin{}
 	key := "pin/" + req.Name
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
-		r.Events.ForgetWrites(key)
+		r.Events.ForgetResult(key)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	pin, err := crd.PinFrom(obj)

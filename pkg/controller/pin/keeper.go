@@ -120,7 +120,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	}
 	maps.DeleteFunc(k.seen, func(pod string, _ time.Time) bool { return len(k.Ledger.Pins.Of(pod)) == 0 })
 	err := errors.Join(errs...)
-	k.Events.Writes("podAddresses", err, func(refusal *common.Refusal) runtime.Object {
+	k.Events.ReportResult("podAddresses", err, func(refusal *common.Refusal) runtime.Object {
 		if refusal == nil {
 			return nil
 		}

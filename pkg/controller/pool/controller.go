@@ -67,7 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if apierrors.IsNotFound(err) {
 			r.Metrics.Forget(req.Name)
 			r.Counters.ForgetPool(req.Name)
-			r.Events.ForgetWrites(writesOf(req.Name))
+			r.Events.ForgetResult(writesOf(req.Name))
 			r.Pacing.ForgetPool(req.Name)
 			r.Pressure.ForgetPool(req.Name)
 			r.wrote.Delete(req.Name)
@@ -237,5 +237,5 @@ func writesOf(pool string) string { return "pool/" + pool }
 // reportWrites reports on a pool that the API server refuses a write, and when it no longer does;
 // err is the write's error.
 func (r *Reconciler) reportWrites(key string, pool *v1alpha1.PodIPPool, err error) {
-	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return pool })
+	r.Events.ReportResult(key, err, func(*common.Refusal) runtime.Object { return pool })
 }

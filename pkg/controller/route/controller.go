@@ -73,12 +73,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	node, problem, err := r.syncRoutes(ctx, req.Name)
 	if node == nil && err == nil {
-		r.Events.ForgetWrites(writesOf + req.Name)
+		r.Events.ForgetResult(writesOf + req.Name)
 		r.Events.Last.Changed(req.Name, topic, "")
 		return reconcile.Result{}, nil
 	}
 	if node != nil {
-		r.Events.Writes(writesOf+req.Name, err, func(*common.Refusal) runtime.Object { return node })
+		r.Events.ReportResult(writesOf+req.Name, err, func(*common.Refusal) runtime.Object { return node })
 		if err == nil {
 			r.report(node, problem)
 		}
