@@ -94,22 +94,22 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 		Pool: &pool.Reconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Cilium: cluster.Cilium,
 			Pacing: pace, Pressure: pressure,
-			Events: recorder, Metrics: metrics.pool, Counters: metrics.counters, Clock: c.Clock, Idle: s.Paused || s.Shadow,
+			Events: recorder, Metrics: metrics.pool, Counters: metrics.counters, Clock: c.Clock, ReadOnly: s.Paused || s.Shadow,
 		},
 		Block: &block.Reconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: recorder, Counters: metrics.counters, Clock: c.Clock,
-			WholeBlocks: s.Defaults.WholeBlocks, Paused: s.Paused || s.Shadow,
+			WholeBlocks: s.Defaults.WholeBlocks, ReadOnly: s.Paused || s.Shadow,
 		},
 		Pin: &pin.Reconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Events: recorder, Counters: metrics.counters, Clock: c.Clock,
-			Paused: s.Paused || s.Shadow,
+			ReadOnly: s.Paused || s.Shadow,
 		},
 		Keeper: &pin.Keeper{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Pods: cluster.Pods, CiliumPools: cluster.CiliumPools,
-			Events: recorder, Counters: metrics.counters, Clock: c.Clock, Off: s.Paused || s.Shadow,
+			Events: recorder, Counters: metrics.counters, Clock: c.Clock, ReadOnly: s.Paused || s.Shadow,
 		},
 		Publisher: &block.Publisher{
-			Cache: c.Cache, Client: c.Client, Ledger: ledger, Counters: metrics.counters, Clock: c.Clock, Paused: s.Paused || s.Shadow,
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Counters: metrics.counters, Clock: c.Clock, ReadOnly: s.Paused || s.Shadow,
 		},
 		CiliumPool: &ciliumpool.Reconciler{
 			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Events: recorder, Counters: metrics.counters,
@@ -182,7 +182,7 @@ func (o *Operator) announce(c Connections, s config.Settings) {
 	o.Feed.Routes = state.NewFRRConfigurations()
 	o.Route = &route.Reconciler{
 		Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: o.Feed.Ledger, Routes: o.Feed.Routes, Events: o.Node.Events, Counters: o.Node.Counters, Clock: c.Clock,
-		Namespace: s.FRRNamespace, Off: s.Paused || s.Shadow,
+		Namespace: s.FRRNamespace, ReadOnly: s.Paused || s.Shadow,
 	}
 	o.Node.Routes = o.Route
 }

@@ -49,8 +49,8 @@ func TestShadowLeavesBlocksAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !o.Node.Shadow || !o.Block.Paused {
-		t.Errorf("nodes in shadow: %t, blocks paused: %t; want both", o.Node.Shadow, o.Block.Paused)
+	if !o.Node.Shadow || !o.Block.ReadOnly {
+		t.Errorf("nodes in shadow: %t, blocks paused: %t; want both", o.Node.Shadow, o.Block.ReadOnly)
 	}
 }
 

@@ -33,8 +33,8 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 	// WholeBlocks: agents are assigned whole blocks.
 	WholeBlocks bool
-	// Paused stops all writes.
-	Paused bool
+	// ReadOnly stops all writes.
+	ReadOnly bool
 }
 
 // Reconcile brings one block's finalizer and its condition Conflict up to date.
@@ -56,7 +56,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 func (r *Reconciler) update(ctx context.Context, obj *v1alpha1.PodIPBlock) error {
 	b, ok := r.read(obj)
-	if !ok || b.Deleting || r.Paused {
+	if !ok || b.Deleting || r.ReadOnly {
 		return nil
 	}
 	if ipalloc.TooLarge(b.CIDR, r.WholeBlocks) {

@@ -19,7 +19,7 @@ import (
 func reconcileBlock(b *fakeapi.Cluster, name string, paused bool) []string {
 	b.T.Helper()
 	b.Calls = nil
-	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Events: b.Events, Counters: b.Shared, Clock: b.Clock, Paused: paused}
+	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Events: b.Events, Counters: b.Shared, Clock: b.Clock, ReadOnly: paused}
 	if _, err := r.Reconcile(b.T.Context(), fakeapi.RequestOf(name)); err != nil {
 		b.T.Fatal(err)
 	}

@@ -23,8 +23,8 @@ type Publisher struct {
 	Ledger   *state.Ledger
 	Counters *common.Counters
 	Clock    clock.PassiveClock
-	// Paused stops all writes.
-	Paused bool
+	// ReadOnly stops all writes.
+	ReadOnly bool
 	// Pace waits until the next write may begin. Nil: at once.
 	Pace func(context.Context) error
 }
@@ -56,7 +56,7 @@ func (p *Publisher) Reconcile(ctx context.Context, req reconcile.Request) (recon
 // that has the block. Nil: the block needs no write.
 func (p *Publisher) differs(ctx context.Context, req reconcile.Request) (*v1alpha1.PodIPBlock, bool, error) {
 	obj := &v1alpha1.PodIPBlock{}
-	if err := p.Cache.Get(ctx, req.NamespacedName, obj); err != nil || p.Paused {
+	if err := p.Cache.Get(ctx, req.NamespacedName, obj); err != nil || p.ReadOnly {
 		return nil, false, client.IgnoreNotFound(err)
 	}
 	b, err := crd.BlockFrom(obj)

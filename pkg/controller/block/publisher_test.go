@@ -70,7 +70,7 @@ func TestPublished(t *testing.T) {
 			for _, want := range []string{test.want, ""} { // the second time there is nothing to write
 				b.Calls = nil
 				p := publisher(b)
-				p.Paused = test.paused
+				p.ReadOnly = test.paused
 				if _, err := p.Reconcile(t.Context(), fakeapi.RequestOf(test.obj.Name)); err != nil {
 					t.Fatal(err)
 				}

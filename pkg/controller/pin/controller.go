@@ -34,8 +34,8 @@ type Reconciler struct {
 	Events   *event.Recorder
 	Counters *common.Counters
 	Clock    clock.PassiveClock
-	// Paused stops all writes.
-	Paused bool
+	// ReadOnly stops all writes.
+	ReadOnly bool
 }
 
 // Reconcile brings the condition Ready of one pin up to date.
@@ -50,7 +50,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	pin, err := crd.PinFrom(obj)
-	if err != nil || r.Paused {
+	if err != nil || r.ReadOnly {
 		return reconcile.Result{}, nil //nolint:nilerr // the feed has logged it
 	}
 	node := &corev1.Node{}

@@ -133,7 +133,7 @@ func TestPinReady(t *testing.T) {
 			}
 			r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Events: b.Events, Counters: b.Shared, Clock: b.Clock}
 			for _, paused := range []bool{true, false} {
-				r.Paused = paused
+				r.ReadOnly = paused
 				result, err := r.Reconcile(t.Context(), fakeapi.RequestOf(objects[0].GetName()))
 				if err != nil || result.RequeueAfter != 0 {
 					t.Fatalf("%v, %v", result, err)

@@ -45,8 +45,8 @@ type Keeper struct {
 	Events      *event.Recorder
 	Counters    *common.Counters
 	Clock       clock.PassiveClock
-	// Off stops all writes.
-	Off bool
+	// ReadOnly stops all writes.
+	ReadOnly bool
 
 	pools        []*crd.Pool           // with podAddresses, best first
 	made         map[podFamily]madePin // until the watch shows them
@@ -80,7 +80,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if err := k.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	if k.pools = k.Pools.WithPodAddresses(); k.Off || !k.CiliumPools.Known() {
+	if k.pools = k.Pools.WithPodAddresses(); k.ReadOnly || !k.CiliumPools.Known() {
 		return reconcile.Result{}, nil
 	}
 	list := &v1alpha1.PodIPPinList{}

@@ -165,7 +165,7 @@ func TestKeeper(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k, b := newKeeper(t, test.pool, test.others, test.pods, test.objects...)
 			for _, off := range []bool{true, false} {
-				k.Off = off
+				k.ReadOnly = off
 				before := len(b.Calls)
 				result, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods"))
 				if err != nil {

@@ -45,8 +45,8 @@ type Reconciler struct {
 	Metrics  *Metrics
 	Counters *common.Counters
 	Clock    clock.PassiveClock
-	// Idle: the operator is paused or runs in shadow, and changes no node.
-	Idle     bool
+	// ReadOnly: the operator is paused or runs in shadow, and changes no node.
+	ReadOnly bool
 	Pressure *state.Pressure
 	Pacing   *pacing.Pacing
 	// CiliumPools are the agents' views of the Cilium pools that PodIPPools serve.
@@ -80,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	invalid := r.Pools.Invalid(obj.Name)
 	excluded := r.Ledger.Exclusions.ExcludedFrom(pool)
 	counted := pool.Skipping(slices.Concat(exclude.CIDRs(excluded), r.Ledger.Pins.Away(pool)))
-	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, idle: r.Idle}
+	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, readOnly: r.ReadOnly}
 	usage.CoolingDown = slices.DeleteFunc(usage.CoolingDown, func(b crd.Block) bool { return !r.Ledger.ComesBack(pool, b.CIDR) })
 	usage.setUsed(pool, r.Ledger.Used(obj.Name))
 	state.Press(r.Pressure, counted, usage.Families)

@@ -46,8 +46,8 @@ const (
 // poolUsage is the held part of a pool, and its holders.
 type poolUsage struct {
 	state.PoolUsage
-	// idle: the operator is paused or runs in shadow, and changes no node.
-	idle bool
+	// readOnly: the operator is paused or runs in shadow, and changes no node.
+	readOnly bool
 	served
 	// excluded are the addresses of nodes and Services that the pool covers.
 	excluded []exclude.Range
@@ -198,7 +198,7 @@ func (u *poolUsage) deleted() string {
 }
 
 func (u *poolUsage) serving(pool *crd.Pool) string {
-	if u.idle {
+	if u.readOnly {
 		return "the operator is paused or runs in shadow, and gives nodes no blocks until that ends"
 	}
 	if pool != nil && pool.SingleBlock {

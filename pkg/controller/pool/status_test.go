@@ -372,7 +372,7 @@ func TestReadyMessages(t *testing.T) {
 		pool *crd.Pool
 	}{
 		"nodes get blocks of this pool as they need them": {},
-		"paused or runs in shadow":                        {poolUsage: poolUsage{idle: true}},
+		"paused or runs in shadow":                        {poolUsage: poolUsage{readOnly: true}},
 		"for 252 pods beside":                             {pool: sized(24)},
 		"for 4 pods beside":                               {pool: sized(29)},
 		"for 0 pods beside":                               {pool: sized(30)},

@@ -52,8 +52,8 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 	// Namespace is that of frr-k8s.
 	Namespace string
-	// Off stops all writes.
-	Off bool
+	// ReadOnly stops all writes.
+	ReadOnly bool
 
 	// writing has a channel for each node whose routes are being written. It closes when they are.
 	writing sync.Map
@@ -68,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	if r.Off {
+	if r.ReadOnly {
 		return reconcile.Result{}, nil
 	}
 	node, problem, err := r.syncRoutes(ctx, req.Name)
@@ -107,7 +107,7 @@ func (r *Reconciler) report(node *corev1.Node, problem string) {
 // Announce writes the routes of a node just before its addresses are published. If that fails, the
 // addresses are published all the same, and Reconcile tries again.
 func (r *Reconciler) Announce(ctx context.Context, node string) {
-	if r.Off || !r.mayTry() {
+	if r.ReadOnly || !r.mayTry() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, announceWithin)
@@ -145,7 +145,7 @@ func (r *Reconciler) noteResult(err error) {
 
 // Announces reports whether the node still announces a block, so that no other node may have it.
 func (r *Reconciler) Announces(node string, cidr netip.Prefix) bool {
-	return !r.Off && r.Routes.Announces(node, cidr)
+	return !r.ReadOnly && r.Routes.Announces(node, cidr)
 }
 
 // syncRoutes writes the differences from the FRRConfigurations that a node should have. It returns the Node,

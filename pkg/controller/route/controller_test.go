@@ -141,7 +141,7 @@ func TestKeepsFRRConfigurations(t *testing.T) {
 		"another was, and is renamed":   {node: node("n"), more: []client.Object{renamed, ofOther}, writes: []string{"create"}, left: []string{cidr}},
 		"the name is taken":             {node: node("n"), more: []client.Object{foreign()}, event: "is not the operator's"},
 		"frr-k8s is missing":            {node: node("n"), change: func(r *Reconciler) { r.Routes = state.NewFRRConfigurations() }, event: "install frr-k8s"},
-		"off":                           {node: node("n"), change: func(r *Reconciler) { r.Off = true }},
+		"off":                           {node: node("n"), change: func(r *Reconciler) { r.ReadOnly = true }},
 	}
 	for what, test := range tests {
 		t.Run(what, func(t *testing.T) {
