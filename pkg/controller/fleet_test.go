@@ -101,7 +101,7 @@ func newFleet(t *testing.T, elected <-chan struct{}) *fleet {
 	s := config.DefaultSettings()
 	s.Defaults.Maintenance.BlocksPerHour = 1000
 	s.AgentSettle, s.Registry, s.OfferFamilies = 0, f.registry, []ipalloc.Family{ipalloc.IPv4}
-	if f.Operator, err = New(Connections{Cache: api, Live: api, Client: api, Recorder: silent{}, Clock: f.clock}, s); err != nil {
+	if f.Operator, err = New(Environment{Cache: api, Live: api, Client: api, Recorder: silent{}, Clock: f.clock}, s); err != nil {
 		t.Fatal(err)
 	}
 	f.settings = s

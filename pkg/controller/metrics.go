@@ -15,7 +15,7 @@ import (
 type operatorMetrics struct {
 	build   *prometheus.GaugeVec
 	schemas *prometheus.GaugeVec
-	awaited prometheus.Gauge
+	missing prometheus.Gauge
 	// unread is 1 while a kind cannot be listed or watched.
 	unread *prometheus.GaugeVec
 	// noOffers is 1 while Nodes should offer addresses and do not.
@@ -30,14 +30,14 @@ func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
 	m := &operatorMetrics{
 		build:     common.Gauge("build_info", "1; the labels identify the build.", "version", "commit", "goversion"),
 		schemas:   common.Gauge("crd_schema_differs", "1 while the API server serves a CRD with another schema than the operator was built with, or no more, or the operator may not read it; else 0.", "crd"),
-		awaited:   common.Number("prerequisites_missing", "CRDs that the operator waits for before it assigns any address."),
+		missing:   common.Number("prerequisites_missing", "CRDs that the operator waits for before it assigns any address."),
 		unread:    common.Gauge("kinds_unread", "1 while the operator has not read the objects of a kind, or fails to list or watch them; else 0.", "kind"),
 		noOffers:  common.Number("scheduling_unavailable", "1 if --scheduling-families is without effect, as the API server serves no MutatingAdmissionPolicy; else 0."),
 		otherMode: common.Number("nodes_in_other_mode", "Nodes with blocks whose agents are configured for another IPAM mode than the operator's, and start in it next."),
 
 		recovering: common.Number("recovering", "1 while the operator changes nothing, as etcd was or may have been restored and agents have yet to report; else 0."),
 	}
-	return m, common.Register(r, m.build, m.schemas, m.awaited, m.unread, m.noOffers, m.otherMode, m.recovering)
+	return m, common.Register(r, m.build, m.schemas, m.missing, m.unread, m.noOffers, m.otherMode, m.recovering)
 }
 
 // allMetrics are the metrics of all parts of the operator.

@@ -60,7 +60,7 @@ func (o *Observer) Start(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := o.observe(ctx); ctx.Err() == nil {
 			logger.Error(err, "observing nothing; trying again")
-			o.metrics.own.awaited.Set(1)
+			o.metrics.own.missing.Set(1)
 			o.show(nil)
 		}
 	}, observeRetry)
@@ -91,7 +91,7 @@ func (o *Observer) observe(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		o.metrics.own.awaited.Set(0)
+		o.metrics.own.missing.Set(0)
 		o.show(c)
 		select {
 		case <-ctx.Done():

@@ -27,8 +27,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Connections are how an operator reaches the API server, and its clock.
-type Connections struct {
+// Environment are how an operator reaches the API server, and its clock.
+type Environment struct {
 	// Cache reads from the informers, Live from the API server; Client writes.
 	Cache, Live client.Reader
 	Client      client.Client
@@ -57,7 +57,7 @@ type Operator struct {
 }
 
 // New assembles an operator without any state.
-func New(c Connections, s config.Settings) (*Operator, error) {
+func New(c Environment, s config.Settings) (*Operator, error) {
 	metrics, err := newAllMetrics(s.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
@@ -127,7 +127,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 
 // feedOf returns the feed of a cluster. Changes that no watch shows queue nodes through it, too. Where Nodes offer
 // addresses, it makes the cluster keep unscheduled pods.
-func feedOf(c Connections, s config.Settings, cluster *state.Cluster, pressure *state.Pressure) *informer.Feed {
+func feedOf(c Environment, s config.Settings, cluster *state.Cluster, pressure *state.Pressure) *informer.Feed {
 	feed := informer.NewFeed()
 	if len(s.OfferFamilies) > 0 {
 		feed.Unscheduled = scheduling.NewUnscheduled()
@@ -151,7 +151,7 @@ func feedOf(c Connections, s config.Settings, cluster *state.Cluster, pressure *
 }
 
 // clusterOf returns the state of a cluster of which nothing has been read.
-func clusterOf(c Connections, s config.Settings, pressure *state.Pressure) state.Cluster {
+func clusterOf(c Environment, s config.Settings, pressure *state.Pressure) state.Cluster {
 	ledger := state.NewLedger()
 	ledger.Now = c.Clock.Now
 	return state.Cluster{
@@ -175,7 +175,7 @@ func (o *Operator) offer(families []ipalloc.Family) {
 }
 
 // announce adds the controller that announces blocks, if the settings ask for it.
-func (o *Operator) announce(c Connections, s config.Settings) {
+func (o *Operator) announce(c Environment, s config.Settings) {
 	if s.FRRNamespace == "" {
 		return
 	}

@@ -34,7 +34,7 @@ func TestKeepsNoCiliumPools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.settings.Registry = prometheus.NewRegistry()
-			o, err := New(Connections{Clock: clocktesting.NewFakePassiveClock(fixtures.Noon())}, test.settings)
+			o, err := New(Environment{Clock: clocktesting.NewFakePassiveClock(fixtures.Noon())}, test.settings)
 			if err != nil || o.CiliumPool.Off != test.off {
 				t.Errorf("off: %t, %v", o.CiliumPool.Off, err)
 			}
@@ -45,7 +45,7 @@ func TestKeepsNoCiliumPools(t *testing.T) {
 // In shadow mode the assembled operator does not write to blocks.
 func TestShadowLeavesBlocksAlone(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
-	o, err := New(Connections{Cache: b.Cached(), Live: b.API, Client: b.API, Clock: b.Clock}, config.Settings{Shadow: true, Registry: prometheus.NewRegistry()})
+	o, err := New(Environment{Cache: b.Cached(), Live: b.API, Client: b.API, Clock: b.Clock}, config.Settings{Shadow: true, Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestShadowLeavesBlocksAlone(t *testing.T) {
 // All writers share one breaker, so a refusal that one of them meets spares the others' tries.
 func TestWritersShareTheBreaker(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD)
-	o, err := New(Connections{Cache: b.Cached(), Live: b.API, Client: b.API, Clock: b.Clock}, config.Settings{FRRNamespace: "frr", Registry: prometheus.NewRegistry()})
+	o, err := New(Environment{Cache: b.Cached(), Live: b.API, Client: b.API, Clock: b.Clock}, config.Settings{FRRNamespace: "frr", Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestOffersNothing(t *testing.T) {
 	for name, families := range map[string][]ipalloc.Family{"offers": ipv4, "nothing": nil} {
 		t.Run(name, func(t *testing.T) {
 			b := fakeapi.New(t, ciliumnode.CRD)
-			o, err := New(Connections{Cache: b.Cached(), Live: b.API, Client: b.API, Clock: b.Clock},
+			o, err := New(Environment{Cache: b.Cached(), Live: b.API, Client: b.API, Clock: b.Clock},
 				config.Settings{OfferFamilies: ipv4, Defaults: fixtures.Defaults(), Registry: prometheus.NewRegistry()})
 			if err != nil {
 				t.Fatal(err)

@@ -111,13 +111,13 @@ func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 		case err != nil:
 			missing = []string{"an answer of the API server: " + err.Error()}
 		case len(missing) == 0:
-			m.awaited.Set(0)
+			m.missing.Set(0)
 			if len(reported) > 0 {
 				logger.Info("all prerequisites are there")
 			}
 			return true, nil
 		}
-		m.awaited.Set(float64(len(missing)))
+		m.missing.Set(float64(len(missing)))
 		if !slices.Equal(missing, reported) || time.Since(reportedAt) >= prerequisitesReminder {
 			logger.Info("waiting: no node gets addresses until this is there", "missing", strings.Join(missing, "; "))
 			reported = missing

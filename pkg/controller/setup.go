@@ -35,7 +35,7 @@ func Setup(mgr manager.Manager, s config.Settings, recovery *state.Recovery) err
 	if err != nil {
 		return err
 	}
-	o, err := New(Connections{
+	o, err := New(Environment{
 		Cache: mgr.GetCache(), Live: live, Client: mgr.GetClient(),
 		Recorder: mgr.GetEventRecorder("cilium-pool-operator"), Clock: clock.RealClock{}, Recovery: recovery,
 	}, s)
@@ -78,7 +78,7 @@ func Setup(mgr manager.Manager, s config.Settings, recovery *state.Recovery) err
 	for _, c := range controllersOf(o, s) {
 		err := builder.ControllerManagedBy(mgr).Named(c.name).WatchesRawSource(c.source).
 			WithOptions(controller.Options{
-				MaxConcurrentReconciles: c.workers,
+				MaxConcurrentReconciles: c.concurrency,
 				NewQueue:                c.newQueue,
 				EnableWarmup:            ptr.To(true),
 				// In controller-runtime v0.24.1 it can hold its lock forever at
@@ -132,39 +132,39 @@ const PoolWorkers = 8
 // once, or that an operator without the condition left, they take minutes beside the claims.
 const publishedPerSecond = 50
 
-// worker is a controller and its parts.
-type worker struct {
-	name       string
-	source     source.Source
-	reconciler reconcile.Reconciler
-	workers    int
+// controllerSpec is a controller and its parts.
+type controllerSpec struct {
+	name        string
+	source      source.Source
+	reconciler  reconcile.Reconciler
+	concurrency int
 	// newQueue makes its work queue. Nil: the default.
 	newQueue func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-func controllersOf(o *Operator, s config.Settings) []worker {
-	workers := []worker{
-		{name: "node", source: o.Feed.Source(informer.NodeQueue), reconciler: o.Node, workers: s.NodeWorkers, newQueue: o.Feed.NewNodeQueue},
-		{name: "pool", source: o.Feed.Source(informer.PoolQueue), reconciler: o.Pool, workers: PoolWorkers},
-		{name: "block", source: o.Feed.Source(informer.BlockQueue), reconciler: o.Block, workers: 1},
-		{name: "pin", source: o.Feed.Source(informer.PinQueue), reconciler: o.Pin, workers: 1},
-		{name: "published", source: o.Feed.Source(informer.PublishedQueue), reconciler: o.Publisher, workers: 1},
+func controllersOf(o *Operator, s config.Settings) []controllerSpec {
+	specs := []controllerSpec{
+		{name: "node", source: o.Feed.Source(informer.NodeQueue), reconciler: o.Node, concurrency: s.NodeWorkers, newQueue: o.Feed.NewNodeQueue},
+		{name: "pool", source: o.Feed.Source(informer.PoolQueue), reconciler: o.Pool, concurrency: PoolWorkers},
+		{name: "block", source: o.Feed.Source(informer.BlockQueue), reconciler: o.Block, concurrency: 1},
+		{name: "pin", source: o.Feed.Source(informer.PinQueue), reconciler: o.Pin, concurrency: 1},
+		{name: "published", source: o.Feed.Source(informer.PublishedQueue), reconciler: o.Publisher, concurrency: 1},
 	}
 	if s.Mode.ManyPools() {
-		workers = append(workers,
-			worker{name: "ciliumpool", source: o.Feed.Source(informer.CiliumPoolQueue), reconciler: o.CiliumPool, workers: 1},
-			worker{name: "keeper", source: o.Feed.Source(informer.KeeperQueue), reconciler: o.Keeper, workers: 1})
+		specs = append(specs,
+			controllerSpec{name: "ciliumpool", source: o.Feed.Source(informer.CiliumPoolQueue), reconciler: o.CiliumPool, concurrency: 1},
+			controllerSpec{name: "keeper", source: o.Feed.Source(informer.KeeperQueue), reconciler: o.Keeper, concurrency: 1})
 	}
 	if len(s.OfferFamilies) > 0 {
-		workers = append(workers, worker{name: "unscheduled", source: o.Feed.Source(informer.UnscheduledQueue), reconciler: o.Unscheduled, workers: 1})
+		specs = append(specs, controllerSpec{name: "unscheduled", source: o.Feed.Source(informer.UnscheduledQueue), reconciler: o.Unscheduled, concurrency: 1})
 	}
 	if o.Route != nil {
-		workers = append(workers, worker{name: "route", source: o.Feed.Source(informer.RouteQueue), reconciler: o.Route, workers: PoolWorkers})
+		specs = append(specs, controllerSpec{name: "route", source: o.Feed.Source(informer.RouteQueue), reconciler: o.Route, concurrency: PoolWorkers})
 	}
-	for i := range workers {
-		workers[i].reconciler = untilShutdown{workers[i].reconciler}
+	for i := range specs {
+		specs[i].reconciler = untilShutdown{specs[i].reconciler}
 	}
-	return workers
+	return specs
 }
 
 // untilShutdown stops a reconciler during shutdown, and drops the errors that the shutdown causes.

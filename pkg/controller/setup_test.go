@@ -36,7 +36,7 @@ func TestShutdownIsNoError(t *testing.T) {
 			return fmt.Errorf("Get %q: %w", key.Name, ctx.Err())
 		},
 	}).Build()
-	o, err := New(Connections{Cache: api, Live: api, Client: api, Recorder: events.NewFakeRecorder(10), Clock: clocktesting.NewFakePassiveClock(fixtures.Noon())},
+	o, err := New(Environment{Cache: api, Live: api, Client: api, Recorder: events.NewFakeRecorder(10), Clock: clocktesting.NewFakePassiveClock(fixtures.Noon())},
 		config.Settings{Mode: ciliumnode.MultiPool, Defaults: fixtures.Defaults(), Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ func (r registered) Unregister(prometheus.Collector) bool { return false }
 
 func TestMetricsPage(t *testing.T) {
 	code := registered{t, map[string]metric{}}
-	if _, err := controller.New(controller.Connections{Clock: clock.RealClock{}}, config.Settings{Registry: code}); err != nil {
+	if _, err := controller.New(controller.Environment{Clock: clock.RealClock{}}, config.Settings{Registry: code}); err != nil {
 		t.Fatal(err)
 	}
 	page := read(t, "docs/reference/metrics.md")

@@ -142,7 +142,7 @@ func (o *Operator) start(versionsAgo int) {
 	s := o.settings
 	o.registry = prometheus.NewRegistry()
 	s.Registry = o.registry
-	parts, err := controller.New(controller.Connections{
+	parts, err := controller.New(controller.Environment{
 		Cache: caches{o}, Live: live{caller: o}, Client: live{caller: o}, Recorder: recorder{o.w.cfg.Record}, Clock: processClock{o}, Recovery: o.recovery,
 	}, s)
 	if err != nil {
