@@ -47,7 +47,7 @@ func TestCiliumPoolCondition(t *testing.T) {
 			if test.is != nil {
 				r.CiliumPools.Set(test.is)
 			}
-			setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolIs(&pool), fixtures.Noon())
+			setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolCondition(&pool), fixtures.Noon())
 			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolCiliumPool)
 			if c.Reason != test.reason || c.Status != test.status {
 				t.Errorf("it is %s %s: %s", c.Status, c.Reason, c.Message)

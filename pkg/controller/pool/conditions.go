@@ -21,14 +21,14 @@ const (
 	ReasonCoversNone = "CoversNone"
 )
 
-// excludedIs reports the addresses of nodes and Services that a pool covers, and which of them lie
+// excludedCondition reports the addresses of nodes and Services that a pool covers, and which of them lie
 // in blocks that nodes hold, according to holder.
-func excludedIs(pool *crd.Pool, excluded, shared []exclude.Range, holder func(exclude.Range) string) *condition {
+func excludedCondition(pool *crd.Pool, excluded, shared []exclude.Range, holder func(exclude.Range) string) *condition {
 	if unreadable(pool) {
 		return noSpec()
 	}
 	if len(excluded)+len(shared) == 0 {
-		return isFalse(ReasonCoversNone, "the pool covers no address of a node or Service")
+		return falseFor(ReasonCoversNone, "the pool covers no address of a node or Service")
 	}
 	message := ""
 	if len(excluded) > 0 {
@@ -42,7 +42,7 @@ func excludedIs(pool *crd.Pool, excluded, shared []exclude.Range, holder func(ex
 	if len(shared) > 0 {
 		message += "Objects ask for more than a quarter of the blocks of a CIDR: pods can get " + exclude.Words(shared, nil) + ", too. "
 	}
-	return isTrue(ReasonExcluded, message+"Use separate CIDRs for pods, nodes and Services")
+	return trueFor(ReasonExcluded, message+"Use separate CIDRs for pods, nodes and Services")
 }
 
 // Reasons of a pool's condition CiliumPodIPPoolReady, beside ReasonInvalid and ReasonNotApplicable.
@@ -55,38 +55,38 @@ const (
 	ReasonCIDRsUnused = "CIDRsUnused"
 )
 
-// ciliumPoolIs reports whether, in multi-pool mode, a CiliumPodIPPool exists that fits
+// ciliumPoolCondition reports whether, in multi-pool mode, a CiliumPodIPPool exists that fits
 // the pool.
-func (r *Reconciler) ciliumPoolIs(pool *crd.Pool) *condition {
+func (r *Reconciler) ciliumPoolCondition(pool *crd.Pool) *condition {
 	if unreadable(pool) {
 		return noSpec()
 	}
 	if !pool.ManyCiliumPools() {
-		return isTrue(ReasonNotApplicable, "agents have no CiliumPodIPPools in this mode")
+		return trueFor(ReasonNotApplicable, "agents have no CiliumPodIPPools in this mode")
 	}
 	name := cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)
 	ciliumPool := r.CiliumPools.Get(name)
 	if ciliumPool == nil {
-		return isFalse(ReasonMissing, "there is no CiliumPodIPPool "+name+": agents assign no address of the pool")
+		return falseFor(ReasonMissing, "there is no CiliumPodIPPool "+name+": agents assign no address of the pool")
 	}
 	for _, f := range ipalloc.Families() {
 		if _, serves := pool.Ranges(f); serves && ciliumPool.MaskSize[f] == 0 {
-			return isFalse(ReasonOtherFamily, fmt.Sprintf("CiliumPodIPPool %s has no %s ranges: its selectors pick no pod for that family, and agents that announce it by BGP may crash. Give it some", name, f))
+			return falseFor(ReasonOtherFamily, fmt.Sprintf("CiliumPodIPPool %s has no %s ranges: its selectors pick no pod for that family, and agents that announce it by BGP may crash. Give it some", name, f))
 		}
 	}
 	for _, f := range ipalloc.Families() {
 		ranges, serves := pool.Ranges(f)
 		if serves && ciliumPool.MaskSize[f] != ranges.Bits {
-			return isFalse(ReasonOtherSize, fmt.Sprintf("CiliumPodIPPool %s has maskSize %d for %s, and blocks here are /%d: Cilium's BGP control plane announces none of them. Without it that is no harm", name, ciliumPool.MaskSize[f], f, ranges.Bits))
+			return falseFor(ReasonOtherSize, fmt.Sprintf("CiliumPodIPPool %s has maskSize %d for %s, and blocks here are /%d: Cilium's BGP control plane announces none of them. Without it that is no harm", name, ciliumPool.MaskSize[f], f, ranges.Bits))
 		}
 	}
 	if len(ciliumPool.Added) > 0 {
-		return isFalse(ReasonCIDRsUnused, fmt.Sprintf("no node gets an address of %s, which were added to CiliumPodIPPool %s: the operator assigns the CIDRs of PodIPPools. Add them to this one, and remove them there", suggest.Few(ciliumPool.Added), name))
+		return falseFor(ReasonCIDRsUnused, fmt.Sprintf("no node gets an address of %s, which were added to CiliumPodIPPool %s: the operator assigns the CIDRs of PodIPPools. Add them to this one, and remove them there", suggest.Few(ciliumPool.Added), name))
 	}
 	if !ciliumPool.Ours {
-		return isTrue(ReasonHandMade, "CiliumPodIPPool "+name+" does not belong to the operator, which leaves it unchanged")
+		return trueFor(ReasonHandMade, "CiliumPodIPPool "+name+" does not belong to the operator, which leaves it unchanged")
 	}
-	return isTrue(ReasonKept, "CiliumPodIPPool "+name+" is labeled as the operator's")
+	return trueFor(ReasonKept, "CiliumPodIPPool "+name+" is labeled as the operator's")
 }
 
 // isUnfit reports whether a reason calls for a change of the CiliumPodIPPool.
@@ -100,8 +100,8 @@ const (
 	ReasonAgentsRunAll  = "AgentsRunFamilies"
 )
 
-// familiesAre reports whether agents do not run one of the families of a pool.
-func (r *Reconciler) familiesAre(pool *crd.Pool) *condition {
+// familiesCondition reports whether agents do not run one of the families of a pool.
+func (r *Reconciler) familiesCondition(pool *crd.Pool) *condition {
 	if pool == nil {
 		return noSpec()
 	}
@@ -115,10 +115,10 @@ func (r *Reconciler) familiesAre(pool *crd.Pool) *condition {
 		}
 	}
 	if len(parts) > 0 {
-		return isFalse(ReasonAgentsWithout, strings.Join(parts, "; ")+
+		return falseFor(ReasonAgentsWithout, strings.Join(parts, "; ")+
 			". Nothing is claimed for them in that family. Switch it on in Cilium, or give these nodes a pool without it")
 	}
-	return isTrue(ReasonAgentsRunAll, "no agent of a node with a block lacks a family of the pool")
+	return trueFor(ReasonAgentsRunAll, "no agent of a node with a block lacks a family of the pool")
 }
 
 // Reasons of the condition Masqueraded, beside ReasonInvalid.
@@ -129,22 +129,22 @@ const (
 	ReasonNotRead        = "CiliumConfigNotRead"
 )
 
-// masqueradedIs reports the ranges of a pool that agents masquerade.
-func masqueradedIs(pool *crd.Pool, cilium *ciliumconfig.Config) *condition {
+// masqueradedCondition reports the ranges of a pool that agents masquerade.
+func masqueradedCondition(pool *crd.Pool, cilium *ciliumconfig.Config) *condition {
 	if unreadable(pool) {
 		return noSpec()
 	}
 	if cilium == nil || !cilium.Known {
-		return isUnknown(ReasonNotRead, "Cilium's configuration has not been read")
+		return unknownFor(ReasonNotRead, "Cilium's configuration has not been read")
 	}
 	var parts []string
 	for _, m := range cilium.Masqueraded(pool) {
 		parts = append(parts, m.String())
 	}
 	if len(parts) == 0 {
-		return isFalse(ReasonNotMasqueraded, "agents masquerade no connection to pods of this pool")
+		return falseFor(ReasonNotMasqueraded, "agents masquerade no connection to pods of this pool")
 	}
-	return isTrue(ReasonOutsideNative, strings.Join(parts, "; ")+". "+ciliumconfig.MasqueradedFix)
+	return trueFor(ReasonOutsideNative, strings.Join(parts, "; ")+". "+ciliumconfig.MasqueradedFix)
 }
 
 // Reasons of the condition ReservedBlocksHeld, beside ReasonInvalid and ReasonNotApplicable.
@@ -156,21 +156,21 @@ const (
 // namedBlocks bounds the number of blocks that a message names.
 const namedBlocks = 5
 
-// reservedIs reports the blocks that nodes held before a range was reserved. A
+// reservedCondition reports the blocks that nodes held before a range was reserved. A
 // reservation never moves them: it would take addresses from pods for the sake of
 // others that may not be used yet, on many nodes at once.
-func reservedIs(pool *crd.Pool, overlapping []crd.Block) *condition {
+func reservedCondition(pool *crd.Pool, overlapping []crd.Block) *condition {
 	families := ipalloc.Families()
 	if unreadable(pool) {
 		return noSpec()
 	}
 	if !slices.ContainsFunc(families[:], func(f ipalloc.Family) bool { return len(pool.Skipped(f)) > 0 }) {
-		return isFalse(ReasonNotApplicable, "no reserved range keeps a block of the pool from nodes")
+		return falseFor(ReasonNotApplicable, "no reserved range keeps a block of the pool from nodes")
 	}
 	blocks := slices.DeleteFunc(slices.Clone(overlapping), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown || !pool.Skips(b.CIDR) })
 	slices.SortFunc(blocks, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
 	if len(blocks) == 0 {
-		return isFalse(ReasonNoneSkipped, "no node holds a block that overlaps a reserved range")
+		return falseFor(ReasonNoneSkipped, "no node holds a block that overlaps a reserved range")
 	}
 	var parts []string
 	for _, b := range blocks[:min(len(blocks), namedBlocks)] {
@@ -181,10 +181,10 @@ func reservedIs(pool *crd.Pool, overlapping []crd.Block) *condition {
 		message += fmt.Sprintf("; and %d more", rest)
 	}
 	if pool.WholeBlocks {
-		return isTrue(ReasonHeldBefore, message+". Agents give pods any address of a block, reserved ones too. "+
+		return trueFor(ReasonHeldBefore, message+". Agents give pods any address of a block, reserved ones too. "+
 			"A block leaves once its agent returns it, or with its Node: drain the Node")
 	}
-	return isTrue(ReasonHeldBefore, message+". Pods get no reserved address, but other nodes still route these blocks as a whole. "+
+	return trueFor(ReasonHeldBefore, message+". Pods get no reserved address, but other nodes still route these blocks as a whole. "+
 		"To move one off its node, which gets a replacement first: kubectl cilium-pool drain "+blocks[0].Name)
 }
 
@@ -204,28 +204,28 @@ const (
 	ReasonWindowClosed = "Closed"
 )
 
-// windowIs reports whether a maintenance window of the pool is open.
-func windowIs(pool *crd.Pool, now time.Time) *condition {
+// windowCondition reports whether a maintenance window of the pool is open.
+func windowCondition(pool *crd.Pool, now time.Time) *condition {
 	if pool == nil {
 		return noSpec()
 	}
 	m := &pool.Maintenance
 	if m.Windows == nil {
-		return isTrue(ReasonNotApplicable, "no window is set: blocks may begin to leave their nodes at any time")
+		return trueFor(ReasonNotApplicable, "no window is set: blocks may begin to leave their nodes at any time")
 	}
 	if m.Problem != nil {
-		return isFalse(ReasonInvalid, problems(m.Problem)+
+		return falseFor(ReasonInvalid, problems(m.Problem)+
 			". No block begins to leave its node until this is fixed; nodes get blocks all the same")
 	}
 	current := m.Windows.At(now)
 	change := current.Until.UTC().Format(time.RFC3339)
 	if current.Open {
-		return isTrue(ReasonWindowOpen, "blocks may begin to leave their nodes until "+change)
+		return trueFor(ReasonWindowOpen, "blocks may begin to leave their nodes until "+change)
 	}
 	if current.Until.IsZero() {
-		return isFalse(ReasonWindowClosed, "no window opens in the next years: no block begins to leave its node")
+		return falseFor(ReasonWindowClosed, "no window opens in the next years: no block begins to leave its node")
 	}
-	return isFalse(ReasonWindowClosed, "no block begins to leave its node until the next window opens at "+change)
+	return falseFor(ReasonWindowClosed, "no block begins to leave its node until the next window opens at "+change)
 }
 
 // untilWindow is the time until a window of the pool opens or closes; 0: unknown.

@@ -84,24 +84,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	usage.CoolingDown = slices.DeleteFunc(usage.CoolingDown, func(b crd.Block) bool { return !r.Ledger.ComesBack(pool, b.CIDR) })
 	usage.setUsed(pool, r.Ledger.Used(obj.Name))
 	state.Press(r.Pressure, counted, usage.Families)
-	done, refused := r.finalize(ctx, obj, usage.Held == 0)
-	if apierrors.IsConflict(refused) || done {
-		r.reportWrites(writesOf(obj.Name), obj, refused)
-		return common.AfterConflict(refused)
+	gone, finalizeErr := r.finalize(ctx, obj, usage.Held == 0)
+	if apierrors.IsConflict(finalizeErr) || gone {
+		r.reportWrites(writesOf(obj.Name), obj, finalizeErr)
+		return common.AfterConflict(finalizeErr)
 	}
 	served, err := r.readServed(ctx, pool, usage.Families)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	usage.served = served
+	usage.servedNodes = served
 	wait, err := r.updateStatus(ctx, obj, pool, invalid, usage)
-	err = errors.Join(refused, err)
+	err = errors.Join(finalizeErr, err)
 	r.reportWrites(writesOf(obj.Name), obj, err)
 	if err != nil {
 		return common.AfterConflict(err)
 	}
 	requeue := common.Sooner(untilWindow(pool, r.Clock.Now()), wait)
-	if usage.looked {
+	if usage.nodesRead {
 		requeue = common.Sooner(requeue, servedEvery)
 	}
 	return reconcile.Result{RequeueAfter: requeue}, nil
@@ -145,11 +145,11 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	}
 	now := r.Clock.Now()
 	setConditions(obj, pool, invalid, usage, now)
-	setCondition(obj, v1alpha1.PoolWindow, windowIs(pool, now), now)
-	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(pool, usage.excluded, r.Ledger.Exclusions.SharedWith(pool), r.Ledger.HolderOf), now)
-	setCondition(obj, v1alpha1.PoolMasqueraded, masqueradedIs(pool, r.Cilium.Get()), now)
-	setCondition(obj, v1alpha1.PoolFamiliesServed, r.familiesAre(pool), now)
-	setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolIs(pool), now)
+	setCondition(obj, v1alpha1.PoolWindow, windowCondition(pool, now), now)
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedCondition(pool, usage.excluded, r.Ledger.Exclusions.SharedWith(pool), r.Ledger.HolderOf), now)
+	setCondition(obj, v1alpha1.PoolMasqueraded, masqueradedCondition(pool, r.Cilium.Get()), now)
+	setCondition(obj, v1alpha1.PoolFamiliesServed, r.familiesCondition(pool), now)
+	setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolCondition(pool), now)
 	obj.Status.RoomForNodes = r.Metrics.ShowRoom(pool, usage.Families)
 	ready := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolReady) || obj.DeletionTimestamp != nil
 	r.Metrics.Show(obj.Name, ready, &usage.PoolUsage)

@@ -30,24 +30,24 @@ func TestPoolReportsClusterAddresses(t *testing.T) {
 	if diff := cmp.Diff(want, obj.Status.IPv4.Blocks); diff != "" {
 		t.Errorf("blocks (-want +got):\n%s", diff)
 	}
-	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(pool, excluded, nil, ledger.HolderOf), fixtures.Noon())
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedCondition(pool, excluded, nil, ledger.HolderOf), fixtures.Noon())
 	message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster)
 	if !strings.Contains(message, "10.0.0.1 of Node a (in block 10.0.0.0/30 of node n), 10.0.0.9 of Node a. No pod") || strings.Contains(message, "too") {
 		t.Errorf("the message is %q", message)
 	}
-	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(&whole, excluded, nil, ledger.HolderOf), fixtures.Noon())
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedCondition(&whole, excluded, nil, ledger.HolderOf), fixtures.Noon())
 	if message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster); strings.Contains(message, "No pod gets") {
 		t.Errorf("where agents give any address of a block, the message is %q", message)
 	}
 	shared := []exclude.Range{{CIDR: fixtures.Prefix("10.0.0.0/28"), By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb"}}}
-	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(pool, nil, shared, ledger.HolderOf), fixtures.Noon())
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedCondition(pool, nil, shared, ledger.HolderOf), fixtures.Noon())
 	if message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster); !strings.HasPrefix(message, "Objects ask for more than a quarter of the blocks of a CIDR: pods can get 10.0.0.0/28 of CiliumLoadBalancerIPPool lb, too. Use ") {
 		t.Errorf("the message is %q", message)
 	}
-	if c := excludedIs(pool, excluded[:1], shared, ledger.HolderOf); c == nil || !strings.Contains(c.message, "10.0.0.1 of Node a") || !strings.Contains(c.message, "pods can get 10.0.0.0/28") {
+	if c := excludedCondition(pool, excluded[:1], shared, ledger.HolderOf); c == nil || !strings.Contains(c.message, "10.0.0.1 of Node a") || !strings.Contains(c.message, "pods can get 10.0.0.0/28") {
 		t.Errorf("of addresses of both kinds it says %+v", c)
 	}
-	if c := excludedIs(pool, nil, nil, ledger.HolderOf); c.status != metav1.ConditionFalse || c.reason != ReasonCoversNone {
+	if c := excludedCondition(pool, nil, nil, ledger.HolderOf); c.status != metav1.ConditionFalse || c.reason != ReasonCoversNone {
 		t.Errorf("it covers none, and says %+v", c)
 	}
 }

@@ -86,7 +86,7 @@ func TestReservedBlockOfAgentsWithWholeBlocks(t *testing.T) {
 	obj.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.1/32"}}
 	pool := *fixtures.PoolOf(t, obj)
 	pool.WholeBlocks = true
-	message := reservedIs(&pool, []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}).message
+	message := reservedCondition(&pool, []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}).message
 	if !strings.Contains(message, "reserved ones too") || strings.Contains(message, "gets a replacement first") {
 		t.Error(message)
 	}

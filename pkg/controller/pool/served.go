@@ -16,10 +16,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// served is how the nodes of a pool without a free block are served.
-type served struct {
-	// looked: the Nodes were read, as their labels may change without an event of the pool.
-	looked bool
+// servedNodes is how the nodes of a pool without a free block are served.
+type servedNodes struct {
+	// nodesRead: the Nodes were read, as their labels may change without an event of the pool.
+	nodesRead bool
 	// starving are the nodes that the pool selects, sorted, that report that their pods
 	// wait and that no pool has a block for them.
 	starving []string
@@ -32,13 +32,13 @@ type served struct {
 }
 
 // readServed reads how the nodes of a pool are served. A pool with free blocks serves them.
-func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []state.FamilyUsage) (served, error) {
-	var s served
+func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []state.FamilyUsage) (servedNodes, error) {
+	var s servedNodes
 	families = slices.DeleteFunc(slices.Clone(families), func(f state.FamilyUsage) bool { return f.Status.Blocks.Free > 0 })
 	if len(families) == 0 || pool.Deleting {
 		return s, nil
 	}
-	s.looked = true
+	s.nodesRead = true
 	nodes := &corev1.NodeList{}
 	if err := r.Cache.List(ctx, nodes); err != nil {
 		return s, fmt.Errorf("listing Nodes: %w", err)
@@ -76,7 +76,7 @@ func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []
 }
 
 // add records the pools that a node turns to where pool has no block.
-func (s *served) add(f ipalloc.Family, node *corev1.Node, pool *crd.Pool, pools []*crd.Pool) {
+func (s *servedNodes) add(f ipalloc.Family, node *corev1.Node, pool *crd.Pool, pools []*crd.Pool) {
 	alone := true
 	for _, p := range pools {
 		_, assigns := p.Cut(f)
@@ -93,8 +93,8 @@ func (s *served) add(f ipalloc.Family, node *corev1.Node, pool *crd.Pool, pools 
 	}
 }
 
-// instead describes the pools that nodes turn to; "" if no node has a block of the pool.
-func (s *served) instead(f ipalloc.Family) string {
+// otherPoolsWords describes the pools that nodes turn to; "" if no node has a block of the pool.
+func (s *servedNodes) otherPoolsWords(f ipalloc.Family) string {
 	next := s.next[f]
 	alone := s.alone[f]
 	if len(next)+len(alone) == 0 {
@@ -114,8 +114,8 @@ func (s *served) instead(f ipalloc.Family) string {
 	return text
 }
 
-// by describes the CiliumNodes that withhold blocks, with a leading blank; "": none.
-func (s *served) by(f ipalloc.Family) string {
+// withheldWords describes the CiliumNodes that withhold blocks, with a leading blank; "": none.
+func (s *servedNodes) withheldWords(f ipalloc.Family) string {
 	var parts []string
 	for _, w := range s.withheld[f][:min(len(s.withheld[f]), state.NamedNodes)] {
 		parts = append(parts, fmt.Sprintf("CiliumNode %s withholds %d of its blocks", w.CiliumNode, w.Blocks))
@@ -129,8 +129,8 @@ func (s *served) by(f ipalloc.Family) string {
 	return ". " + strings.Join(parts, ", ") + ", by what it names outside the blocks of its node"
 }
 
-// waits describes the nodes that starve; "": none.
-func (s *served) waits() string {
+// starvingWords describes the nodes that starve; "": none.
+func (s *servedNodes) starvingWords() string {
 	if len(s.starving) == 0 {
 		return ""
 	}

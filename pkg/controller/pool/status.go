@@ -48,7 +48,7 @@ type poolUsage struct {
 	state.PoolUsage
 	// readOnly: the operator is paused or runs in shadow, and changes no node.
 	readOnly bool
-	served
+	servedNodes
 	// excluded are the addresses of nodes and Services that the pool covers.
 	excluded []exclude.Range
 }
@@ -95,15 +95,15 @@ type condition struct {
 	reason, message string
 }
 
-func isTrue(reason, message string) *condition {
+func trueFor(reason, message string) *condition {
 	return &condition{metav1.ConditionTrue, reason, message}
 }
 
-func isFalse(reason, message string) *condition {
+func falseFor(reason, message string) *condition {
 	return &condition{metav1.ConditionFalse, reason, message}
 }
 
-func isUnknown(reason, message string) *condition {
+func unknownFor(reason, message string) *condition {
 	return &condition{metav1.ConditionUnknown, reason, message}
 }
 
@@ -111,7 +111,7 @@ func isUnknown(reason, message string) *condition {
 func unreadable(pool *crd.Pool) bool { return pool == nil || pool.Frozen() }
 
 // noSpec is any condition, except Ready, that depends on the addresses of an unreadable pool.
-func noSpec() *condition { return isUnknown(ReasonInvalid, "the spec cannot be read") }
+func noSpec() *condition { return unknownFor(ReasonInvalid, "the spec cannot be read") }
 
 // maxMessage is the API server's limit on the message of a condition. One may quote a whole selector.
 const maxMessage = 32768
@@ -126,78 +126,78 @@ func setCondition(obj *v1alpha1.PodIPPool, kind string, next *condition, now tim
 
 // setConditions derives the conditions of a pool from its usage.
 func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage, now time.Time) {
-	setCondition(obj, v1alpha1.PoolReady, readyIs(obj, pool, invalid, u), now) // people read it first
-	setCondition(obj, v1alpha1.PoolReservedHeld, reservedIs(pool, u.Reserved), now)
-	setCondition(obj, v1alpha1.PoolOverlapping, overlapsIs(pool), now)
-	setCondition(obj, v1alpha1.PoolExhausted, exhaustedIs(pool, u), now)
+	setCondition(obj, v1alpha1.PoolReady, readyCondition(obj, pool, invalid, u), now) // people read it first
+	setCondition(obj, v1alpha1.PoolReservedHeld, reservedCondition(pool, u.Reserved), now)
+	setCondition(obj, v1alpha1.PoolOverlapping, overlapCondition(pool), now)
+	setCondition(obj, v1alpha1.PoolExhausted, exhaustedCondition(pool, u), now)
 }
 
-func overlapsIs(pool *crd.Pool) *condition {
+func overlapCondition(pool *crd.Pool) *condition {
 	if unreadable(pool) {
 		return noSpec()
 	}
 	if overlap := overlapMessage(pool); overlap != "" {
-		return isTrue(ReasonOverlapping, overlap)
+		return trueFor(ReasonOverlapping, overlap)
 	}
-	return isFalse(ReasonSeparate, "no other pool claims these addresses")
+	return falseFor(ReasonSeparate, "no other pool claims these addresses")
 }
 
-func exhaustedIs(pool *crd.Pool, u poolUsage) *condition {
+func exhaustedCondition(pool *crd.Pool, u poolUsage) *condition {
 	exhausted := exhaustedMessage(pool, u)
 	if len(u.Families) == 0 {
 		return noSpec()
 	}
 	if u.phasesOut() {
-		return isFalse(ReasonPhasingOut, "the pool assigns no new blocks")
+		return falseFor(ReasonPhasingOut, "the pool assigns no new blocks")
 	}
 	if exhausted != "" {
-		return isTrue(ReasonExhausted, exhausted)
+		return trueFor(ReasonExhausted, exhausted)
 	}
 	if slices.ContainsFunc(u.Families, func(f state.FamilyUsage) bool { return isClosed(pool, f.Family) }) {
-		return isFalse(ReasonOverlapping, "another pool assigns the addresses of a family: see the condition Overlapping")
+		return falseFor(ReasonOverlapping, "another pool assigns the addresses of a family: see the condition Overlapping")
 	}
-	return isFalse(ReasonFreeBlocks, "free blocks are left")
+	return falseFor(ReasonFreeBlocks, "free blocks are left")
 }
 
-func readyIs(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage) *condition {
+func readyCondition(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage) *condition {
 	overlap := overlapMessage(pool)
 	exhausted := exhaustedMessage(pool, u)
-	waits := u.waits()
+	waits := u.starvingWords()
 	switch {
 	case obj.DeletionTimestamp != nil:
-		return isFalse(ReasonDeleting, u.deleted())
+		return falseFor(ReasonDeleting, u.deletedWords())
 	case invalid != nil:
-		return isFalse(ReasonInvalid, problems(invalid)+". "+servesMeanwhile(pool))
+		return falseFor(ReasonInvalid, problems(invalid)+". "+servesMeanwhile(pool))
 	case pool != nil && pool.Inactive:
-		return isFalse(ReasonNoCiliumPools, "spec.ciliumPoolName is "+pool.CiliumPool+
+		return falseFor(ReasonNoCiliumPools, "spec.ciliumPoolName is "+pool.CiliumPool+
 			", and agents have no pools to choose from in the mode that the operator runs in: it serves no node. Run both in multi-pool mode, or make a pool without ciliumPoolName")
 	case obj.Spec.Paused:
-		return isFalse(ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
+		return falseFor(ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
 	case overlap != "" && !u.phasesOut():
-		return isFalse(ReasonOverlapping, overlap)
+		return falseFor(ReasonOverlapping, overlap)
 	case waits != "" && exhausted == "":
-		return isFalse(ReasonNodesShort, waits+". This pool assigns none of a family, as all its CIDRs are cordoned or drain")
+		return falseFor(ReasonNodesShort, waits+". This pool assigns none of a family, as all its CIDRs are cordoned or drain")
 	case waits != "":
-		return isFalse(ReasonNodesShort, waits+": see the condition Exhausted")
+		return falseFor(ReasonNodesShort, waits+": see the condition Exhausted")
 	case u.phasesOut() && u.Held == 0:
-		return isTrue(ReasonEmpty, "no node holds a block, and no CIDR allocates new ones: the pool can be deleted")
+		return trueFor(ReasonEmpty, "no node holds a block, and no CIDR allocates new ones: the pool can be deleted")
 	case u.phasesOut():
-		return isTrue(ReasonPhasingOut, fmt.Sprintf("no CIDR allocates new blocks; blocks that are left: %d, on %s", u.Held, nodesLine(u.First, u.Nodes)))
+		return trueFor(ReasonPhasingOut, fmt.Sprintf("no CIDR allocates new blocks; blocks that are left: %d, on %s", u.Held, nodesLine(u.First, u.Nodes)))
 	case exhausted != "":
-		return isTrue(ReasonServing, "no free block is left (see Exhausted), and no Node reports that its pods wait for one")
+		return trueFor(ReasonServing, "no free block is left (see Exhausted), and no Node reports that its pods wait for one")
 	}
-	return isTrue(ReasonServing, u.serving(pool)+selectsAll(obj.Spec.NodeSelector))
+	return trueFor(ReasonServing, u.servingWords(pool)+selectsAll(obj.Spec.NodeSelector))
 }
 
-// deleted names the obstacle to a deleted pool.
-func (u *poolUsage) deleted() string {
+// deletedWords names the obstacle to a deleted pool.
+func (u *poolUsage) deletedWords() string {
 	if u.Held == 0 {
 		return "deleted; its finalizer goes once the operator sees no block of it and may write the pool"
 	}
 	return "deleted; waits for the blocks of " + nodesLine(u.First, u.Nodes)
 }
 
-func (u *poolUsage) serving(pool *crd.Pool) string {
+func (u *poolUsage) servingWords(pool *crd.Pool) string {
 	if u.readOnly {
 		return "the operator is paused or runs in shadow, and gives nodes no blocks until that ends"
 	}
@@ -257,7 +257,7 @@ func exhaustedMessage(pool *crd.Pool, u poolUsage) string {
 	for i := range u.Families {
 		if f := &u.Families[i]; f.Status.Blocks.Free == 0 && !f.PhasesOut && !isClosed(pool, f.Family) {
 			parts = append(parts, fmt.Sprintf("no free block left for %s; %s%s%s",
-				f.Family, state.CooldownsOf(pool, f.Family, slices.Values(u.CoolingDown)), u.by(f.Family), u.instead(f.Family)))
+				f.Family, state.CooldownsOf(pool, f.Family, slices.Values(u.CoolingDown)), u.withheldWords(f.Family), u.otherPoolsWords(f.Family)))
 		}
 	}
 	if len(parts) == 0 {

@@ -377,12 +377,12 @@ func TestReadyMessages(t *testing.T) {
 		"for 4 pods beside":                               {pool: sized(29)},
 		"for 0 pods beside":                               {pool: sized(30)},
 	} {
-		if got := test.serving(test.pool); !strings.Contains(got, want) {
+		if got := test.servingWords(test.pool); !strings.Contains(got, want) {
 			t.Errorf("it serves: %q, want %q", got, want)
 		}
 	}
 	for want, u := range map[string]poolUsage{"its finalizer goes once": {}, "waits for the blocks of a": {PoolUsage: state.PoolUsage{Held: 1, Nodes: 1, First: []string{"a"}}}} {
-		if got := u.deleted(); !strings.Contains(got, want) {
+		if got := u.deletedWords(); !strings.Contains(got, want) {
 			t.Errorf("it is deleted: %q, want %q", got, want)
 		}
 	}
@@ -421,13 +421,13 @@ func TestMasqueradedCondition(t *testing.T) {
 	cilium := &ciliumconfig.Config{Known: true, Data: map[string]string{"routing-mode": "native", "enable-ipv4-masquerade": "true", "ipv4-native-routing-cidr": "10.0.0.0/16"}}
 	inside, outside := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28")), fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.1.0.0/28"))
 	for reason, c := range map[string]*condition{
-		ReasonNotMasqueraded: masqueradedIs(inside, cilium), ReasonInvalid: masqueradedIs(nil, cilium), ReasonNotRead: masqueradedIs(outside, nil),
+		ReasonNotMasqueraded: masqueradedCondition(inside, cilium), ReasonInvalid: masqueradedCondition(nil, cilium), ReasonNotRead: masqueradedCondition(outside, nil),
 	} {
 		if c.reason != reason || (c.status == metav1.ConditionFalse) != (reason == ReasonNotMasqueraded) {
 			t.Errorf("it says %+v, want %s", c, reason)
 		}
 	}
-	if c := masqueradedIs(outside, cilium); c.status != metav1.ConditionTrue || !strings.Contains(c.message, "10.1.0.0/28") {
+	if c := masqueradedCondition(outside, cilium); c.status != metav1.ConditionTrue || !strings.Contains(c.message, "10.1.0.0/28") {
 		t.Errorf("of a pool outside it says %+v", c)
 	}
 }

@@ -35,7 +35,7 @@ func TestWindowCondition(t *testing.T) {
 			obj.Spec.Maintenance = test.policy
 			obj.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolWindow, Reason: "Old", Status: metav1.ConditionUnknown}}
 			pool := fixtures.PoolOf(t, obj)
-			setCondition(obj, v1alpha1.PoolWindow, windowIs(pool, now), now)
+			setCondition(obj, v1alpha1.PoolWindow, windowCondition(pool, now), now)
 			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolWindow)
 			if c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.message) {
 				t.Errorf("got %+v", c)
