@@ -61,7 +61,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if getErr != nil {
 		node = nil
 	}
-	ready := r.readyIs(pin, node)
+	ready := r.readyCondition(pin, node)
 	obj = obj.DeepCopy()
 	ready.ObservedGeneration = obj.Generation
 	ready.LastTransitionTime = metav1.NewTime(r.Clock.Now())
@@ -72,48 +72,48 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return common.UntilShown(err)
 }
 
-// readyIs returns the condition Ready of a pin. node is nil if there is no such Node.
-func (r *Reconciler) readyIs(pin crd.Pin, node *corev1.Node) metav1.Condition {
-	no := func(reason, format string, args ...any) metav1.Condition {
+// readyCondition returns the condition Ready of a pin. node is nil if there is no such Node.
+func (r *Reconciler) readyCondition(pin crd.Pin, node *corev1.Node) metav1.Condition {
+	notReady := func(reason, format string, args ...any) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
 	}
 	block, ok := r.Ledger.Block(pin.CIDR)
 	if ok && isFor(block, pin) {
 		if block.Phase != ipalloc.InService {
-			return no(v1alpha1.PinDraining, "node %s returns the block: kubectl describe podipblock %s", block.Node, block.Name)
+			return notReady(v1alpha1.PinDraining, "node %s returns the block: kubectl describe podipblock %s", block.Node, block.Name)
 		}
 		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionTrue, Reason: v1alpha1.PinHeld, Message: "node " + block.Node + " holds the block"}
 	}
 	pool := poolOf(r.Pools, pin)
 	if pool == nil {
-		return no(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: add the CIDR to one, or delete this pin and name a block of a pool", pin.CIDR)
+		return notReady(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: add the CIDR to one, or delete this pin and name a block of a pool", pin.CIDR)
 	}
 	if pin.Pod != "" && !pool.ManyCiliumPools() {
-		return no(v1alpha1.PinNotAllocated, "pins for pods need multi-pool mode: in this mode agents have no pool for a single pod")
+		return notReady(v1alpha1.PinNotAllocated, "pins for pods need multi-pool mode: in this mode agents have no pool for a single pod")
 	}
 	if !pool.OnGrid(pin.CIDR) {
-		return no(v1alpha1.PinNotABlock, "%s", wrongSize(pool, pin))
+		return notReady(v1alpha1.PinNotABlock, "%s", wrongSize(pool, pin))
 	}
 	if blocks := r.Ledger.HeldIn(pin.CIDR); len(blocks) > 0 {
-		return no(v1alpha1.PinHeldByNode, "node %s holds it; to move it: kubectl cilium-pool drain %s", blocks[0].Owner.Node, crd.BlockName(blocks[0].CIDR))
+		return notReady(v1alpha1.PinHeldByNode, "node %s holds it; to move it: kubectl cilium-pool drain %s", blocks[0].Owner.Node, crd.BlockName(blocks[0].CIDR))
 	}
 	excluded := r.Ledger.Exclusions.Excluded(pin.CIDR)
 	named := r.Ledger.NamedElsewhere(pin.Node, pin.CIDR)
 	switch {
 	case len(named) > 0:
-		return no(v1alpha1.PinHeldByNode, "the CiliumNode of another node names %s", named[0])
+		return notReady(v1alpha1.PinHeldByNode, "the CiliumNode of another node names %s", named[0])
 	case len(excluded) > 0:
-		return no(v1alpha1.PinNotAllocated, "no node gets it: it covers %s", exclude.Words(excluded, nil))
+		return notReady(v1alpha1.PinNotAllocated, "no node gets it: it covers %s", exclude.Words(excluded, nil))
 	case !pool.MayGive(pin.CIDR):
-		return no(v1alpha1.PinNotAllocated, "PodIPPool %s gives it to no node: %s", pool.Name, whyNot(pool, pin))
+		return notReady(v1alpha1.PinNotAllocated, "PodIPPool %s gives it to no node: %s", pool.Name, whyNot(pool, pin))
 	case pin.Pod != "":
-		return no(v1alpha1.PinNotClaimed, "no node holds it: pod %s is bound to none, or its node has not claimed the address yet", pin.Pod)
+		return notReady(v1alpha1.PinNotClaimed, "no node holds it: pod %s is bound to none, or its node has not claimed the address yet", pin.Pod)
 	case node == nil:
-		return no(v1alpha1.PinWaitsForNode, "there is no Node %s yet: the block is kept for it", pin.Node)
+		return notReady(v1alpha1.PinWaitsForNode, "there is no Node %s yet: the block is kept for it", pin.Node)
 	case !pool.Selector.Matches(labels.Set(node.Labels)):
-		return no(v1alpha1.PinNotSelected, "spec.nodeSelector of PodIPPool %s does not match the labels of Node %s", pool.Name, pin.Node)
+		return notReady(v1alpha1.PinNotSelected, "spec.nodeSelector of PodIPPool %s does not match the labels of Node %s", pool.Name, pin.Node)
 	}
-	return no(v1alpha1.PinNotClaimed, "node %s has not claimed it yet", pin.Node)
+	return notReady(v1alpha1.PinNotClaimed, "node %s has not claimed it yet", pin.Node)
 }
 
 // isFor reports whether a block is on the node of a pin, or was claimed for its pod.

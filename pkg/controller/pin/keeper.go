@@ -114,7 +114,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		wait = common.Sooner(wait, common.LongestWait)
 	}
 	for _, pins := range byPod(list.Items) {
-		requeue, err := k.release(ctx, pins)
+		requeue, err := k.deletePins(ctx, pins)
 		wait = common.Sooner(wait, requeue)
 		errs = append(errs, err)
 	}
@@ -244,9 +244,9 @@ func (k *Keeper) reserve(ctx context.Context, key podFamily, pools []*crd.Pool) 
 		if _, ok := pool.Ranges(key.family); !ok || pool.Paused {
 			continue
 		}
-		share, failed := k.shareOf(ctx, pool, key.family)
-		if failed != nil {
-			return cidr, failed
+		share, shareErr := k.shareOf(ctx, pool, key.family)
+		if shareErr != nil {
+			return cidr, shareErr
 		}
 		if k.perNamespace[namespaceIn{namespace, pool.Name, key.family}] >= share {
 			err = errShare
@@ -304,9 +304,9 @@ func isOurs(pin *v1alpha1.PodIPPin) bool {
 	return pin.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy
 }
 
-// release deletes the pins of one pod and family that the operator made and that count no more. It returns the
+// deletePins deletes the pins of one pod and family that the operator made and that count no more. It returns the
 // time until the next look, unless an event brings it.
-func (k *Keeper) release(ctx context.Context, pins []*v1alpha1.PodIPPin) (requeue time.Duration, err error) {
+func (k *Keeper) deletePins(ctx context.Context, pins []*v1alpha1.PodIPPin) (requeue time.Duration, err error) {
 	var errs []error
 	for i, obj := range pins {
 		if !isOurs(obj) || obj.DeletionTimestamp != nil {
