@@ -52,7 +52,7 @@ func Setup(mgr manager.Manager, s config.Settings, recovery *state.Recovery) err
 	}
 	pod := podOf(mgr.GetConfig(), mgr.GetAPIReader())
 	scheduling := Scheduling{Mapper: mgr.GetRESTMapper(), Webhook: s.Webhook.Name != "", Families: s.OfferFamilies}
-	feed.Await = func(ctx context.Context) error {
+	feed.WaitForKinds = func(ctx context.Context) error {
 		if err := prerequisites.wait(ctx, o.metrics); err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func newCounted(t testing.TB, pools int) *counted {
 		f.Pools.Set(obj)
 		f.Awaiting.Set(fmt.Sprintf("w%d", i), true, true, [2][]*crd.Pool{{f.Pools.Get(obj.Name)}})
 	}
-	f.Ledger.Changed = f.Changed
+	f.Ledger.Changed = f.SpaceChanged
 	f.queues[NodeQueue] = listening{add: func(name string) { f.nodes = append(f.nodes, name) }}
 	f.queues[PoolQueue] = listening{add: func(name string) { f.pools = append(f.pools, name) }}
 	return f
@@ -69,12 +69,12 @@ func TestWhatComesFreeWakes(t *testing.T) {
 	}{
 		"a block is published": {
 			func(f *counted) { f.Ledger.Upsert(held) },
-			func(f *counted) { f.ciliumNode(naming("2", "10.1.0.0/24")) },
+			func(f *counted) { f.onCiliumNode(naming("2", "10.1.0.0/24")) },
 			"nodes [n], pools []",
 		},
 		"a block is withdrawn, and cools down": {
-			func(f *counted) { f.Ledger.Upsert(held); f.ciliumNode(naming("2", "10.1.0.0/24")) },
-			func(f *counted) { f.ciliumNode(naming("3")) },
+			func(f *counted) { f.Ledger.Upsert(held); f.onCiliumNode(naming("2", "10.1.0.0/24")) },
+			func(f *counted) { f.onCiliumNode(naming("3")) },
 			"nodes [n], pools []",
 		},
 		"the watch shows that a block is gone": {
@@ -88,18 +88,18 @@ func TestWhatComesFreeWakes(t *testing.T) {
 			woken,
 		},
 		"a CiliumNode no longer names what is no block": {
-			func(f *counted) { f.ciliumNode(naming("2", "10.1.0.0/24", "10.2.7.0/24")) },
-			func(f *counted) { f.ciliumNode(naming("3", "10.2.7.0/24")) },
+			func(f *counted) { f.onCiliumNode(naming("2", "10.1.0.0/24", "10.2.7.0/24")) },
+			func(f *counted) { f.onCiliumNode(naming("3", "10.2.7.0/24")) },
 			"nodes [n w1], pools [p1]",
 		},
 		"it names more: no other node can have that": {
-			func(f *counted) { f.ciliumNode(naming("2")) },
-			func(f *counted) { f.ciliumNode(naming("3", "10.1.0.0/24")) },
+			func(f *counted) { f.onCiliumNode(naming("2")) },
+			func(f *counted) { f.onCiliumNode(naming("3", "10.1.0.0/24")) },
 			"nodes [n], pools [p1]",
 		},
 		"a CiliumNode that named it is forgotten": {
 			func(f *counted) {
-				f.ciliumNode(naming("2", "10.1.0.0/24"))
+				f.onCiliumNode(naming("2", "10.1.0.0/24"))
 				f.Ledger.RemoveCiliumNode(naming("3", "10.1.0.0/24"))
 			},
 			func(f *counted) { f.Ledger.ForgetCiliumNode("n") },
@@ -126,12 +126,12 @@ func TestWhatComesFreeWakes(t *testing.T) {
 				f.Ledger.UpsertCiliumNode(naming("3", "10.1.0.0/24"))
 				f.Ledger.Remove(held)
 			},
-			func(f *counted) { f.ciliumNode(naming("4")) },
+			func(f *counted) { f.onCiliumNode(naming("4")) },
 			"nodes [n w1], pools [p1]",
 		},
 		"addresses of no pool": {
-			func(f *counted) { f.ciliumNode(naming("2", "192.0.2.0/24")) },
-			func(f *counted) { f.ciliumNode(naming("3")) },
+			func(f *counted) { f.onCiliumNode(naming("2", "192.0.2.0/24")) },
+			func(f *counted) { f.onCiliumNode(naming("3")) },
 			"nodes [n], pools []",
 		},
 	} {

@@ -13,7 +13,7 @@ import (
 // wakeUp adds keys of an event to a queue, after a delay.
 type wakeUp struct {
 	queue Queue
-	keys  func(event, *Feed) []string
+	keys  func(subject, *Feed) []string
 	delay delay
 }
 
@@ -21,87 +21,87 @@ type wakeUp struct {
 // unscheduled pods as well: see QueueNode.
 var (
 	operatorBegun = []wakeUp{
-		{NodeQueue, event.allNodes, atOnce}, {RouteQueue, event.allRoutes, atOnce},
-		{CiliumPoolQueue, event.allCiliumPools, atOnce}, {KeeperQueue, event.keeper, after(assignDelay)},
+		{NodeQueue, subject.allNodes, atOnce}, {RouteQueue, subject.allRoutes, atOnce},
+		{CiliumPoolQueue, subject.allCiliumPools, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)},
 	}
 	operatorElected = []wakeUp{ // a standby has queued none
-		{NodeQueue, event.allNodes, atOnce}, {PoolQueue, event.allPools, atOnce}, {PinQueue, event.allPins, atOnce},
-		{CiliumPoolQueue, event.allCiliumPools, atOnce}, {KeeperQueue, event.keeper, after(assignDelay)},
-		{BlockQueue, event.allBlocks, atOnce}, {RouteQueue, event.allRoutes, atOnce},
-		{PublishedQueue, event.publishedBlocks, atOnce}, {PublishedQueue, event.withdrawnBlocks, after(withdrawnDelay)},
-		{UnscheduledQueue, event.unscheduled, after(reassignDelay)},
+		{NodeQueue, subject.allNodes, atOnce}, {PoolQueue, subject.allPools, atOnce}, {PinQueue, subject.allPins, atOnce},
+		{CiliumPoolQueue, subject.allCiliumPools, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)},
+		{BlockQueue, subject.allBlocks, atOnce}, {RouteQueue, subject.allRoutes, atOnce},
+		{PublishedQueue, subject.publishedBlocks, atOnce}, {PublishedQueue, subject.withdrawnBlocks, after(withdrawnDelay)},
+		{UnscheduledQueue, subject.unscheduled, after(reassignDelay)},
 	}
-	configChanged   = []wakeUp{{NodeQueue, event.allNodes, atOnce}, {PoolQueue, event.allPools, atOnce}}
+	configChanged   = []wakeUp{{NodeQueue, subject.allNodes, atOnce}, {PoolQueue, subject.allPools, atOnce}}
 	poolSpecChanged = []wakeUp{
-		{NodeQueue, event.allNodes, atOnce}, {PoolQueue, event.allPools, atOnce}, {PinQueue, event.allPins, atOnce},
-		{CiliumPoolQueue, event.allCiliumPools, atOnce}, {KeeperQueue, event.keeper, after(assignDelay)},
+		{NodeQueue, subject.allNodes, atOnce}, {PoolQueue, subject.allPools, atOnce}, {PinQueue, subject.allPins, atOnce},
+		{CiliumPoolQueue, subject.allCiliumPools, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)},
 	}
-	poolDeleted = []wakeUp{{PoolQueue, event.itself, atOnce}}
+	poolDeleted = []wakeUp{{PoolQueue, subject.itself, atOnce}}
 	// Our own status writes come back here: without the delay they would trigger the next write at once
 	// while blocks come and go.
-	poolStatusChanged = []wakeUp{{PoolQueue, event.itself, statusDelay}}
+	poolStatusChanged = []wakeUp{{PoolQueue, subject.itself, statusDelay}}
 
 	blockChanged = []wakeUp{
-		{NodeQueue, event.excludedHolders, atOnce}, {NodeQueue, event.ofNodes, atOnce}, {RouteQueue, event.ofNodes, after(routeDelay)},
-		{PublishedQueue, event.publishedBlocks, atOnce}, {PublishedQueue, event.withdrawnBlocks, after(withdrawnDelay)},
-		{PoolQueue, event.ofPools, statusDelay}, {BlockQueue, event.itself, atOnce},
-		{NodeQueue, event.pinOwners, atOnce}, {PinQueue, event.pins, atOnce},
-		{NodeQueue, event.overlapHolders, atOnce}, {BlockQueue, event.overlaps, atOnce},
+		{NodeQueue, subject.excludedHolders, atOnce}, {NodeQueue, subject.ofNodes, atOnce}, {RouteQueue, subject.ofNodes, after(routeDelay)},
+		{PublishedQueue, subject.publishedBlocks, atOnce}, {PublishedQueue, subject.withdrawnBlocks, after(withdrawnDelay)},
+		{PoolQueue, subject.ofPools, statusDelay}, {BlockQueue, subject.itself, atOnce},
+		{NodeQueue, subject.pinOwners, atOnce}, {PinQueue, subject.pins, atOnce},
+		{NodeQueue, subject.overlapHolders, atOnce}, {BlockQueue, subject.overlaps, atOnce},
 	}
 	ciliumNodeChanged = []wakeUp{
-		{NodeQueue, event.excludedHolders, atOnce}, {NodeQueue, event.ofNodes, atOnce}, {RouteQueue, event.coolingNodes, after(routeDelay)},
-		{PublishedQueue, event.publishedBlocks, atOnce}, {PublishedQueue, event.withdrawnBlocks, after(withdrawnDelay)},
+		{NodeQueue, subject.excludedHolders, atOnce}, {NodeQueue, subject.ofNodes, atOnce}, {RouteQueue, subject.coolingNodes, after(routeDelay)},
+		{PublishedQueue, subject.publishedBlocks, atOnce}, {PublishedQueue, subject.withdrawnBlocks, after(withdrawnDelay)},
 	}
 	nodeChanged = []wakeUp{
-		{RouteQueue, event.ofHostname, after(routeDelay)}, {RouteQueue, event.ofNodes, after(routeDelay)},
-		{NodeQueue, event.excludedHolders, atOnce}, {NodeQueue, event.ofNodes, atOnce},
-		{PinQueue, event.pinsOfNodes, atOnce}, {PoolQueue, event.ofPools, statusDelay},
+		{RouteQueue, subject.ofSameHostname, after(routeDelay)}, {RouteQueue, subject.ofNodes, after(routeDelay)},
+		{NodeQueue, subject.excludedHolders, atOnce}, {NodeQueue, subject.ofNodes, atOnce},
+		{PinQueue, subject.pinsOfNodes, atOnce}, {PoolQueue, subject.ofPools, statusDelay},
 	}
-	spaceFreed   = []wakeUp{{KeeperQueue, event.keeper, after(assignDelay)}}
+	spaceFreed   = []wakeUp{{KeeperQueue, subject.keeper, after(assignDelay)}}
 	spaceChanged = []wakeUp{ // freed, or taken in other ways than by a claim
-		{NodeQueue, event.pinOwners, atOnce}, {PinQueue, event.pins, atOnce},
-		{NodeQueue, event.ofNodes, after(wakeDelay)}, {PoolQueue, event.ofPools, statusDelay},
+		{NodeQueue, subject.pinOwners, atOnce}, {PinQueue, subject.pins, atOnce},
+		{NodeQueue, subject.ofNodes, after(wakeDelay)}, {PoolQueue, subject.ofPools, statusDelay},
 	}
-	usageChanged     = []wakeUp{{PoolQueue, event.ofPools, after(usedDelay)}}
-	exclusionChanged = []wakeUp{{NodeQueue, event.excludedHolders, atOnce}}
+	usageChanged     = []wakeUp{{PoolQueue, subject.ofPools, after(usedDelay)}}
+	exclusionChanged = []wakeUp{{NodeQueue, subject.excludedHolders, atOnce}}
 
-	pinChanged      = []wakeUp{{PinQueue, event.itself, atOnce}, {KeeperQueue, event.keeper, after(assignDelay)}}
-	pinOwnerChanged = []wakeUp{{NodeQueue, event.ofNodes, atOnce}, {CiliumPoolQueue, event.poolOfPod, atOnce}}
-	pinDeleted      = []wakeUp{{KeeperQueue, event.keeper, after(assignDelay)}}
+	pinChanged      = []wakeUp{{PinQueue, subject.itself, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}}
+	pinOwnerChanged = []wakeUp{{NodeQueue, subject.ofNodes, atOnce}, {CiliumPoolQueue, subject.poolOfPod, atOnce}}
+	pinDeleted      = []wakeUp{{KeeperQueue, subject.keeper, after(assignDelay)}}
 
-	agentChanged     = []wakeUp{{NodeQueue, event.ofNodes, atOnce}}
-	podChanged       = []wakeUp{{NodeQueue, event.ofNodes, atOnce}}
-	namedPodChanged  = []wakeUp{{KeeperQueue, event.keeper, after(assignDelay)}}
-	namespaceChanged = []wakeUp{{NodeQueue, event.ofNodes, atOnce}, {KeeperQueue, event.keeper, after(assignDelay)}}
-	podUnscheduled   = []wakeUp{{UnscheduledQueue, event.unscheduled, after(assignDelay)}}
-	podScheduled     = []wakeUp{{UnscheduledQueue, event.unscheduled, after(reassignDelay)}}
+	agentChanged     = []wakeUp{{NodeQueue, subject.ofNodes, atOnce}}
+	podChanged       = []wakeUp{{NodeQueue, subject.ofNodes, atOnce}}
+	namedPodChanged  = []wakeUp{{KeeperQueue, subject.keeper, after(assignDelay)}}
+	namespaceChanged = []wakeUp{{NodeQueue, subject.ofNodes, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}}
+	podUnscheduled   = []wakeUp{{UnscheduledQueue, subject.unscheduled, after(assignDelay)}}
+	podScheduled     = []wakeUp{{UnscheduledQueue, subject.unscheduled, after(reassignDelay)}}
 
 	ciliumPoolsServed = []wakeUp{
-		{CiliumPoolQueue, event.allCiliumPools, atOnce}, {KeeperQueue, event.keeper, after(assignDelay)}, {PoolQueue, event.allPools, atOnce},
+		{CiliumPoolQueue, subject.allCiliumPools, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}, {PoolQueue, subject.allPools, atOnce},
 	}
-	ciliumPoolChanged         = []wakeUp{{CiliumPoolQueue, event.itself, atOnce}, {PoolQueue, event.ofPools, statusDelay}}
-	ciliumPoolMarksChanged    = []wakeUp{{CiliumPoolQueue, event.podPools, atOnce}}
-	ciliumPoolSelectorChanged = []wakeUp{{NodeQueue, event.allNodes, atOnce}}
-	podPoolChanged            = []wakeUp{{CiliumPoolQueue, event.itself, atOnce}} // it depends on the one of the old name
-	podPoolSelectorChanged    = []wakeUp{{NodeQueue, event.ofNodes, atOnce}}
+	ciliumPoolChanged         = []wakeUp{{CiliumPoolQueue, subject.itself, atOnce}, {PoolQueue, subject.ofPools, statusDelay}}
+	ciliumPoolMarksChanged    = []wakeUp{{CiliumPoolQueue, subject.podPools, atOnce}}
+	ciliumPoolSelectorChanged = []wakeUp{{NodeQueue, subject.allNodes, atOnce}}
+	podPoolChanged            = []wakeUp{{CiliumPoolQueue, subject.itself, atOnce}} // it depends on the one of the old name
+	podPoolSelectorChanged    = []wakeUp{{NodeQueue, subject.ofNodes, atOnce}}
 
-	routesServed         = []wakeUp{{RouteQueue, event.allRoutes, atOnce}}
-	routeChanged         = []wakeUp{{RouteQueue, event.ofNodes, after(routeDelay)}, {RouteQueue, event.ofHostname, after(routeDelay)}}
-	routeTemplateChanged = []wakeUp{{RouteQueue, event.allRoutes, atOnce}}
+	routesServed         = []wakeUp{{RouteQueue, subject.allRoutes, atOnce}}
+	routeChanged         = []wakeUp{{RouteQueue, subject.ofNodes, after(routeDelay)}, {RouteQueue, subject.ofSameHostname, after(routeDelay)}}
+	routeTemplateChanged = []wakeUp{{RouteQueue, subject.allRoutes, atOnce}}
 )
 
-// event has the keys of a change that has been recorded, or the values to find them by.
-type event struct {
+// subject has the keys of a change that has been recorded, or the values to find them by.
+type subject struct {
 	name         string         // of the object
 	nodes, pools []string       // of the object, by name
 	pod          string         // of a pin; "": a node's
-	hostname     []string       // the other nodes with the hostname of the node
+	sameHostname []string       // the other nodes with the hostname of the node
 	cidrs        []netip.Prefix // of the object
 	excluded     []netip.Prefix // addresses that have become excluded, or are no longer
 }
 
-// queue runs the wake-ups of a change, on the leader.
-func (f *Feed) queue(changed []wakeUp, e event) {
+// wake runs the wake-ups of a change, on the leader.
+func (f *Feed) wake(changed []wakeUp, e subject) {
 	if !f.leads() {
 		return
 	}
@@ -131,18 +131,18 @@ func sizeDelay(blocks int) time.Duration {
 	return min(maxStatusDelay, minStatusDelay+time.Duration(blocks)*time.Second/blocksPerSecond)
 }
 
-func (e event) itself(*Feed) []string     { return []string{e.name} }
-func (e event) ofNodes(*Feed) []string    { return e.nodes }
-func (e event) ofPools(*Feed) []string    { return e.pools }
-func (e event) ofHostname(*Feed) []string { return e.hostname }
+func (e subject) itself(*Feed) []string         { return []string{e.name} }
+func (e subject) ofNodes(*Feed) []string        { return e.nodes }
+func (e subject) ofPools(*Feed) []string        { return e.pools }
+func (e subject) ofSameHostname(*Feed) []string { return e.sameHostname }
 
-func (event) allNodes(f *Feed) []string {
+func (subject) allNodes(f *Feed) []string {
 	return slices.Concat(f.nodeNames(), f.Ledger.Nodes(), f.Ledger.CiliumNodes())
 }
 
-func (event) allPools(f *Feed) []string  { return f.Pools.Names() }
-func (event) allBlocks(f *Feed) []string { return blockNames(f.Ledger.CIDRs()) }
-func (event) allPins(f *Feed) []string   { return blockNames(f.Ledger.Pins.All()) }
+func (subject) allPools(f *Feed) []string  { return f.Pools.Names() }
+func (subject) allBlocks(f *Feed) []string { return blockNames(f.Ledger.CIDRs()) }
+func (subject) allPins(f *Feed) []string   { return blockNames(f.Ledger.Pins.All()) }
 
 func blockNames(cidrs []netip.Prefix) []string {
 	names := make([]string, 0, len(cidrs))
@@ -162,7 +162,7 @@ func holders(blocks []ipalloc.Held) []string {
 }
 
 // excludedHolders returns the nodes that hold an address of excluded.
-func (e event) excludedHolders(f *Feed) []string {
+func (e subject) excludedHolders(f *Feed) []string {
 	var nodes []string
 	for _, cidr := range e.excluded {
 		nodes = append(nodes, holders(f.Ledger.HeldIn(cidr))...)
@@ -171,9 +171,9 @@ func (e event) excludedHolders(f *Feed) []string {
 }
 
 // overlapHolders and overlaps return the nodes and names of other blocks with the same addresses.
-func (e event) overlapHolders(f *Feed) []string { return holders(e.others(f)) }
+func (e subject) overlapHolders(f *Feed) []string { return holders(e.others(f)) }
 
-func (e event) overlaps(f *Feed) []string {
+func (e subject) overlaps(f *Feed) []string {
 	var cidrs []netip.Prefix
 	for _, block := range e.others(f) {
 		cidrs = append(cidrs, block.CIDR)
@@ -181,7 +181,7 @@ func (e event) overlaps(f *Feed) []string {
 	return blockNames(cidrs)
 }
 
-func (e event) others(f *Feed) []ipalloc.Held {
+func (e subject) others(f *Feed) []ipalloc.Held {
 	var blocks []ipalloc.Held
 	for _, cidr := range e.cidrs {
 		blocks = append(blocks, f.Ledger.Overlaps(cidr)...)
@@ -190,7 +190,7 @@ func (e event) others(f *Feed) []ipalloc.Held {
 }
 
 // pins and pinOwners return the pins that share addresses with cidrs, and their nodes.
-func (e event) pins(f *Feed) []string {
+func (e subject) pins(f *Feed) []string {
 	var cidrs []netip.Prefix
 	for _, cidr := range e.cidrs {
 		for _, pin := range f.Ledger.Pins.In(cidr) {
@@ -200,7 +200,7 @@ func (e event) pins(f *Feed) []string {
 	return blockNames(cidrs)
 }
 
-func (e event) pinOwners(f *Feed) []string {
+func (e subject) pinOwners(f *Feed) []string {
 	var nodes []string
 	for _, cidr := range e.cidrs {
 		for _, pin := range f.Ledger.Pins.In(cidr) {
@@ -210,7 +210,7 @@ func (e event) pinOwners(f *Feed) []string {
 	return nodes
 }
 
-func (e event) pinsOfNodes(f *Feed) []string {
+func (e subject) pinsOfNodes(f *Feed) []string {
 	var cidrs []netip.Prefix
 	for _, node := range e.nodes {
 		cidrs = append(cidrs, f.Ledger.Pins.Of(node)...)
@@ -228,10 +228,10 @@ func (f *Feed) nodeOf(owner string) string {
 
 // publishedBlocks returns the blocks of nodes with a CiliumNode that has them although their conditions
 // do not say so, and withdrawnBlocks the reverse.
-func (e event) publishedBlocks(f *Feed) []string { return e.blocksTo(f, true) }
-func (e event) withdrawnBlocks(f *Feed) []string { return e.blocksTo(f, false) }
+func (e subject) publishedBlocks(f *Feed) []string { return e.blocksTo(f, true) }
+func (e subject) withdrawnBlocks(f *Feed) []string { return e.blocksTo(f, false) }
 
-func (e event) blocksTo(f *Feed, publish bool) []string {
+func (e subject) blocksTo(f *Feed, publish bool) []string {
 	var names []string
 	for _, node := range e.nodes {
 		cn := f.Ledger.CiliumNode(node)
@@ -246,7 +246,7 @@ func (e event) blocksTo(f *Feed, publish bool) []string {
 
 // coolingNodes returns the nodes with a block that cools down: its route stays as long as its
 // CiliumNode lists it.
-func (e event) coolingNodes(f *Feed) []string {
+func (e subject) coolingNodes(f *Feed) []string {
 	if f.Routes == nil {
 		return nil
 	}
@@ -255,7 +255,7 @@ func (e event) coolingNodes(f *Feed) []string {
 	})
 }
 
-func (event) allRoutes(f *Feed) []string {
+func (subject) allRoutes(f *Feed) []string {
 	if f.Routes == nil {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (event) allRoutes(f *Feed) []string {
 }
 
 // allCiliumPools returns the Cilium pools that exist or should exist.
-func (e event) allCiliumPools(f *Feed) []string {
+func (e subject) allCiliumPools(f *Feed) []string {
 	if f.CiliumPools == nil {
 		return nil
 	}
@@ -275,7 +275,7 @@ func (e event) allCiliumPools(f *Feed) []string {
 }
 
 // podPools returns the Cilium pools of single pods.
-func (event) podPools(f *Feed) []string {
+func (subject) podPools(f *Feed) []string {
 	pods := f.Ledger.Pins.Pods()
 	for i, pod := range pods {
 		pods[i] = f.CiliumPools.OfPod(pod, f.Ledger)
@@ -284,7 +284,7 @@ func (event) podPools(f *Feed) []string {
 }
 
 // poolOfPod returns the Cilium pool of the pod that a pin is for, if it is for one.
-func (e event) poolOfPod(f *Feed) []string {
+func (e subject) poolOfPod(f *Feed) []string {
 	if e.pod == "" || f.CiliumPools == nil {
 		return nil
 	}
@@ -292,11 +292,11 @@ func (e event) poolOfPod(f *Feed) []string {
 }
 
 // keeper returns the request for all pods if a pool keeps addresses for pods, or has done so.
-func (event) keeper(f *Feed) []string {
+func (subject) keeper(f *Feed) []string {
 	if f.Mode.ManyPools() && (len(f.Pools.WithPodAddresses()) > 0 || f.Ledger.Pins.HasPods()) {
 		return []string{allPods}
 	}
 	return nil
 }
 
-func (event) unscheduled(*Feed) []string { return []string{allPods} }
+func (subject) unscheduled(*Feed) []string { return []string{allPods} }

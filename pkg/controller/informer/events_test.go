@@ -47,7 +47,7 @@ func newSmallWorld(seed uint64) *smallWorld {
 		Feed: newBed(), random: rand.New(rand.NewPCG(seed, 0)), nodes: map[string]*corev1.Node{},
 		blocks: map[string]*v1alpha1.PodIPBlock{}, pins: map[string]*v1alpha1.PodIPPin{}, queued: map[queueKey]bool{},
 	}
-	w.Ledger.Changed = w.Changed
+	w.Ledger.Changed = w.SpaceChanged
 	w.From.HasServiceCIDRs = func() (bool, error) { return true, nil }
 	for q := range w.queues {
 		w.queues[q] = listening{add: func(name string) { w.queued[queueKey{Queue(q), name}] = true }}

@@ -23,13 +23,13 @@ func TestStandbyForgetsGoneNodes(t *testing.T) {
 	feed := newBed()
 	feed.Elected = make(chan struct{})
 	node, cn := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/24"))
-	feed.node(node)
-	feed.ciliumNode(cn)
-	feed.ciliumNodeGone(cn.At("2"))
+	feed.onNode(node)
+	feed.onCiliumNode(cn)
+	feed.onCiliumNodeGone(cn.At("2"))
 	if feed.Ledger.LastCiliumNode("n") == nil {
 		t.Error("the CiliumNode of a Node that exists is forgotten")
 	}
-	feed.nodeGone(node)
+	feed.onNodeGone(node)
 	if feed.Ledger.LastCiliumNode("n") != nil {
 		t.Error("the CiliumNode of a Node that is gone is kept")
 	}
@@ -41,12 +41,12 @@ func TestFeedExcludes(t *testing.T) {
 	feed := newBed()
 	feed.Ledger, feed.Awaiting = state.ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "holder", 1), fixtures.Block("10.9.0.0/30", "q", "other", 2)), &state.Awaiting{}
 	feed.Awaiting.Set("starving", true, true, [2][]*crd.Pool{{{Name: "p"}, {Name: "q"}}})
-	feed.Pools, feed.Ledger.Changed = state.NewPools(fixtures.Defaults(), feed.Ledger), feed.Changed
+	feed.Pools, feed.Ledger.Changed = state.NewPools(fixtures.Defaults(), feed.Ledger), feed.SpaceChanged
 	feed.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	feed.Pools.Set(fixtures.PodIPPool("q", 1, "10.9.0.0/24"))
 	var queued []string
 	look := listening{add: func(name string) { queued = append(queued, name) }}
-	feed.queues = [queueCount]queue{NodeQueue: look, PoolQueue: look, BlockQueue: look}
+	feed.queues = [queueCount]workQueue{NodeQueue: look, PoolQueue: look, BlockQueue: look}
 
 	served := func() (bool, error) { return true, nil }
 	feed.From = Sources{HasServiceCIDRs: served, HasLoadBalancerPools: served, APIServer: "192.0.2.9"}
@@ -102,18 +102,18 @@ func TestFeedExcludes(t *testing.T) {
 		{"none", show(endpoints.Delete, apiServer), []string{"starving", "p", "holder"}},
 		{"a range offered to Services", func() { deliver(feed, offers, false) }, []string{"q"}},
 		{"no such range", func() { deliver(feed, offers, true) }, []string{"starving", "q"}},
-		{"a Node with an address of a block", func() { feed.node(node) }, []string{"p", "holder", "a"}},
-		{"again", func() { feed.node(node) }, []string{"a"}},
-		{"a Node with another address", func() { feed.node(elsewhere) }, []string{"b"}},
-		{"a CiliumNode without any", func() { feed.ciliumNode(ciliumnode.NewView(cn)) }, []string{"a"}},
-		{"its router in a block of another node", func() { feed.ciliumNode(ciliumnode.NewView(router)) }, []string{"p", "holder", "a"}},
+		{"a Node with an address of a block", func() { feed.onNode(node) }, []string{"p", "holder", "a"}},
+		{"again", func() { feed.onNode(node) }, []string{"a"}},
+		{"a Node with another address", func() { feed.onNode(elsewhere) }, []string{"b"}},
+		{"a CiliumNode without any", func() { feed.onCiliumNode(ciliumnode.NewView(cn)) }, []string{"a"}},
+		{"its router in a block of another node", func() { feed.onCiliumNode(ciliumnode.NewView(router)) }, []string{"p", "holder", "a"}},
 		{"and in one of its own", func() {
 			feed.Ledger.Upsert(its)
-			feed.queue(exclusionChanged, event{excluded: feed.excludeCiliumNode("a")})
+			feed.wake(exclusionChanged, subject{excluded: feed.excludeCiliumNode("a")})
 		}, []string{"starving", "p", "holder", "a"}},
 		{"Services", func() { deliver(feed, services, false) }, []string{"q", "other"}},
 		{"no Services", func() { deliver(feed, services, true) }, []string{"starving", "q", "other"}},
-		{"the Node is gone", func() { feed.nodeGone(node) }, []string{"starving", "p", "holder", "a", "a"}},
+		{"the Node is gone", func() { feed.onNodeGone(node) }, []string{"starving", "p", "holder", "a", "a"}},
 	} {
 		queued = nil
 		feed.Awaiting.Begin("starving") // it has been reconciled since the last step

@@ -80,11 +80,11 @@ type Feed struct {
 	// Awaiting are the nodes to reconcile when addresses of their pools come free.
 	Awaiting *state.Awaiting
 	Now      func() time.Time
-	// Await returns once the API server serves all watched kinds. Nil: it does.
-	Await func(context.Context) error
+	// WaitForKinds returns once the API server serves all watched kinds. Nil: it does.
+	WaitForKinds func(context.Context) error
 
 	mu        sync.RWMutex
-	names     map[string]bool // all Nodes; true: it starves
+	starving  map[string]bool // all Nodes; true: it starves
 	services  services
 	endpoints services
 }
@@ -115,8 +115,8 @@ type Sources struct {
 // NewFeed returns an empty Feed.
 func NewFeed() *Feed {
 	return &Feed{
-		Queues: Queues{connected: make(chan struct{}), order: newOrder()},
-		names:  map[string]bool{}, services: services{uids: map[string]types.UID{}}, endpoints: services{uids: map[string]types.UID{}},
+		Queues:   Queues{connected: make(chan struct{}), order: newOrder()},
+		starving: map[string]bool{}, services: services{uids: map[string]types.UID{}}, endpoints: services{uids: map[string]types.UID{}},
 	}
 }
 
@@ -129,8 +129,8 @@ func (f *Feed) Start(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	if f.Await != nil {
-		if err := f.Await(ctx); err != nil || ctx.Err() != nil {
+	if f.WaitForKinds != nil {
+		if err := f.WaitForKinds(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -190,11 +190,11 @@ func beginWatches(ctx context.Context, f *Feed, logger logr.Logger, reflectors *
 // Begin lets decisions begin: all initial lists have been stored.
 func (f *Feed) Begin() {
 	f.Ledger.SetReady()
-	f.queue(operatorBegun, event{})
+	f.wake(operatorBegun, subject{})
 }
 
 // elected queues all objects, because a standby has queued none.
-func (f *Feed) elected() { f.queue(operatorElected, event{nodes: f.Ledger.Nodes()}) }
+func (f *Feed) elected() { f.wake(operatorElected, subject{nodes: f.Ledger.Nodes()}) }
 
 // NeedLeaderElection is false: a standby keeps its caches warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
@@ -204,7 +204,7 @@ func (f *Feed) NeedLeaderElection() bool { return false }
 // one of its writes may still be under way.
 func (f *Feed) forgetGone(node string) {
 	f.mu.RLock()
-	_, exists := f.names[node]
+	_, exists := f.starving[node]
 	f.mu.RUnlock()
 	if !exists && f.Ledger.Ready() && !f.leads() && len(f.Ledger.NodeBlocks(node)) == 0 {
 		f.Ledger.ForgetCiliumNode(node)
@@ -215,7 +215,7 @@ func (f *Feed) forgetGone(node string) {
 func (f *Feed) nodeNames() []string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return slices.Collect(maps.Keys(f.names))
+	return slices.Collect(maps.Keys(f.starving))
 }
 
 // QueueNode has a node reconciled, and unscheduled pods assigned anew while some wait.
@@ -244,14 +244,14 @@ func (f *Feed) QueueNodes(names []string) {
 }
 
 // Reassign has all unscheduled pods assigned anew, and blocks found for nodes without any.
-func (f *Feed) Reassign() { f.queue(podScheduled, event{}) }
+func (f *Feed) Reassign() { f.wake(podScheduled, subject{}) }
 
 // Reconfigured queues every node and pool, as Cilium's configuration changed.
-func (f *Feed) Reconfigured() { f.queue(configChanged, event{}) }
+func (f *Feed) Reconfigured() { f.wake(configChanged, subject{}) }
 
-// Changed queues pools whose free blocks or addresses in use have changed, and the nodes that wait
+// SpaceChanged queues pools whose free blocks or addresses in use have changed, and the nodes that wait
 // for blocks of a pool with newly freed ones.
-func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
+func (f *Feed) SpaceChanged(freed, taken []netip.Prefix, used []string) {
 	var nodes []string
 	changed := f.Pools.Touching(taken)
 	for _, family := range ipalloc.Families() {
@@ -260,11 +260,11 @@ func (f *Feed) Changed(freed, taken []netip.Prefix, used []string) {
 		nodes = append(nodes, f.Awaiting.Wake(family, pools)...)
 		changed = append(changed, pools...)
 	}
-	f.queue(spaceChanged, event{cidrs: slices.Concat(freed, taken), nodes: nodes, pools: changed})
+	f.wake(spaceChanged, subject{cidrs: slices.Concat(freed, taken), nodes: nodes, pools: changed})
 	if len(freed) > 0 {
-		f.queue(spaceFreed, event{})
+		f.wake(spaceFreed, subject{})
 	}
-	f.queue(usageChanged, event{pools: used})
+	f.wake(usageChanged, subject{pools: used})
 }
 
 func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler {
@@ -279,24 +279,24 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 		func(obj *v1alpha1.PodIPBlock) {
 			if b, ok := read(obj); ok {
 				f.Ledger.Upsert(b)
-				f.block(b)
+				f.onBlock(b)
 			}
 		},
 		func(obj *v1alpha1.PodIPBlock) {
 			if b, ok := read(obj); ok {
 				f.Ledger.Remove(b)
-				f.block(b)
+				f.onBlock(b)
 				f.forgetGone(b.Node)
 			}
 		})
 }
 
-func (f *Feed) block(b crd.Block) {
+func (f *Feed) onBlock(b crd.Block) {
 	excluded := f.excludeCiliumNode(b.Node)
 	if b.Phase != ipalloc.InService {
 		f.prefer(b.Node)
 	}
-	f.queue(blockChanged, event{
+	f.wake(blockChanged, subject{
 		name: b.Name, nodes: []string{b.Node}, pools: []string{b.Pool}, cidrs: []netip.Prefix{b.CIDR}, excluded: excluded,
 	})
 }
@@ -313,70 +313,70 @@ func (f *Feed) pinHandler(logger logr.Logger) toolscache.ResourceEventHandler {
 		func(obj *v1alpha1.PodIPPin) {
 			if pin, ok := read(obj); ok {
 				if old := f.Ledger.Pins.Set(pin); old != pin.For() {
-					f.queue(pinOwnerChanged, event{nodes: []string{f.nodeOf(old), f.nodeOf(pin.For())}, pod: pin.Pod})
+					f.wake(pinOwnerChanged, subject{nodes: []string{f.nodeOf(old), f.nodeOf(pin.For())}, pod: pin.Pod})
 				}
-				f.queue(pinChanged, event{name: obj.Name})
+				f.wake(pinChanged, subject{name: obj.Name})
 			}
 		},
 		func(obj *v1alpha1.PodIPPin) {
 			if pin, ok := read(obj); ok {
 				f.Ledger.Pins.Remove(pin.CIDR)
-				f.queue(pinOwnerChanged, event{nodes: []string{f.nodeOf(pin.For())}, pod: pin.Pod})
-				f.queue(pinDeleted, event{})
+				f.wake(pinOwnerChanged, subject{nodes: []string{f.nodeOf(pin.For())}, pod: pin.Pod})
+				f.wake(pinDeleted, subject{})
 			}
 		})
 }
 
-func (f *Feed) ciliumNode(cn *ciliumnode.View) {
+func (f *Feed) onCiliumNode(cn *ciliumnode.View) {
 	f.Ledger.UpsertCiliumNode(cn)
 	excluded := f.excludeCiliumNode(cn.Name)
 	if cn.Answers() {
 		f.prefer(cn.Name)
 	}
-	f.queue(ciliumNodeChanged, event{nodes: []string{cn.Name}, excluded: excluded})
+	f.wake(ciliumNodeChanged, subject{nodes: []string{cn.Name}, excluded: excluded})
 }
 
-func (f *Feed) ciliumNodeGone(cn *ciliumnode.View) {
+func (f *Feed) onCiliumNodeGone(cn *ciliumnode.View) {
 	f.Ledger.RemoveCiliumNode(cn)
 	excluded := f.excludeCiliumNode(cn.Name)
-	f.queue(ciliumNodeChanged, event{nodes: []string{cn.Name}, excluded: excluded})
+	f.wake(ciliumNodeChanged, subject{nodes: []string{cn.Name}, excluded: excluded})
 	f.forgetGone(cn.Name)
 }
 
-func (f *Feed) pool(p *v1alpha1.PodIPPool) {
+func (f *Feed) onPool(p *v1alpha1.PodIPPool) {
 	if f.Pools.Set(p) {
-		f.queue(poolSpecChanged, event{})
+		f.wake(poolSpecChanged, subject{})
 		return
 	}
-	f.queue(poolStatusChanged, event{name: p.Name})
+	f.wake(poolStatusChanged, subject{name: p.Name})
 }
 
-func (f *Feed) poolGone(p *v1alpha1.PodIPPool) {
+func (f *Feed) onPoolGone(p *v1alpha1.PodIPPool) {
 	f.Pools.Delete(p.Name)
-	f.queue(poolSpecChanged, event{})
-	f.queue(poolDeleted, event{name: p.Name})
+	f.wake(poolSpecChanged, subject{})
+	f.wake(poolDeleted, subject{name: p.Name})
 }
 
-func (f *Feed) node(n *corev1.Node) {
+func (f *Feed) onNode(n *corev1.Node) {
 	starves := state.Starves(n)
 	f.mu.Lock()
-	starved := f.names[n.Name]
-	f.names[n.Name] = starves
+	starved := f.starving[n.Name]
+	f.starving[n.Name] = starves
 	f.mu.Unlock()
 	hostname := f.setHostname(n.Name, n)
 	assigned, requested := exclude.OfNode(n)
 	f.ask(exclude.Node, n.Name, n.CreationTimestamp.Time, requested)
-	f.queue(nodeChanged, f.excludeNode(n, hostname, assigned, starves != starved))
+	f.wake(nodeChanged, f.excludeNode(n, hostname, assigned, starves != starved))
 }
 
-func (f *Feed) nodeGone(n *corev1.Node) {
+func (f *Feed) onNodeGone(n *corev1.Node) {
 	f.mu.Lock()
-	starved := f.names[n.Name]
-	delete(f.names, n.Name)
+	starved := f.starving[n.Name]
+	delete(f.starving, n.Name)
 	f.mu.Unlock()
 	hostname := f.setHostname(n.Name, nil)
 	f.ask(exclude.Node, n.Name, time.Time{}, nil)
-	f.queue(nodeChanged, f.excludeNode(n, hostname, nil, starved))
+	f.wake(nodeChanged, f.excludeNode(n, hostname, nil, starved))
 	f.forgetGone(n.Name)
 }
 
@@ -390,9 +390,9 @@ func (f *Feed) setHostname(name string, node *corev1.Node) []string {
 
 // excludeNode records the addresses of a Node, and returns the event of its change. It has the pools of
 // the Node if they have to report anew whether their nodes are served.
-func (f *Feed) excludeNode(n *corev1.Node, hostname []string, addresses []netip.Prefix, starvation bool) event {
+func (f *Feed) excludeNode(n *corev1.Node, hostname []string, addresses []netip.Prefix, starvation bool) subject {
 	excluded := f.exclude(exclude.Node, n.Name, addresses)
-	e := event{nodes: []string{n.Name}, hostname: hostname, excluded: append(excluded, f.excludeCiliumNode(n.Name)...)}
+	e := subject{nodes: []string{n.Name}, sameHostname: hostname, excluded: append(excluded, f.excludeCiliumNode(n.Name)...)}
 	if starvation {
 		for _, pool := range f.Pools.Match(labels.Set(n.Labels)) {
 			e.pools = append(e.pools, pool.Name)
@@ -403,6 +403,6 @@ func (f *Feed) excludeNode(n *corev1.Node, hostname []string, addresses []netip.
 
 func (f *Feed) namespaceWants(name string, w state.PoolRequest) {
 	if nodes := f.Pods.SetNamespace(name, w); len(nodes) > 0 {
-		f.queue(namespaceChanged, event{nodes: nodes})
+		f.wake(namespaceChanged, subject{nodes: nodes})
 	}
 }

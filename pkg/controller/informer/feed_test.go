@@ -48,7 +48,7 @@ func TestHandleReportsAnObjectReplacedUnderItsName(t *testing.T) {
 
 // listening is a queue that reports each request.
 type listening struct {
-	queue
+	workQueue
 	add func(name string)
 }
 
@@ -88,7 +88,7 @@ func TestFeedTakesInBeforeItQueues(t *testing.T) {
 			t.Errorf("%s is queued with the block known: %t, want %t", name, held, known)
 		}
 	}}
-	feed.queues = [queueCount]queue{NodeQueue: look, PoolQueue: look, BlockQueue: look}
+	feed.queues = [queueCount]workQueue{NodeQueue: look, PoolQueue: look, BlockQueue: look}
 	known = true
 	deliver(feed, obj, false)
 	known = false
@@ -100,7 +100,7 @@ func TestFeedTakesInBeforeItQueues(t *testing.T) {
 
 // delays records the delay of queued pools.
 type delays struct {
-	queue
+	workQueue
 	after *[]string
 }
 
@@ -113,10 +113,10 @@ func (q delays) AddAfter(r reconcile.Request, d time.Duration) {
 // Agents' reports do not have the status of a pool written at once.
 func TestFeedLetsReportsComeTogether(t *testing.T) {
 	feed, after := newBed(), []string(nil)
-	feed.Ledger.Changed, feed.queues[PoolQueue] = feed.Changed, delays{after: &after}
+	feed.Ledger.Changed, feed.queues[PoolQueue] = feed.SpaceChanged, delays{after: &after}
 	feed.Ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	for _, cn := range []*ciliumv2.CiliumNode{fixtures.Joined("n", "10.0.0.1"), fixtures.Joined("n", "10.0.0.1")} {
-		feed.ciliumNode(ciliumnode.NewView(cn))
+		feed.onCiliumNode(ciliumnode.NewView(cn))
 	}
 	if diff := cmp.Diff([]string{"p 1m0s"}, after); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
@@ -129,10 +129,10 @@ func TestFeedLetsPoolStatusRest(t *testing.T) {
 	feed, after := newBed(), []string(nil)
 	feed.queues[PoolQueue] = delays{after: &after}
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
-	feed.pool(pool)
+	feed.onPool(pool)
 	status := pool.DeepCopy()
 	status.Status.Conditions = append(status.Status.Conditions, metav1.Condition{Type: "Ready"})
-	feed.pool(status)
+	feed.onPool(status)
 	if diff := cmp.Diff([]string{"p 0s", "p 1s"}, after); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
 	}
@@ -156,10 +156,10 @@ func TestFeedQueuesPublishedBlocks(t *testing.T) {
 		want []string
 	}{
 		{"claimed", func() { deliver(feed, claimed, false) }, nil},
-		{"published", func() { feed.ciliumNode(has) }, []string{name + " 0s"}},
+		{"published", func() { feed.onCiliumNode(has) }, []string{name + " 0s"}},
 		{"a leader begins", func() { feed.elected() }, []string{name + " 0s"}},
 		{"written", func() { deliver(feed, said, false) }, nil},
-		{"withdrawn", func() { feed.ciliumNode(hasNot) }, []string{name + " 10s"}},
+		{"withdrawn", func() { feed.onCiliumNode(hasNot) }, []string{name + " 10s"}},
 		{"it cools down", func() { deliver(feed, cooling, false) }, nil},
 	} {
 		after = nil
@@ -178,7 +178,7 @@ func TestFeedQueuesRoutesOfAHostname(t *testing.T) {
 	second.Name = "m"
 	for _, node := range []*corev1.Node{first, second} {
 		node.Labels = map[string]string{corev1.LabelHostname: "n"}
-		feed.node(node)
+		feed.onNode(node)
 	}
 	feed.queues[RouteQueue] = delays{after: &after}
 	obj := frrconfig.Empty("frr", "cilium-pool-t-n")
@@ -209,8 +209,8 @@ func TestFeedQueuesPoolsOfStarvingNodes(t *testing.T) {
 		do   func()
 		want int
 	}{
-		{func() { feed.node(fine) }, 0}, {func() { feed.node(short) }, 1}, {func() { feed.node(short) }, 1}, {func() { feed.node(fine) }, 2},
-		{func() { feed.node(short) }, 3}, {func() { feed.nodeGone(short) }, 4}, {func() { feed.nodeGone(fine) }, 4},
+		{func() { feed.onNode(fine) }, 0}, {func() { feed.onNode(short) }, 1}, {func() { feed.onNode(short) }, 1}, {func() { feed.onNode(fine) }, 2},
+		{func() { feed.onNode(short) }, 3}, {func() { feed.onNodeGone(short) }, 4}, {func() { feed.onNodeGone(fine) }, 4},
 	} {
 		if step.do(); len(after) != step.want {
 			t.Errorf("step %d: queued %v, want %d", i, after, step.want)

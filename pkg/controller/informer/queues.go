@@ -33,7 +33,7 @@ const (
 	queueCount
 )
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+type workQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Queues are the work queues of the controllers that have a Source.
 type Queues struct {
@@ -42,7 +42,7 @@ type Queues struct {
 	Elected <-chan struct{}
 
 	mu        sync.RWMutex
-	queues    [queueCount]queue
+	queues    [queueCount]workQueue
 	missing   int           // sources that have not started
 	connected chan struct{} // closed once all have
 	order     *order        // of nodes
@@ -51,7 +51,7 @@ type Queues struct {
 // Source returns the source of a controller, which connects its work queue.
 func (q *Queues) Source(name Queue) source.Source {
 	q.missing++
-	return source.Func(func(_ context.Context, work queue) error {
+	return source.Func(func(_ context.Context, work workQueue) error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.queues[name] = work

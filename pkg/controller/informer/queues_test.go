@@ -49,14 +49,14 @@ func TestNodesWithAnAnswerAreFirst(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		f.QueueNode(name)
 	}
-	f.ciliumNode(withEntry("e", expand.Marked))
-	f.ciliumNode(withEntry("b", expand.Released))
-	f.ciliumNode(withEntry("d", expand.Ready))
-	f.ciliumNode(withEntry("f", expand.DoNotRelease))
-	f.ciliumNode(withEntry("d", expand.Ready))
+	f.onCiliumNode(withEntry("e", expand.Marked))
+	f.onCiliumNode(withEntry("b", expand.Released))
+	f.onCiliumNode(withEntry("d", expand.Ready))
+	f.onCiliumNode(withEntry("f", expand.DoNotRelease))
+	f.onCiliumNode(withEntry("d", expand.Ready))
 	cooling := fixtures.Block("10.0.0.0/30", "p0", "c", 1)
 	cooling.Phase = ipalloc.CoolingDown
-	f.block(cooling)
+	f.onBlock(cooling)
 	f.QueueNode("d")
 	if got, want := f.queues[NodeQueue].Len(), 6; got != want {
 		t.Errorf("%d nodes are queued, want %d", got, want)
@@ -79,7 +79,7 @@ func TestAnswerDuringReconcileIsFirst(t *testing.T) {
 		f.QueueNode(name)
 	}
 	item, _ := f.queues[NodeQueue].Get()
-	f.ciliumNode(withEntry("a", expand.Ready))
+	f.onCiliumNode(withEntry("a", expand.Ready))
 	f.queues[NodeQueue].Done(item)
 	if got, want := drain(f), "a b c"; got != want {
 		t.Errorf("order %s, want %s", got, want)

@@ -31,7 +31,7 @@ func (f *Feed) ciliumNodeStore() Store {
 		return f.Mode.View(obj)
 	}
 	return &records[client.Object, *ciliumnode.View]{
-		read: read, onUpsert: f.ciliumNode, onDelete: f.ciliumNodeGone, missing: f.Ledger.MissingCiliumNodes,
+		read: read, onUpsert: f.onCiliumNode, onDelete: f.onCiliumNodeGone, missing: f.Ledger.MissingCiliumNodes,
 	}
 }
 
@@ -47,14 +47,14 @@ func (f *Feed) podStore() Store {
 			if !f.Pods.Set(p, f.Now()) {
 				return
 			}
-			f.queue(podChanged, event{nodes: []string{p.Node}})
+			f.wake(podChanged, subject{nodes: []string{p.Node}})
 			if p.Named {
-				f.queue(namedPodChanged, event{})
+				f.wake(namedPodChanged, subject{})
 			}
 		},
 		onDelete: func(p state.BoundPod) {
 			if f.Pods.Delete(p.PodKey, f.Now()) {
-				f.queue(podChanged, event{nodes: []string{p.Node}})
+				f.wake(podChanged, subject{nodes: []string{p.Node}})
 			}
 		},
 		missing: anyVersion(f.Pods.Missing),
@@ -66,7 +66,7 @@ func (f *Feed) unscheduledStore() Store {
 		read: scheduling.ReadUnscheduled,
 		onUpsert: func(p scheduling.UnscheduledPod) {
 			if f.Unscheduled.Set(p, f.Now()) {
-				f.queue(podUnscheduled, event{})
+				f.wake(podUnscheduled, subject{})
 			}
 		},
 		onDelete: func(p scheduling.UnscheduledPod) { f.scheduled(p.UID()) },
@@ -78,7 +78,7 @@ func (f *Feed) unscheduledStore() Store {
 // step: a bound pod must not count twice.
 func (f *Feed) scheduled(pod types.UID) {
 	if f.Unscheduled != nil && f.Unscheduled.Delete(pod) {
-		f.queue(podScheduled, event{})
+		f.wake(podScheduled, subject{})
 	}
 }
 
@@ -87,12 +87,12 @@ func (f *Feed) agentStore() Store {
 		read: state.ReadAgent,
 		onUpsert: func(a state.AgentPod) {
 			if f.Agents.Set(a, f.Now()) {
-				f.queue(agentChanged, event{nodes: []string{a.Node}})
+				f.wake(agentChanged, subject{nodes: []string{a.Node}})
 			}
 		},
 		onDelete: func(a state.AgentPod) {
 			f.Agents.Delete(a.PodKey)
-			f.queue(agentChanged, event{nodes: []string{a.Node}})
+			f.wake(agentChanged, subject{nodes: []string{a.Node}})
 		},
 		missing: anyVersion(f.Agents.Missing),
 	}
@@ -105,7 +105,7 @@ func (f *Feed) ciliumPoolStore() Store {
 			old := f.CiliumPools.Get(v.Name)
 			f.ciliumPool(v.Name, f.CiliumPools.Set(v))
 			if crd.PodOfPool(v.Name) == "" && (old == nil || !old.Marks.Equal(v.Marks)) {
-				f.queue(ciliumPoolMarksChanged, event{})
+				f.wake(ciliumPoolMarksChanged, subject{})
 			}
 		},
 		onDelete: func(v *ciliumpool.View) { f.ciliumPool(v.Name, f.CiliumPools.Delete(v)) },
@@ -119,24 +119,24 @@ func (f *Feed) ciliumPool(name string, selector bool) {
 	for _, pool := range f.Pools.Serving(name) {
 		pools = append(pools, pool.Name)
 	}
-	f.queue(ciliumPoolChanged, event{name: name, pools: pools})
+	f.wake(ciliumPoolChanged, subject{name: name, pools: pools})
 	pod := crd.PodOfPool(name)
 	if pod != "" {
-		f.queue(podPoolChanged, event{name: crd.PodPool(pod)})
+		f.wake(podPoolChanged, subject{name: crd.PodPool(pod)})
 	}
 	if selector && pod != "" {
-		f.queue(podPoolSelectorChanged, event{nodes: []string{f.Pods.NodeOf(pod)}})
+		f.wake(podPoolSelectorChanged, subject{nodes: []string{f.Pods.NodeOf(pod)}})
 	}
 	if selector && pod == "" {
-		f.queue(ciliumPoolSelectorChanged, event{})
+		f.wake(ciliumPoolSelectorChanged, subject{})
 	}
 }
 
 func (f *Feed) frrConfigurationStore() Store {
 	queue := func(v *frrconfig.View, template bool) {
-		f.queue(routeChanged, event{nodes: []string{v.Node}, hostname: f.Routes.SameHostname(v.Node)})
+		f.wake(routeChanged, subject{nodes: []string{v.Node}, sameHostname: f.Routes.SameHostname(v.Node)})
 		if template {
-			f.queue(routeTemplateChanged, event{})
+			f.wake(routeTemplateChanged, subject{})
 		}
 	}
 	return &records[*unstructured.Unstructured, *frrconfig.View]{
@@ -159,7 +159,7 @@ func (f *Feed) endpointStore() Store {
 func addressStore[O client.Object](f *Feed, kind string, known *services, addressesOf func(O) (assigned, requested []netip.Prefix)) Store {
 	onUpsert := func(s serviceAddresses) {
 		if known.changes(s) {
-			f.queue(exclusionChanged, event{excluded: f.exclude(kind, s.name, s.assigned)})
+			f.wake(exclusionChanged, subject{excluded: f.exclude(kind, s.name, s.assigned)})
 			f.ask(kind, s.name, s.created, s.requested)
 		}
 	}
@@ -234,7 +234,7 @@ func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) []netip.Prefix {
 // its node.
 func (f *Feed) excludeCiliumNode(name string) []netip.Prefix {
 	f.mu.RLock()
-	_, hasNode := f.names[name]
+	_, hasNode := f.starving[name]
 	f.mu.RUnlock()
 	added, removed := f.Ledger.Exclusions.ExcludeCiliumNode(name, hasNode)
 	return slices.Concat(added, removed)

@@ -124,8 +124,8 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		{Object: &v1alpha1.PodIPBlock{}, Handler: f.blockHandler(logger)},
 		{Object: f.Mode.AllocationObject(), From: f.From.CiliumNodes, Store: f.ciliumNodeStore()},
 		{Object: &v1alpha1.PodIPPin{}, Handler: f.pinHandler(logger)},
-		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.pool, f.poolGone)},
-		{Object: &corev1.Node{}, Handler: handle(f.node, f.nodeGone)},
+		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.onPool, f.onPoolGone)},
+		{Object: &corev1.Node{}, Handler: handle(f.onNode, f.onNodeGone)},
 	}
 	if f.Unscheduled != nil {
 		watches = append(watches, Watch{Object: &corev1.Pod{}, From: f.From.Unscheduled, Store: f.unscheduledStore()})
@@ -141,7 +141,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 			Object: &ciliumv2alpha1.CiliumPodIPPool{}, From: f.From.CiliumPools, Store: f.ciliumPoolStore(),
 			Known: f.From.HasCiliumPools, Found: func() {
 				f.CiliumPools.SetKnown()
-				f.queue(ciliumPoolsServed, event{})
+				f.wake(ciliumPoolsServed, subject{})
 			},
 		})
 	}
@@ -151,7 +151,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 			Object: frrconfig.Empty("", ""), From: f.From.FRRConfigurations, Store: f.frrConfigurationStore(),
 			Known: f.From.HasFRRConfigurations, Optional: true, Found: func() {
 				f.Routes.SetKnown()
-				f.queue(routesServed, event{})
+				f.wake(routesServed, subject{})
 			},
 		})
 	}
@@ -164,10 +164,10 @@ func (f *Feed) addressWatches() []Watch {
 	if f.From.HasServiceCIDRs != nil {
 		watches = append(watches, Watch{Object: &networkingv1.ServiceCIDR{}, Known: f.From.HasServiceCIDRs, Handler: handle(
 			func(s *networkingv1.ServiceCIDR) {
-				f.queue(exclusionChanged, event{excluded: f.exclude(exclude.ServiceCIDR, s.Name, exclude.OfServices(s))})
+				f.wake(exclusionChanged, subject{excluded: f.exclude(exclude.ServiceCIDR, s.Name, exclude.OfServices(s))})
 			},
 			func(s *networkingv1.ServiceCIDR) {
-				f.queue(exclusionChanged, event{excluded: f.exclude(exclude.ServiceCIDR, s.Name, nil)})
+				f.wake(exclusionChanged, subject{excluded: f.exclude(exclude.ServiceCIDR, s.Name, nil)})
 			},
 		)})
 	}
@@ -186,7 +186,7 @@ func (f *Feed) addressWatches() []Watch {
 	}
 	if f.From.APIServer != "" {
 		if addr, ok := ipalloc.ParseAddr(f.From.APIServer); ok {
-			f.queue(exclusionChanged, event{excluded: f.exclude(exclude.APIServer, f.From.APIServer, exclude.Of([]netip.Addr{addr}))})
+			f.wake(exclusionChanged, subject{excluded: f.exclude(exclude.APIServer, f.From.APIServer, exclude.Of([]netip.Addr{addr}))})
 		}
 	}
 	if f.From.Endpoints != nil {
