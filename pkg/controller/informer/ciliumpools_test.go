@@ -133,7 +133,7 @@ func TestCiliumPoolsComeLater(t *testing.T) {
 			t.Error("it does not go on without, or goes on with what is not there")
 		}
 		known.Store(true)
-		time.Sleep(2 * knownEvery)
+		time.Sleep(2 * servedEvery)
 		if !feed.CiliumPools.Known() || feed.CiliumPools.Get("blue") == nil || pools.Load() == 0 {
 			t.Error("what came later is not known")
 		}

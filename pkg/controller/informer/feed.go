@@ -162,20 +162,20 @@ func (f *Feed) Start(ctx context.Context) error {
 // optional is closed once an optional one has been stored.
 func beginWatches(ctx context.Context, f *Feed, logger logr.Logger, reflectors *sync.WaitGroup) (synced []toolscache.DoneChecker, optional []<-chan struct{}, err error) {
 	for _, w := range f.Watches(logger) {
-		if w.Known != nil {
-			known, err := w.Known()
+		if w.Served != nil {
+			served, err := w.Served()
 			if err != nil {
 				return nil, nil, fmt.Errorf("asking for %T: %w", w.Object, err)
 			}
-			if known && w.Optional {
-				optional = append(optional, w.untilFound())
+			if served && w.Optional {
+				optional = append(optional, w.untilServed())
 			}
-			if !known || w.Optional {
-				reflectors.Go(func() { w.later(ctx, logger, f.Cache) })
+			if !served || w.Optional {
+				reflectors.Go(func() { w.beginOnceServed(ctx, logger, f.Cache) })
 				continue
 			}
-			if w.Found != nil {
-				w.Found()
+			if w.OnServed != nil {
+				w.OnServed()
 			}
 		}
 		initial, err := w.begin(ctx, f.Cache, reflectors)

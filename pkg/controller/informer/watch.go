@@ -34,13 +34,13 @@ type Watch struct {
 	Handler toolscache.ResourceEventHandler
 	Store   Store
 	From    toolscache.ListerWatcher
-	// Known reports whether the API server serves the kind. Nil: it does.
-	Known func() (bool, error)
+	// Served reports whether the API server serves the kind. Nil: it does.
+	Served func() (bool, error)
 	// Optional: decisions wait for the initial list, but not for long.
 	Optional bool
-	// Found, if set, is called once it does. If the kind appeared later, its initial
+	// OnServed, if set, is called once it does. If the kind appeared later, its initial
 	// list has been stored by then.
-	Found func()
+	OnServed func()
 }
 
 // begin watches a kind until ctx ends, and does not wait: an API server often answers a list
@@ -63,18 +63,18 @@ func (w Watch) begin(ctx context.Context, c cache.Cache, reflectors *sync.WaitGr
 	return registration.HasSyncedChecker(), nil
 }
 
-// knownEvery is the interval of checks whether the API server serves a kind that it did not serve
+// servedEvery is the interval of checks whether the API server serves a kind that it did not serve
 // before.
-const knownEvery = 30 * time.Second
+const servedEvery = 30 * time.Second
 
-// later watches a kind once the API server serves it.
-func (w Watch) later(ctx context.Context, logger logr.Logger, c cache.Cache) {
-	err := wait.PollUntilContextCancel(ctx, knownEvery, true, func(context.Context) (bool, error) {
-		known, err := w.Known()
+// beginOnceServed watches a kind once the API server serves it.
+func (w Watch) beginOnceServed(ctx context.Context, logger logr.Logger, c cache.Cache) {
+	err := wait.PollUntilContextCancel(ctx, servedEvery, true, func(context.Context) (bool, error) {
+		served, err := w.Served()
 		if err != nil {
 			logger.Error(err, "cannot tell whether the API server knows a kind; trying again", "kind", fmt.Sprintf("%T", w.Object))
 		}
-		return known, nil
+		return served, nil
 	})
 	if err != nil {
 		return
@@ -86,20 +86,20 @@ func (w Watch) later(ctx context.Context, logger logr.Logger, c cache.Cache) {
 		logger.Error(err, "cannot watch a kind that the API server has come to know; restart the operator")
 		return
 	}
-	if toolscache.WaitFor(ctx, "", initial) && w.Found != nil {
-		w.Found()
+	if toolscache.WaitFor(ctx, "", initial) && w.OnServed != nil {
+		w.OnServed()
 	}
 }
 
 // optionalWithin bounds the wait of decisions for optional kinds.
 const optionalWithin = 10 * time.Second
 
-// untilFound returns a channel that is closed after Found of an optional watch has been called.
-func (w *Watch) untilFound() <-chan struct{} {
+// untilServed returns a channel that is closed after OnServed of an optional watch has been called.
+func (w *Watch) untilServed() <-chan struct{} {
 	stored := make(chan struct{})
-	found := w.Found
-	w.Found = func() {
-		found()
+	onServed := w.OnServed
+	w.OnServed = func() {
+		onServed()
 		close(stored)
 	}
 	return stored
@@ -139,7 +139,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	if f.Mode.ManyPools() && f.From.CiliumPools != nil {
 		watches = append(watches, Watch{
 			Object: &ciliumv2alpha1.CiliumPodIPPool{}, From: f.From.CiliumPools, Store: f.ciliumPoolStore(),
-			Known: f.From.HasCiliumPools, Found: func() {
+			Served: f.From.HasCiliumPools, OnServed: func() {
 				f.CiliumPools.SetKnown()
 				f.wake(ciliumPoolsServed, subject{})
 			},
@@ -149,7 +149,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	if f.Routes != nil && f.From.FRRConfigurations != nil {
 		watches = append(watches, Watch{
 			Object: frrconfig.Empty("", ""), From: f.From.FRRConfigurations, Store: f.frrConfigurationStore(),
-			Known: f.From.HasFRRConfigurations, Optional: true, Found: func() {
+			Served: f.From.HasFRRConfigurations, Optional: true, OnServed: func() {
 				f.Routes.SetKnown()
 				f.wake(routesServed, subject{})
 			},
@@ -162,7 +162,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 func (f *Feed) addressWatches() []Watch {
 	var watches []Watch
 	if f.From.HasServiceCIDRs != nil {
-		watches = append(watches, Watch{Object: &networkingv1.ServiceCIDR{}, Known: f.From.HasServiceCIDRs, Handler: handle(
+		watches = append(watches, Watch{Object: &networkingv1.ServiceCIDR{}, Served: f.From.HasServiceCIDRs, Handler: handle(
 			func(s *networkingv1.ServiceCIDR) {
 				f.wake(exclusionChanged, subject{excluded: f.exclude(exclude.ServiceCIDR, s.Name, exclude.OfServices(s))})
 			},
@@ -175,7 +175,7 @@ func (f *Feed) addressWatches() []Watch {
 		watches = append(watches, Watch{Object: &corev1.Service{}, From: f.From.Services, Store: f.serviceStore()})
 	}
 	if f.From.HasLoadBalancerPools != nil {
-		watches = append(watches, Watch{Object: &ciliumv2.CiliumLoadBalancerIPPool{}, Known: f.From.HasLoadBalancerPools, Handler: handle(
+		watches = append(watches, Watch{Object: &ciliumv2.CiliumLoadBalancerIPPool{}, Served: f.From.HasLoadBalancerPools, Handler: handle(
 			func(p *ciliumv2.CiliumLoadBalancerIPPool) {
 				f.ask(exclude.LoadBalancerPool, p.Name, p.CreationTimestamp.Time, exclude.OfLoadBalancerPool(p))
 			},
@@ -192,7 +192,7 @@ func (f *Feed) addressWatches() []Watch {
 	if f.From.Endpoints != nil {
 		watches = append(watches, Watch{
 			Object: &discoveryv1.EndpointSlice{}, From: f.From.Endpoints, Store: f.endpointStore(),
-			Known: func() (bool, error) { return true, nil }, Optional: true, Found: func() {},
+			Served: func() (bool, error) { return true, nil }, Optional: true, OnServed: func() {},
 		})
 	}
 	return watches
