@@ -116,7 +116,7 @@ func New(c Environment, s config.Settings) (*Operator, error) {
 			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
 		},
 		Unscheduled: &unscheduled.Reconciler{
-			Cluster: scheduling.Cluster{State: cluster, Unscheduled: feed.Unscheduled},
+			Cluster: scheduling.Offering{State: cluster, Unscheduled: feed.Unscheduled},
 			Cache:   c.Cache, QueueNodes: feed.QueueNodes, Metrics: metrics.unscheduled, Clock: c.Clock,
 		},
 		Feed: feed, metrics: metrics.own,

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Cluster is a cluster with Nodes that offer addresses to the scheduler.
-type Cluster struct {
+// Offering is a cluster with Nodes that offer addresses to the scheduler.
+type Offering struct {
 	State state.Cluster
 	// Unscheduled are the pods to assign. State.Unscheduled is the same value.
 	Unscheduled *Unscheduled
@@ -47,7 +47,7 @@ func (a *Assignment) sooner(t time.Time) {
 // Assign assigns the unscheduled pods to nodes at now, and finds blocks for the nodes that have
 // none. It records the free addresses of nodes: an address that stays unused although pods wait is
 // of no use to them.
-func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
+func (c *Offering) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	turnover := c.State.Ledger.Turnover() // first: blocks that move from here on may be seen twice or not at all
 	kinds, next := c.Unscheduled.waiting(now)
 	out := Assignment{RequeueAt: next, Needs: map[PoolOn]NodeNeeds{}}
@@ -71,7 +71,7 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 }
 
 // assign assigns pods that request addresses of the same Cilium pools.
-func (c *Cluster) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.Node, now time.Time) {
+func (c *Offering) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.Node, now time.Time) {
 	pods := make([]Group, len(kinds))
 	free := FreeBlocks{{}, {}}
 	pools := kinds[0].pools
@@ -133,7 +133,7 @@ func (c *Cluster) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.N
 
 // candidate returns the room of a Node for unscheduled pods that request addresses of Cilium pools,
 // by family, the requests of its bound pods, and whether it offers any. It adds to free the pools that the Node claims from.
-func (c *Cluster) candidate(node *corev1.Node, ciliumPools [2]string, free FreeBlocks, now time.Time) (candidate Candidate, requested [2]int, offers bool) {
+func (c *Offering) candidate(node *corev1.Node, ciliumPools [2]string, free FreeBlocks, now time.Time) (candidate Candidate, requested [2]int, offers bool) {
 	s := c.State.Snapshot(node.Name, node, now)
 	if s.CiliumNode == nil || s.Standing.IsMoving() {
 		return candidate, requested, false
@@ -170,7 +170,7 @@ func addClaims(room *expand.Room, perBlock, claims int) {
 }
 
 // addRoom adds a node's room of one family to a candidate.
-func (c *Cluster) addRoom(candidate *Candidate, share *state.Share, free FreeBlocks, now time.Time) {
+func (c *Offering) addRoom(candidate *Candidate, share *state.Share, free FreeBlocks, now time.Time) {
 	f := share.Family
 	candidate.Room[f] = expand.RoomOf(now, share.Policy, share.State)
 	if !share.Standing.MayChange() || len(share.Pools) == 0 {

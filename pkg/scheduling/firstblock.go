@@ -41,7 +41,7 @@ func (u *Unscheduled) isWithoutBlock(node string) bool {
 
 // firstBlocks returns the nodes that wait for the first block of a family while their pools have
 // none left.
-func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time) []FirstBlock {
+func (c *Offering) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time) []FirstBlock {
 	var out []FirstBlock
 	free := FreeBlocks{{}, {}}
 	for _, node := range nodes {
@@ -86,7 +86,7 @@ func (a *Assignment) misses(node string, f ipalloc.Family) bool {
 
 // fullPools returns the pools that a share claims from if none of them has a free block.
 // Otherwise it takes one from free, so that no other node counts on it.
-func (c *Cluster) fullPools(share *state.Share, free map[string]uint64) []string {
+func (c *Offering) fullPools(share *state.Share, free map[string]uint64) []string {
 	var full []string
 	for _, pool := range share.Pools {
 		cut, assigns := pool.Cut(share.Family)

@@ -29,7 +29,7 @@ type donor struct {
 // the assignment, which may have missed them: of these, it looks again soon. Cordoned nodes come
 // first, then the nodes that can spare the most. No node returns its only block, so a node keeps a
 // first block that it has just got.
-func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string]uint64, now time.Time) {
+func (c *Offering) recall(a *Assignment, nodes []corev1.Node, turnover map[string]uint64, now time.Time) {
 	for _, f := range ipalloc.Families() {
 		a.Scarce[f] = map[string]bool{}
 		releasable := map[string][]netip.Prefix{} // of the nodes asked so far: each costs a Snapshot
@@ -71,7 +71,7 @@ const muchLater = 15 * time.Minute
 
 // moved counts the blocks of pools that were claimed or freed since an earlier turnover. It must be
 // read after the blocks and claims.
-func (c *Cluster) moved(pools []string, earlier map[string]uint64) int {
+func (c *Offering) moved(pools []string, earlier map[string]uint64) int {
 	n := uint64(0)
 	now := c.State.Ledger.Turnover()
 	for _, pool := range pools {
@@ -115,7 +115,7 @@ func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 
 // Returning returns the blocks of a pool that are on their way back to nodes: cooling ones, and draining
 // ones without an address reported as used, of agents that run steadily.
-func (c *Cluster) Returning(name string, f ipalloc.Family, now time.Time) (blocks []crd.Block) {
+func (c *Offering) Returning(name string, f ipalloc.Family, now time.Time) (blocks []crd.Block) {
 	pool := c.State.Pools.Get(name)
 	for b := range c.State.Ledger.PoolBlocks(name) {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == f && b.Phase != ipalloc.InService && c.State.Ledger.ComesBack(pool, b.CIDR) {
@@ -133,7 +133,7 @@ func (c *Cluster) Returning(name string, f ipalloc.Family, now time.Time) (block
 }
 
 // donors returns the nodes that can spare blocks of pools. It adds to releasable.
-func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes []corev1.Node, releasable map[string][]netip.Prefix, now time.Time) []donor {
+func (c *Offering) donors(pools []string, f ipalloc.Family, a *Assignment, nodes []corev1.Node, releasable map[string][]netip.Prefix, now time.Time) []donor {
 	serving := map[string]int{}
 	for _, pool := range pools {
 		for b := range c.State.Ledger.PoolBlocks(pool) {
@@ -174,7 +174,7 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 }
 
 // helps reports whether a block that a node returns is one that nodes can claim from pools.
-func (c *Cluster) helps(pools []string, cidr netip.Prefix) bool {
+func (c *Offering) helps(pools []string, cidr netip.Prefix) bool {
 	b, ok := c.State.Ledger.Block(cidr)
 	return ok && slices.Contains(pools, b.Pool) && c.State.Ledger.ComesBack(c.State.Pools.Get(b.Pool), cidr)
 }
@@ -182,7 +182,7 @@ func (c *Cluster) helps(pools []string, cidr netip.Prefix) bool {
 // releasable returns the blocks of a family that a node could return at once, beside the pods it should
 // have room for. If the node could return others once time has passed, it makes the pods be
 // assigned again then.
-func (c *Cluster) releasable(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
+func (c *Offering) releasable(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
 	s := c.State.Snapshot(node.Name, node, now)
 	needs := a.Needs[PoolOn{Node: node.Name}]
 	i := slices.IndexFunc(s.Shares, func(share state.Share) bool { return share.Family == f })

@@ -23,7 +23,7 @@ import (
 
 // recalling returns a cluster with a full pool of blocks of two addresses: one on node n, with pods
 // waiting for it, two on a and three on b. The agents use one address each.
-func recalling() *Cluster {
+func recalling() *Offering {
 	c := clusterOf()
 	c.State.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon())
 	c.State.Pools.Set(tight("p", "10.0.0.0/28", "10.0.1.0/29"))
@@ -45,7 +45,7 @@ func tight(name string, ranges ...string) *v1alpha1.PodIPPool {
 }
 
 // joinIdle adds a node with a settled agent that uses the first two addresses.
-func (c *Cluster) joinIdle(name string, addrs ...string) {
+func (c *Offering) joinIdle(name string, addrs ...string) {
 	c.join(name, addrs...)
 	agent := fixtures.AgentPod("agent-"+name, "c", true)
 	agent.Spec.NodeName = name
@@ -53,7 +53,7 @@ func (c *Cluster) joinIdle(name string, addrs ...string) {
 }
 
 // claimFreed has b return its last block, and a node claim that: its write is under way.
-func (c *Cluster) claimFreed(node string) {
+func (c *Offering) claimFreed(node string) {
 	b, _ := c.State.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))
 	c.join("b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2")
 	c.State.Ledger.Remove(b)
@@ -89,16 +89,16 @@ func recalls(a Assignment) string {
 // none left.
 func TestRecall(t *testing.T) {
 	now := fixtures.Noon()
-	type spoil = func(*Cluster, []corev1.Node)
+	type spoil = func(*Offering, []corev1.Node)
 	podsFor := func(node string, n int) spoil {
-		return func(c *Cluster, _ []corev1.Node) {
+		return func(c *Offering, _ []corev1.Node) {
 			for i := range n {
 				c.wait(now, unscheduledPod(fmt.Sprint(i), lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": node} }))
 			}
 		}
 	}
 	first := func(names ...string) spoil {
-		return func(c *Cluster, _ []corev1.Node) {
+		return func(c *Offering, _ []corev1.Node) {
 			for _, name := range names {
 				c.join(name)
 				c.Unscheduled.SetWithoutBlock(name, true)
@@ -106,35 +106,35 @@ func TestRecall(t *testing.T) {
 		}
 	}
 	leaves := func(cidr string, phase ipalloc.Phase) spoil {
-		return func(c *Cluster, _ []corev1.Node) {
+		return func(c *Offering, _ []corev1.Node) {
 			b, _ := c.State.Ledger.Block(fixtures.Prefix(cidr))
 			b.Reason = expand.Reclaim
 			c.State.Ledger.Upsert(fixtures.At(b, 20, phase))
 		}
 	}
-	claims := func(node string) spoil { return func(c *Cluster, _ []corev1.Node) { c.claimFreed(node) } }
+	claims := func(node string) spoil { return func(c *Offering, _ []corev1.Node) { c.claimFreed(node) } }
 	set := func(pools ...*v1alpha1.PodIPPool) spoil {
-		return func(c *Cluster, _ []corev1.Node) {
+		return func(c *Offering, _ []corev1.Node) {
 			for _, pool := range pools {
 				c.State.Pools.Set(pool)
 			}
 		}
 	}
 	edit := func(do func(*corev1.Node), i int) spoil {
-		return func(_ *Cluster, nodes []corev1.Node) { do(&nodes[i]) }
+		return func(_ *Offering, nodes []corev1.Node) { do(&nodes[i]) }
 	}
 	cordoned := set(fixtures.Edited(tight("p", "10.0.0.0/28", "10.0.1.0/29"), func(s *v1alpha1.PodIPPoolSpec) {
 		s.IPv4.CIDRs[1].AllocationPolicy = v1alpha1.AllocationCordon
 	}))
-	dead := func(c *Cluster, _ []corev1.Node) {
+	dead := func(c *Offering, _ []corev1.Node) {
 		agent := fixtures.AgentPod("agent-b", "c", false)
 		agent.Spec.NodeName = "b"
 		c.State.Agents.Set(state.ReadAgent(agent), now)
 	}
-	withheld := func(c *Cluster, _ []corev1.Node) {
+	withheld := func(c *Offering, _ []corev1.Node) {
 		c.State.Ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "n"}, []netip.Prefix{fixtures.Prefix("10.0.1.5/32")})
 	}
-	tomorrow := func(c *Cluster, _ []corev1.Node) {
+	tomorrow := func(c *Offering, _ []corev1.Node) {
 		b, _ := c.State.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))
 		b.Since = now.Add(24 * time.Hour)
 		c.State.Ledger.Upsert(fixtures.At(b, 21, ipalloc.CoolingDown))
@@ -156,7 +156,7 @@ func TestRecall(t *testing.T) {
 		"the node is claiming one that came back":     {[]spoil{podsFor("n", 2), claims("n")}, ""},
 		"another node is claiming one that came back": {[]spoil{podsFor("n", 2), claims("a")}, "a 10.0.0.8/30"},
 		"the node is paused":                          {[]spoil{podsFor("n", 10), edit(paused, b)}, "a 10.0.0.8/30"},
-		"of another pool": {[]spoil{podsFor("n", 10), set(tight("p", "10.0.0.0/28"), tight("q", "10.0.1.0/29")), func(c *Cluster, _ []corev1.Node) {
+		"of another pool": {[]spoil{podsFor("n", 10), set(tight("p", "10.0.0.0/28"), tight("q", "10.0.1.0/29")), func(c *Offering, _ []corev1.Node) {
 			for _, cidr := range []string{"10.0.1.0/30", "10.0.1.4/30"} {
 				b, _ := c.State.Ledger.Block(fixtures.Prefix(cidr))
 				b.Pool, b.ResourceVersion = "q", "21"
@@ -173,21 +173,21 @@ func TestRecall(t *testing.T) {
 
 		"a first block for x":              {[]spoil{first("x")}, "b 10.0.1.4/30"},
 		"one block each":                   {[]spoil{first("x", "y")}, "b 10.0.1.4/30 10.0.1.0/30"},
-		"x does not wait":                  {[]spoil{func(c *Cluster, _ []corev1.Node) { c.join("x") }}, ""},
-		"x has got one meanwhile":          {[]spoil{first("x"), func(c *Cluster, _ []corev1.Node) { c.Unscheduled.SetWithoutBlock("x", false) }}, ""},
+		"x does not wait":                  {[]spoil{func(c *Offering, _ []corev1.Node) { c.join("x") }}, ""},
+		"x has got one meanwhile":          {[]spoil{first("x"), func(c *Offering, _ []corev1.Node) { c.Unscheduled.SetWithoutBlock("x", false) }}, ""},
 		"pods wait, too":                   {[]spoil{first("x"), podsFor("n", 2)}, "b 10.0.1.4/30 10.0.1.0/30"},
 		"pods wait for x":                  {[]spoil{first("x"), podsFor("x", 1)}, "b 10.0.1.4/30 10.0.1.0/30"}, // its agent needs both addresses of the first
 		"another pool has a block":         {[]spoil{first("x"), set(tight("q", "10.0.2.0/30"))}, ""},
 		"another pool has one for two":     {[]spoil{first("x", "y"), set(tight("q", "10.0.2.0/30"))}, "b 10.0.1.4/30"},
 		"one comes back for x already":     {[]spoil{first("x"), leaves("10.0.1.4/30", ipalloc.Draining)}, ""},
 		"x is claiming one that came back": {[]spoil{first("x"), claims("x")}, ""},
-		"x has a block that leaves": {[]spoil{first("x"), func(c *Cluster, _ []corev1.Node) {
+		"x has a block that leaves": {[]spoil{first("x"), func(c *Offering, _ []corev1.Node) {
 			c.State.Ledger.Upsert(fixtures.At(fixtures.Block("10.0.9.0/30", "gone", "x", 20), 20, ipalloc.CoolingDown))
 		}}, ""},
-		"x has addresses of no block": {[]spoil{first("x"), func(c *Cluster, _ []corev1.Node) { c.join("x", "192.0.2.1", "192.0.2.2") }}, ""},
+		"x has addresses of no block": {[]spoil{first("x"), func(c *Offering, _ []corev1.Node) { c.join("x", "192.0.2.1", "192.0.2.2") }}, ""},
 		"x is paused":                 {[]spoil{first("x"), edit(paused, x)}, ""},
 		"Cilium does not run on x":    {[]spoil{first("x"), edit(func(n *corev1.Node) { n.Labels[v1alpha1.OptOutLabel] = "true" }, x)}, ""},
-		"the labels of x are not final": {[]spoil{first("x"), set(fixtures.ZonedPool()), func(c *Cluster, nodes []corev1.Node) {
+		"the labels of x are not final": {[]spoil{first("x"), set(fixtures.ZonedPool()), func(c *Offering, nodes []corev1.Node) {
 			c.State.StartupTaints = map[string]bool{"late": true}
 			nodes[x].Spec.Taints = []corev1.Taint{{Key: "late", Effect: corev1.TaintEffectNoSchedule}}
 		}}, ""},

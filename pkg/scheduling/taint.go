@@ -11,7 +11,7 @@ import (
 // Arrived returns a Node without the taints that it loses as it starts to offer addresses,
 // so that it grows for unscheduled pods by then. It changes only Nodes with ShortageTaint,
 // because only these keep pods off until they have grown.
-func (c *Cluster) Arrived(node *corev1.Node) *corev1.Node {
+func (c *Offering) Arrived(node *corev1.Node) *corev1.Node {
 	isShortage := func(t corev1.Taint) bool { return t.Key == c.State.ShortageTaint }
 	if c.State.ShortageTaint == "" || !slices.ContainsFunc(node.Spec.Taints, isShortage) {
 		return node

@@ -42,7 +42,7 @@ func TestArrived(t *testing.T) {
 				node.Status.Allocatable = corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse(test.offer)}
 			}
 			before := node.DeepCopy()
-			c := &Cluster{State: state.Cluster{ShortageTaint: test.key, StartupTaints: state.SetOf([]string{startup}), Cilium: &ciliumconfig.Latest{}}}
+			c := &Offering{State: state.Cluster{ShortageTaint: test.key, StartupTaints: state.SetOf([]string{startup}), Cilium: &ciliumconfig.Latest{}}}
 			if slices.Contains(test.taints, "example.org/agent") {
 				c.State.Cilium.Set(&ciliumconfig.Config{Data: map[string]string{"agent-not-ready-taint-key": "example.org/agent"}})
 			}

@@ -133,9 +133,9 @@ func TestPodsSuitNodes(t *testing.T) {
 }
 
 // clusterOf returns a cluster of a pool with Nodes that offer addresses, with these blocks.
-func clusterOf(blocks ...crd.Block) *Cluster {
+func clusterOf(blocks ...crd.Block) *Offering {
 	ledger, u := state.ReadyLedger(blocks...), NewUnscheduled()
-	c := &Cluster{Unscheduled: u, State: state.Cluster{
+	c := &Offering{Unscheduled: u, State: state.Cluster{
 		Ledger: ledger, Pools: state.NewPools(fixtures.Defaults(), ledger), Pods: state.NewPods(), Agents: state.NewAgents(0),
 		CiliumPools: state.NewCiliumPools(), Defaults: fixtures.Defaults(), Unscheduled: u,
 	}}
@@ -145,14 +145,14 @@ func clusterOf(blocks ...crd.Block) *Cluster {
 
 // offering returns a cluster of pools with blocks of two addresses; node n has one block that its
 // agent uses.
-func offering() *Cluster {
+func offering() *Offering {
 	c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	c.join("n", "10.0.0.1", "10.0.0.2")
 	return c
 }
 
 // join adds a node with an agent that uses the first two of these published addresses for itself.
-func (c *Cluster) join(name string, addrs ...string) {
+func (c *Offering) join(name string, addrs ...string) {
 	c.State.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Joined(name, addrs...)))
 }
 
@@ -168,7 +168,7 @@ func nodes(names ...string) []corev1.Node {
 	return out
 }
 
-func (c *Cluster) wait(now time.Time, pods ...*corev1.Pod) {
+func (c *Offering) wait(now time.Time, pods ...*corev1.Pod) {
 	for _, p := range pods {
 		c.Unscheduled.Set(ReadUnscheduled(p), now)
 	}
@@ -188,35 +188,35 @@ func expected(a Assignment) map[string][2]int {
 func TestAssign(t *testing.T) {
 	now := fixtures.Noon()
 	tests := map[string]struct {
-		spoil  func(*Cluster)
+		spoil  func(*Offering)
 		taints []string
 		want   string // expected addresses, and the number of pods that find room
 	}{
 		"the node grows": {want: "map[n:[2 0]] of 2: 0 2 0"},
 		"it arrives with the shortage taint": {
-			want: "map[n:[2 0]] of 2: 0 2 0", spoil: func(c *Cluster) { c.State.ShortageTaint = "example.org/short" },
+			want: "map[n:[2 0]] of 2: 0 2 0", spoil: func(c *Offering) { c.State.ShortageTaint = "example.org/short" },
 			taints: []string{"example.org/short", corev1.TaintNodeNotReady},
 		},
 		"it is tainted otherwise": {want: "map[] of 2: 0 0 0", taints: []string{corev1.TaintNodeNotReady}},
-		"the pool is full": {want: "map[n:[2 0]] of 2: 0 0 2", spoil: func(c *Cluster) {
+		"the pool is full": {want: "map[n:[2 0]] of 2: 0 0 2", spoil: func(c *Offering) {
 			for i, cidr := range []string{"10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30"} {
 				c.State.Ledger.Upsert(fixtures.Block(cidr, "p", "m", i+2))
 			}
 		}},
-		"the node is paused": {want: "map[] of 2: 0 0 0", spoil: func(c *Cluster) { c.State.Paused = true }},
-		"there is no CiliumNode": {want: "map[] of 2: 0 0 0", spoil: func(c *Cluster) {
+		"the node is paused": {want: "map[] of 2: 0 0 0", spoil: func(c *Offering) { c.State.Paused = true }},
+		"there is no CiliumNode": {want: "map[] of 2: 0 0 0", spoil: func(c *Offering) {
 			c.State.Ledger.RemoveCiliumNode(&ciliumnode.View{Name: "n", UID: c.State.Ledger.CiliumNode("n").UID, ResourceVersion: "9"})
 		}},
-		"the kubelet admits one": {want: "map[n:[1 0]] of 2: 0 1 0", spoil: func(c *Cluster) {
+		"the kubelet admits one": {want: "map[n:[1 0]] of 2: 0 1 0", spoil: func(c *Offering) {
 			for i := range 9 {
 				c.State.Pods.Set(state.ReadPod(fixtures.Pod(fmt.Sprint("b", i), fmt.Sprint("b", i), "n", fmt.Sprint("192.0.2.", i+1))), now)
 			}
 		}},
-		"one is bound meanwhile": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Cluster) { c.Unscheduled.Delete("1") }},
-		"one lacks something else meanwhile": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Cluster) {
+		"one is bound meanwhile": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Offering) { c.Unscheduled.Delete("1") }},
+		"one lacks something else meanwhile": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Offering) {
 			c.wait(now, unscheduledPod("1", "0/1 nodes are available: 1 Insufficient cpu."))
 		}},
-		"one is gone from a list": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Cluster) {
+		"one is gone from a list": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Offering) {
 			for _, p := range c.Unscheduled.Missing(map[types.UID]bool{"1": true}) {
 				c.Unscheduled.Delete(p.UID())
 			}

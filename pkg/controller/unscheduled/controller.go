@@ -20,7 +20,7 @@ import (
 
 // Reconciler assigns unscheduled pods to nodes. It does not write.
 type Reconciler struct {
-	Cluster scheduling.Cluster
+	Cluster scheduling.Offering
 
 	// Cache reads Nodes from the informers.
 	Cache client.Reader

@@ -41,7 +41,7 @@ func TestReconcile(t *testing.T) {
 	var queued []string
 	u := scheduling.NewUnscheduled()
 	r := &Reconciler{
-		Cluster: scheduling.Cluster{State: state.Cluster{
+		Cluster: scheduling.Offering{State: state.Cluster{
 			Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute),
 			Unscheduled: u,
 		}, Unscheduled: u},

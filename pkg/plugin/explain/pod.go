@@ -69,7 +69,7 @@ func scheduled(pod *corev1.Pod) *corev1.PodCondition {
 // pending is the operator's action for the waiting pods, and the pod in question.
 type pending struct {
 	c        *clusterview.Cluster
-	offering *scheduling.Cluster
+	offering *scheduling.Offering
 	a        scheduling.Assignment
 	pod      scheduling.UnscheduledPod
 	family   ipalloc.Family
@@ -84,7 +84,7 @@ func explainPending(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod, waitin
 		u.SetWithoutBlock(name, len(c.State.Ledger.NodeBlocks(name)) == 0)
 	}
 	c.State.Unscheduled = u
-	offering := scheduling.Cluster{State: c.State, Unscheduled: u}
+	offering := scheduling.Offering{State: c.State, Unscheduled: u}
 	p := pending{c: c, offering: &offering, a: offering.Assign(c.Objects.Nodes, c.Now), pod: scheduling.ReadUnscheduled(pod)}
 	for _, f := range ipalloc.Families() {
 		if p.pod.Addresses()[f] > 0 {
