@@ -22,11 +22,11 @@ type Offering struct {
 // Assignment determines which nodes should have room for the unscheduled pods that lack
 // addresses.
 type Assignment struct {
-	Spreading
+	SpreadResult
 	// Candidates are the nodes that Expected refers to, sorted by Cilium pools and name.
 	Candidates []Candidate
 	// Needs are the needs of nodes.
-	Needs map[PoolOn]NodeNeeds
+	Needs map[NodeCiliumPool]NodeNeeds
 	// Pods is the number of waiting pods.
 	Pods int
 	// FirstBlocks are the nodes that wait for their first block, by name.
@@ -50,7 +50,7 @@ func (a *Assignment) sooner(t time.Time) {
 func (c *Offering) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	turnover := c.State.Ledger.Turnover() // first: blocks that move from here on may be seen twice or not at all
 	kinds, next := c.Unscheduled.waiting(now)
-	out := Assignment{RequeueAt: next, Needs: map[PoolOn]NodeNeeds{}}
+	out := Assignment{RequeueAt: next, Needs: map[NodeCiliumPool]NodeNeeds{}}
 	sorted := make([]*corev1.Node, len(nodes))
 	for i := range nodes {
 		sorted[i] = &nodes[i]
@@ -58,7 +58,7 @@ func (c *Offering) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	slices.SortFunc(sorted, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	for len(kinds) > 0 { // pods of the same Cilium pools together
 		n := 1
-		for n < len(kinds) && kinds[n].pools == kinds[0].pools {
+		for n < len(kinds) && kinds[n].ciliumPools == kinds[0].ciliumPools {
 			n++
 		}
 		c.assign(&out, kinds[:n], sorted, now)
@@ -72,27 +72,27 @@ func (c *Offering) Assign(nodes []corev1.Node, now time.Time) Assignment {
 
 // assign assigns pods that request addresses of the same Cilium pools.
 func (c *Offering) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.Node, now time.Time) {
-	pods := make([]Group, len(kinds))
+	pods := make([]PodGroup, len(kinds))
 	free := FreeBlocks{{}, {}}
-	pools := kinds[0].pools
+	ciliumPools := kinds[0].ciliumPools
 	var candidates []Candidate
 	var bound [][2]int // requests of each candidate's bound pods
 	for i, k := range kinds {
-		pods[i] = Group{Pods: k.pods, Requests: k.Addresses()}
+		pods[i] = PodGroup{Pods: k.pods, Requests: k.Addresses()}
 		out.Pods += k.pods
 	}
 	for _, node := range nodes {
-		arrived := c.Arrived(node)
+		started := c.WithoutStartupTaints(node)
 		var suited []int
 		for i := range kinds {
-			if kinds[i].Suits(arrived) {
+			if kinds[i].Suits(started) {
 				suited = append(suited, i)
 			}
 		}
 		if len(suited) == 0 {
 			continue
 		}
-		candidate, requested, offers := c.candidate(node, pools, free, now)
+		candidate, requested, offers := c.candidate(node, ciliumPools, free, now)
 		if !offers {
 			continue
 		}
@@ -116,7 +116,7 @@ func (c *Offering) assign(out *Assignment, kinds []waitingKind, nodes []*corev1.
 			continue
 		}
 		for f := range n {
-			key := PoolOn{candidates[i].Node, pools[f]}
+			key := NodeCiliumPool{candidates[i].Node, ciliumPools[f]}
 			needs := out.Needs[key]
 			needs.Expected[f] += n[f]
 			needs.Requested[f] = bound[i][f]

@@ -50,7 +50,7 @@ func (c *Offering) recall(a *Assignment, nodes []corev1.Node, turnover map[strin
 			}
 			for _, g := range c.donors(w.pools, f, a, nodes, releasable, now) {
 				for _, cidr := range g.releasable[:min(lack, len(g.releasable))] {
-					key := PoolOn{Node: g.node.Name}
+					key := NodeCiliumPool{Node: g.node.Name}
 					needs := a.Needs[key]
 					needs.Recall = append(needs.Recall, cidr)
 					a.Needs[key] = needs
@@ -153,7 +153,7 @@ func (c *Offering) donors(pools []string, f ipalloc.Family, a *Assignment, nodes
 			releasable[node.Name] = c.releasable(node, f, a, now)
 		}
 		for _, cidr := range releasable[node.Name] {
-			if c.helps(pools, cidr) && !slices.Contains(a.Needs[PoolOn{Node: node.Name}].Recall, cidr) {
+			if c.helps(pools, cidr) && !slices.Contains(a.Needs[NodeCiliumPool{Node: node.Name}].Recall, cidr) {
 				g.releasable = append(g.releasable, cidr)
 			}
 		}
@@ -184,7 +184,7 @@ func (c *Offering) helps(pools []string, cidr netip.Prefix) bool {
 // assigned again then.
 func (c *Offering) releasable(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
 	s := c.State.Snapshot(node.Name, node, now)
-	needs := a.Needs[PoolOn{Node: node.Name}]
+	needs := a.Needs[NodeCiliumPool{Node: node.Name}]
 	i := slices.IndexFunc(s.Shares, func(share state.Share) bool { return share.Family == f })
 	if i < 0 || !s.Shares[i].Standing.MayChange() || s.CiliumNode == nil {
 		return nil

@@ -63,10 +63,10 @@ func (c *Offering) claimFreed(node string) {
 }
 
 // defaultPoolOn is the default pool on a node.
-func defaultPoolOn(node string) PoolOn { return PoolOn{Node: node} }
+func defaultPoolOn(node string) NodeCiliumPool { return NodeCiliumPool{Node: node} }
 
 // sortedNodes returns the nodes with needs.
-func sortedNodes(needs map[PoolOn]NodeNeeds) (nodes []string) {
+func sortedNodes(needs map[NodeCiliumPool]NodeNeeds) (nodes []string) {
 	for on := range needs {
 		nodes = append(nodes, on.Node)
 	}
@@ -226,7 +226,7 @@ func TestRecallWhileBlocksMove(t *testing.T) {
 	before := c.State.Ledger.Turnover()
 	a := c.Assign(all, now)
 	c.claimFreed("n") // freed and claimed: it moved twice
-	a.Needs, a.RequeueAt = map[PoolOn]NodeNeeds{}, time.Time{}
+	a.Needs, a.RequeueAt = map[NodeCiliumPool]NodeNeeds{}, time.Time{}
 	c.recall(&a, all, before, now)
 	if got := recalls(a); got != "" || !a.RequeueAt.Equal(now.Add(recallDelay)) {
 		t.Errorf("at first %q is recalled, again at %s", got, a.RequeueAt)
@@ -284,7 +284,7 @@ func TestScarce(t *testing.T) {
 func TestRecallAsksEachNodeOnce(t *testing.T) {
 	c, all, asked := recalling(), nodes("a", "b", "n"), 0
 	c.State.TakenPercent = func(string, ipalloc.Family) int { asked++; return 0 } // by each Snapshot, as all blocks are of p
-	a := &Assignment{Needs: map[PoolOn]NodeNeeds{}}
+	a := &Assignment{Needs: map[NodeCiliumPool]NodeNeeds{}}
 	for i := range 3 {
 		a.FirstBlocks = append(a.FirstBlocks, FirstBlock{Pools: [2][]string{{"p", fmt.Sprint("q", i)}}})
 	}

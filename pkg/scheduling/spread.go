@@ -20,8 +20,8 @@ import (
 // node grows: a block has addresses for more than one.
 const together = 8
 
-// Group are pods that are yet to be scheduled and are alike.
-type Group struct {
+// PodGroup are pods that are yet to be scheduled and are alike.
+type PodGroup struct {
 	Pods int
 	// Requests is the number of addresses of each family that each of them requests.
 	Requests [2]int
@@ -69,8 +69,8 @@ func (c *Candidate) HasFree(requests [2]int) bool {
 // FreeBlocks are the free blocks of pools, by name, for each family.
 type FreeBlocks [2]map[string]uint64
 
-// Spreading assigns unscheduled pods to the nodes that should have room for them.
-type Spreading struct {
+// SpreadResult assigns unscheduled pods to the nodes that should have room for them.
+type SpreadResult struct {
 	// Expected is the number of addresses that the pods of each candidate request.
 	Expected [][2]int
 	// Missing is the number of blocks of each family that the pools of each candidate lack for the
@@ -87,8 +87,8 @@ type Spreading struct {
 // so that these wait for a block, addresses that nodes could claim if their pools had one. Each pod
 // counts once. Of the nodes that can grow, the ones with the fewest such pods come first, then the
 // ones that admit the most pods. It is a pure function of its inputs.
-func Spread(pods []Group, nodes []Candidate, free FreeBlocks) Spreading {
-	s := spreading{free: FreeBlocks{}, slots: make([]slot, len(nodes))}
+func Spread(pods []PodGroup, nodes []Candidate, free FreeBlocks) SpreadResult {
+	s := spreader{free: FreeBlocks{}, slots: make([]slot, len(nodes))}
 	for _, f := range ipalloc.Families() {
 		s.free[f] = make(map[string]uint64, len(free[f]))
 		for pool, n := range free[f] {
@@ -101,16 +101,16 @@ func Spread(pods []Group, nodes []Candidate, free FreeBlocks) Spreading {
 	}
 	// Pods that suit few nodes come first.
 	order := slices.Clone(pods)
-	slices.SortStableFunc(order, func(a, b Group) int { return cmp.Compare(len(a.Suits), len(b.Suits)) })
-	out := Spreading{}
-	for _, phase := range []struct {
+	slices.SortStableFunc(order, func(a, b PodGroup) int { return cmp.Compare(len(a.Suits), len(b.Suits)) })
+	out := SpreadResult{}
+	for _, stage := range []struct {
 		step  step
 		count *int
 	}{{asOffered, &out.Offered}, {growing, &out.Growing}, {waiting, &out.Short}} {
 		for i := range order {
-			n := s.assign(&order[i], phase.step)
+			n := s.assign(&order[i], stage.step)
 			order[i].Pods -= n
-			*phase.count += n
+			*stage.count += n
 		}
 	}
 	for i := range s.slots {
@@ -129,8 +129,8 @@ const (
 	waiting               // addresses that could be claimed if pools had free blocks, too
 )
 
-// spreading is one call of Spread.
-type spreading struct {
+// spreader is one call of Spread.
+type spreader struct {
 	free  FreeBlocks
 	slots []slot
 }
@@ -146,15 +146,15 @@ type slot struct {
 
 // assign assigns pods to slots, and returns their number. Free addresses go to the slots in order.
 // A slot that does not fit does not fit later either: its reach only shrinks.
-func (s *spreading) assign(u *Group, phase step) int {
-	q := slots{}
+func (s *spreader) assign(u *PodGroup, step step) int {
+	q := slotHeap{}
 	for _, i := range u.Suits {
-		if p := &s.slots[i]; s.fits(p, u, phase) {
+		if p := &s.slots[i]; s.fits(p, u, step) {
 			q = append(q, p)
 		}
 	}
 	most := together
-	if phase == asOffered {
+	if step == asOffered {
 		most = u.Pods
 	} else {
 		heap.Init(&q)
@@ -162,14 +162,14 @@ func (s *spreading) assign(u *Group, phase step) int {
 	rest := u.Pods
 	for rest > 0 && len(q) > 0 {
 		p := q[0]
-		for n := min(rest, most); n > 0 && s.fits(p, u, phase); n-- {
-			s.take(p, u, phase)
+		for n := min(rest, most); n > 0 && s.fits(p, u, step); n-- {
+			s.take(p, u, step)
 			rest--
 		}
 		switch {
-		case phase == asOffered:
+		case step == asOffered:
 			q = q[1:]
-		case s.fits(p, u, phase):
+		case s.fits(p, u, step):
 			heap.Fix(&q, 0)
 		default:
 			heap.Pop(&q)
@@ -178,30 +178,30 @@ func (s *spreading) assign(u *Group, phase step) int {
 	return u.Pods - rest
 }
 
-// slots is a heap of the slots that pods can be assigned to, the best first.
-type slots []*slot
+// slotHeap is a heap of the slots that pods can be assigned to, the best first.
+type slotHeap []*slot
 
-func (q slots) Len() int { return len(q) }
-func (q slots) Less(i, j int) bool {
+func (q slotHeap) Len() int { return len(q) }
+func (q slotHeap) Less(i, j int) bool {
 	a := q[i]
 	b := q[j]
 	return cmp.Or(cmp.Compare(a.pods, b.pods), cmp.Compare(b.admits, a.admits), cmp.Compare(a.Node, b.Node)) < 0
 }
-func (q slots) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *slots) Push(p any)   { *q = append(*q, p.(*slot)) }
-func (q *slots) Pop() any {
+func (q slotHeap) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *slotHeap) Push(p any)   { *q = append(*q, p.(*slot)) }
+func (q *slotHeap) Pop() any {
 	last := (*q)[len(*q)-1]
 	*q = (*q)[:len(*q)-1]
 	return last
 }
 
 // fits reports whether a slot has, or can get, the addresses that one more pod requests.
-func (s *spreading) fits(p *slot, u *Group, phase step) bool {
+func (s *spreader) fits(p *slot, u *PodGroup, step step) bool {
 	if p.admits <= 0 {
 		return false
 	}
 	for _, f := range ipalloc.Families() {
-		if u.Requests[f] > 0 && s.reach(p, f, phase) < u.Requests[f] {
+		if u.Requests[f] > 0 && s.reach(p, f, step) < u.Requests[f] {
 			return false
 		}
 	}
@@ -209,22 +209,22 @@ func (s *spreading) fits(p *slot, u *Group, phase step) bool {
 }
 
 // reach is the number of addresses of a family that a slot has or can get.
-func (s *spreading) reach(p *slot, f ipalloc.Family, phase step) int {
+func (s *spreader) reach(p *slot, f ipalloc.Family, step step) int {
 	room := &p.room[f]
-	if phase == asOffered {
+	if step == asOffered {
 		return room.Free
 	}
 	blocks := room.Blocks
 	if len(p.Pools[f]) == 0 {
 		blocks = 0
-	} else if phase == growing {
+	} else if step == growing {
 		blocks = s.freeFor(p, f, blocks)
 	}
 	return room.Free + room.Back + min(blocks*p.PerBlock[f], room.Addresses)
 }
 
 // freeFor is the number of free blocks in the pools of a slot, up to most.
-func (s *spreading) freeFor(p *slot, f ipalloc.Family, most int) int {
+func (s *spreader) freeFor(p *slot, f ipalloc.Family, most int) int {
 	n := uint64(0)
 	for _, pool := range p.Pools[f] {
 		if n += min(s.free[f][pool], uint64(most)); n >= uint64(most) {
@@ -235,7 +235,7 @@ func (s *spreading) freeFor(p *slot, f ipalloc.Family, most int) int {
 }
 
 // take assigns one pod to a slot, and claims for it if needed: it fits.
-func (s *spreading) take(p *slot, u *Group, phase step) {
+func (s *spreader) take(p *slot, u *PodGroup, step step) {
 	p.admits--
 	p.pods++
 	for _, f := range ipalloc.Families() {
@@ -244,14 +244,14 @@ func (s *spreading) take(p *slot, u *Group, phase step) {
 			s.addBlock(p, f)
 		}
 		room.Free -= u.Requests[f]
-		if phase != waiting || !p.Returns {
+		if step != waiting || !p.Returns {
 			p.expected[f] += u.Requests[f]
 		}
 	}
 }
 
 // addBlock adds to a slot the blocks that come back to it, or one more.
-func (s *spreading) addBlock(p *slot, f ipalloc.Family) {
+func (s *spreader) addBlock(p *slot, f ipalloc.Family) {
 	room := &p.room[f]
 	if room.Back > 0 {
 		room.Free += room.Back

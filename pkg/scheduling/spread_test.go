@@ -36,13 +36,13 @@ func claimsFrom(pools ...string) func(*Candidate) {
 }
 
 // waits returns n pods that request an IPv4 address and suit these candidates.
-func waits(n int, suits ...int) Group {
-	return Group{Pods: n, Requests: [2]int{1, 0}, Suits: suits}
+func waits(n int, suits ...int) PodGroup {
+	return PodGroup{Pods: n, Requests: [2]int{1, 0}, Suits: suits}
 }
 
 // spreadText formats the nodes that should have room as "name=addresses", and the number of pods
 // that find it.
-func spreadText(nodes []Candidate, s Spreading) string {
+func spreadText(nodes []Candidate, s SpreadResult) string {
 	var parts []string
 	for i, n := range s.Expected {
 		if n != [2]int{} {
@@ -64,100 +64,100 @@ func TestSpread(t *testing.T) {
 	dual := func(c *Candidate) {
 		c.Room[1], c.Pools[1], c.PerBlock[1] = c.Room[0], []string{"p"}, 10
 	}
-	group := func(n int, suits ...int) Group {
-		return Group{Pods: n, Requests: [2]int{1, 1}, Suits: suits}
+	group := func(n int, suits ...int) PodGroup {
+		return PodGroup{Pods: n, Requests: [2]int{1, 1}, Suits: suits}
 	}
 	plenty := FreeBlocks{{"p": 100}, {"p": 100}}
 	tests := map[string]struct {
-		pods  []Group
+		pods  []PodGroup
 		nodes []Candidate
 		free  FreeBlocks
 		want  string
 	}{
 		"none": {nodes: []Candidate{place4("a")}, free: plenty, want: "; offered 0, growing 0, short 0"},
 		"what is free comes first": {
-			pods: []Group{waits(5, 0, 1)}, nodes: []Candidate{place4("a"), place4("b", hasFree(5))}, free: plenty,
+			pods: []PodGroup{waits(5, 0, 1)}, nodes: []Candidate{place4("a"), place4("b", hasFree(5))}, free: plenty,
 			want: "b=5; offered 5, growing 0, short 0",
 		},
 		"then a node grows": {
-			pods: []Group{waits(6, 0, 1)}, nodes: []Candidate{place4("a"), place4("b", hasFree(4))}, free: plenty,
+			pods: []PodGroup{waits(6, 0, 1)}, nodes: []Candidate{place4("a"), place4("b", hasFree(4))}, free: plenty,
 			want: "a=2 b=4; offered 4, growing 2, short 0",
 		},
 		"a few pods let one node grow": {
-			pods: []Group{waits(8, 0, 1, 2)}, nodes: []Candidate{place4("a"), place4("b"), place4("c")}, free: plenty,
+			pods: []PodGroup{waits(8, 0, 1, 2)}, nodes: []Candidate{place4("a"), place4("b"), place4("c")}, free: plenty,
 			want: "a=8; offered 0, growing 8, short 0",
 		},
 		"many are spread": {
-			pods: []Group{waits(20, 0, 1, 2)}, nodes: []Candidate{place4("a"), place4("b"), place4("c")}, free: plenty,
+			pods: []PodGroup{waits(20, 0, 1, 2)}, nodes: []Candidate{place4("a"), place4("b"), place4("c")}, free: plenty,
 			want: "a=8 b=8 c=4; offered 0, growing 20, short 0",
 		},
 		"the node that admits the most comes first": {
-			pods: []Group{waits(3, 0, 1)}, nodes: []Candidate{place4("a", admits(10)), place4("b", admits(11))}, free: plenty,
+			pods: []PodGroup{waits(3, 0, 1)}, nodes: []Candidate{place4("a", admits(10)), place4("b", admits(11))}, free: plenty,
 			want: "b=3; offered 0, growing 3, short 0",
 		},
 		"no more than kubelets admit": {
-			pods: []Group{waits(9, 0, 1)}, nodes: []Candidate{place4("a", admits(2)), place4("b", admits(3), hasFree(9))}, free: plenty,
+			pods: []PodGroup{waits(9, 0, 1)}, nodes: []Candidate{place4("a", admits(2)), place4("b", admits(3), hasFree(9))}, free: plenty,
 			want: "a=2 b=3; offered 3, growing 2, short 0",
 		},
 		"only nodes that suit them": {
-			pods: []Group{waits(3, 1)}, nodes: []Candidate{place4("a", hasFree(9)), place4("b")}, free: plenty,
+			pods: []PodGroup{waits(3, 1)}, nodes: []Candidate{place4("a", hasFree(9)), place4("b")}, free: plenty,
 			want: "b=3; offered 0, growing 3, short 0",
 		},
 		"pods that suit few nodes choose first": {
-			pods: []Group{waits(4, 0, 1), waits(4, 0)}, nodes: []Candidate{place4("a", hasFree(4)), place4("b", hasFree(4))}, free: plenty,
+			pods: []PodGroup{waits(4, 0, 1), waits(4, 0)}, nodes: []Candidate{place4("a", hasFree(4)), place4("b", hasFree(4))}, free: plenty,
 			want: "a=4 b=4; offered 8, growing 0, short 0",
 		},
 		"another node, as one is at its limit of blocks": {
-			pods: []Group{waits(3, 0, 1)}, nodes: []Candidate{place4("a", mayClaim(0)), place4("b")}, free: plenty,
+			pods: []PodGroup{waits(3, 0, 1)}, nodes: []Candidate{place4("a", mayClaim(0)), place4("b")}, free: plenty,
 			want: "b=3; offered 0, growing 3, short 0",
 		},
 		"another node, as one is at its limit of addresses": {
-			pods: []Group{waits(8, 0, 1)}, nodes: []Candidate{place4("a", mayPublish(5)), place4("b")}, free: plenty,
+			pods: []PodGroup{waits(8, 0, 1)}, nodes: []Candidate{place4("a", mayPublish(5)), place4("b")}, free: plenty,
 			want: "a=5 b=3; offered 0, growing 8, short 0",
 		},
 		"all are at their limits": {
-			pods: []Group{waits(3, 0)}, nodes: []Candidate{place4("a", mayClaim(0), hasFree(1))}, free: plenty,
+			pods: []PodGroup{waits(3, 0)}, nodes: []Candidate{place4("a", mayClaim(0), hasFree(1))}, free: plenty,
 			want: "a=1; offered 1, growing 0, short 0",
 		},
 		"what is leaving comes back": {
-			pods: []Group{waits(6, 0)}, nodes: []Candidate{place4("a", takesBack(6), mayClaim(0))},
+			pods: []PodGroup{waits(6, 0)}, nodes: []Candidate{place4("a", takesBack(6), mayClaim(0))},
 			want: "a=6; offered 0, growing 6, short 0",
 		},
 		"the last block goes to one node, which gets all pods": {
-			pods: []Group{waits(10, 0, 1)}, nodes: []Candidate{place4("a"), place4("b")}, free: FreeBlocks{{"p": 1}, nil},
+			pods: []PodGroup{waits(10, 0, 1)}, nodes: []Candidate{place4("a"), place4("b")}, free: FreeBlocks{{"p": 1}, nil},
 			want: "a=10; offered 0, growing 10, short 0",
 		},
 		"the rest waits for blocks": {
-			pods: []Group{waits(15, 0, 1)}, nodes: []Candidate{place4("a"), place4("b")}, free: FreeBlocks{{"p": 1}, nil},
+			pods: []PodGroup{waits(15, 0, 1)}, nodes: []Candidate{place4("a"), place4("b")}, free: FreeBlocks{{"p": 1}, nil},
 			want: "a=10 b=5; offered 0, growing 10, short 5, missing 1 blocks",
 		},
 		"some wait for several blocks": {
-			pods: []Group{waits(25, 0)}, nodes: []Candidate{place4("a", hasFree(2))}, free: FreeBlocks{{"p": 1}, nil},
+			pods: []PodGroup{waits(25, 0)}, nodes: []Candidate{place4("a", hasFree(2))}, free: FreeBlocks{{"p": 1}, nil},
 			want: "a=25; offered 2, growing 10, short 13, missing 2 blocks",
 		},
 		"no pool has a block": {
-			pods: []Group{waits(3, 0, 1)}, nodes: []Candidate{place4("a"), place4("b")},
+			pods: []PodGroup{waits(3, 0, 1)}, nodes: []Candidate{place4("a"), place4("b")},
 			want: "a=3; offered 0, growing 0, short 3, missing 1 blocks",
 		},
 		"a node with another pool": {
-			pods: []Group{waits(3, 0, 1)}, nodes: []Candidate{place4("a"), place4("b", claimsFrom("p", "q"))}, free: FreeBlocks{{"q": 1}, nil},
+			pods: []PodGroup{waits(3, 0, 1)}, nodes: []Candidate{place4("a"), place4("b", claimsFrom("p", "q"))}, free: FreeBlocks{{"q": 1}, nil},
 			want: "b=3; offered 0, growing 3, short 0",
 		},
 		"bound pods come first": {
-			pods: []Group{waits(3, 0)}, nodes: []Candidate{place4("a", hasFree(-9))}, free: FreeBlocks{{"p": 1}, nil},
+			pods: []PodGroup{waits(3, 0)}, nodes: []Candidate{place4("a", hasFree(-9))}, free: FreeBlocks{{"p": 1}, nil},
 			want: "a=3; offered 0, growing 1, short 2, missing 1 blocks",
 		},
 		"several addresses each": {
-			pods:  []Group{{Pods: 2, Requests: [2]int{15, 0}, Suits: []int{0, 1}}},
+			pods:  []PodGroup{{Pods: 2, Requests: [2]int{15, 0}, Suits: []int{0, 1}}},
 			nodes: []Candidate{place4("a", hasFree(14)), place4("b", hasFree(16))}, free: plenty,
 			want: "a=15 b=15; offered 1, growing 1, short 0",
 		},
 		"both families on the same node": {
-			pods: []Group{group(3, 0, 1)}, nodes: []Candidate{place4("a", hasFree(5)), place4("b", dual)}, free: plenty,
+			pods: []PodGroup{group(3, 0, 1)}, nodes: []Candidate{place4("a", hasFree(5)), place4("b", dual)}, free: plenty,
 			want: "b=6; offered 0, growing 3, short 0",
 		},
 		"one family is short": {
-			pods: []Group{group(3, 0)}, nodes: []Candidate{place4("a", hasFree(9), dual, hasFree(9))}, free: FreeBlocks{nil, {"p": 0}},
+			pods: []PodGroup{group(3, 0)}, nodes: []Candidate{place4("a", hasFree(9), dual, hasFree(9))}, free: FreeBlocks{nil, {"p": 0}},
 			want: "a=6; offered 3, growing 0, short 0",
 		},
 	}
@@ -198,7 +198,7 @@ func TestSpreadAnything(t *testing.T) {
 			for i, n := range s.Expected {
 				sum += n[f]
 				room, admits := nodes[i].Room[f], nodes[i].Pods
-				suits := slices.ContainsFunc(pods, func(u Group) bool { return slices.Contains(u.Suits, i) })
+				suits := slices.ContainsFunc(pods, func(u PodGroup) bool { return slices.Contains(u.Suits, i) })
 				reach := room.Free + room.Back + min(room.Addresses, room.Blocks*nodes[i].PerBlock[f])
 				if n[f] < 0 || n[f] > 0 && (n[f] > reach || !suits || admits <= 0) {
 					t.Errorf("seed %d: node %+v is to have room for %v", seed, nodes[i], n)
@@ -224,7 +224,7 @@ func TestSpreadAnything(t *testing.T) {
 	}
 }
 
-func randomInput(d func(n int) int) (pods []Group, nodes []Candidate, free FreeBlocks) {
+func randomInput(d func(n int) int) (pods []PodGroup, nodes []Candidate, free FreeBlocks) {
 	for i := range d(6) {
 		n := Candidate{Node: fmt.Sprint("n", i), Pods: d(30) - 1, PerBlock: [2]int{1 + d(16), 1 + d(16)}}
 		for _, f := range ipalloc.Families() {
@@ -234,7 +234,7 @@ func randomInput(d func(n int) int) (pods []Group, nodes []Candidate, free FreeB
 		nodes = append(nodes, n)
 	}
 	for range d(4) {
-		u := Group{Pods: d(40), Requests: [2]int{d(3), d(3)}}
+		u := PodGroup{Pods: d(40), Requests: [2]int{d(3), d(3)}}
 		for i := range nodes {
 			if d(100) < 60 {
 				u.Suits = append(u.Suits, i)

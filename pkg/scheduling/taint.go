@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Arrived returns a Node without the taints that it loses as it starts to offer addresses,
+// WithoutStartupTaints returns a Node without the taints that it loses as it starts to offer addresses,
 // so that it grows for unscheduled pods by then. It changes only Nodes with ShortageTaint,
 // because only these keep pods off until they have grown.
-func (c *Offering) Arrived(node *corev1.Node) *corev1.Node {
+func (c *Offering) WithoutStartupTaints(node *corev1.Node) *corev1.Node {
 	isShortage := func(t corev1.Taint) bool { return t.Key == c.State.ShortageTaint }
 	if c.State.ShortageTaint == "" || !slices.ContainsFunc(node.Spec.Taints, isShortage) {
 		return node
@@ -22,9 +22,9 @@ func (c *Offering) Arrived(node *corev1.Node) *corev1.Node {
 	}
 	notReady := cmp.Or(c.State.Cilium.Get().Setting(node.Labels, "agent-not-ready-taint-key"), ciliumdefaults.AgentNotReadyNodeTaint)
 	isStarting := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady || t.Key == notReady }
-	arrived := *node
-	arrived.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
+	started := *node
+	started.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
 		return isShortage(t) || !offers && (c.State.StartupTaints[t.Key] || isStarting(t))
 	})
-	return &arrived
+	return &started
 }

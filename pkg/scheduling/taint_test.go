@@ -15,7 +15,7 @@ import (
 )
 
 // Only a Node that registered with the shortage taint grows as if it were up.
-func TestArrived(t *testing.T) {
+func TestWithoutStartupTaints(t *testing.T) {
 	const short, startup = "example.org/short", "example.org/startup"
 	starting := []string{short, startup, corev1.TaintNodeNotReady, "node.cilium.io/agent-not-ready", "gpu"}
 	renamed := []string{short, startup, corev1.TaintNodeNotReady, "example.org/agent", "gpu"}
@@ -47,7 +47,7 @@ func TestArrived(t *testing.T) {
 				c.State.Cilium.Set(&ciliumconfig.Config{Data: map[string]string{"agent-not-ready-taint-key": "example.org/agent"}})
 			}
 			var got []string
-			for _, taint := range c.Arrived(node).Spec.Taints {
+			for _, taint := range c.WithoutStartupTaints(node).Spec.Taints {
 				got = append(got, taint.Key)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

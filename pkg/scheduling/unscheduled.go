@@ -32,8 +32,8 @@ type UnscheduledPod struct {
 	uid types.UID
 	// short: the scheduler found no node with the addresses that it requests.
 	short bool
-	// kind is equal for pods that have the same requests and suit the same nodes.
-	kind string
+	// kindKey is equal for pods that have the same requests and suit the same nodes.
+	kindKey string
 	podKind
 	// seen is when it was first seen to wait.
 	seen time.Time
@@ -43,13 +43,13 @@ type UnscheduledPod struct {
 func (p UnscheduledPod) UID() types.UID { return p.uid }
 
 // CiliumPools returns the Cilium pools, by family, that the pod requests addresses of.
-func (p UnscheduledPod) CiliumPools() [2]string { return p.pools }
+func (p UnscheduledPod) CiliumPools() [2]string { return p.ciliumPools }
 
 // podKind is a pod's requests and its possible nodes.
 type podKind struct {
 	requests [2]uint16
-	// pools are the Cilium pools, by family, that it requests addresses of.
-	pools       [2]string
+	// ciliumPools are the Cilium pools, by family, that it requests addresses of.
+	ciliumPools [2]string
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []corev1.Toleration
 }
@@ -58,7 +58,7 @@ type podKind struct {
 func ReadUnscheduled(pod *corev1.Pod) UnscheduledPod {
 	p := UnscheduledPod{uid: pod.UID, short: LacksAddresses(pod)}
 	if p.short {
-		p.podKind, p.kind = kindOf(pod)
+		p.podKind, p.kindKey = kindOf(pod)
 	}
 	return p
 }
@@ -94,7 +94,7 @@ func kindOf(pod *corev1.Pod) (kind podKind, key string) {
 		for f, n := range requests[pool] {
 			if n > 0 { // agents give a pod an address of one pool
 				kind.requests[f] = n
-				kind.pools[f] = pool
+				kind.ciliumPools[f] = pool
 			}
 		}
 	}
@@ -102,7 +102,7 @@ func kindOf(pod *corev1.Pod) (kind podKind, key string) {
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
-	text, err := json.Marshal([]any{kind.requests, kind.pools, pod.Spec.NodeSelector, required, kind.tolerations})
+	text, err := json.Marshal([]any{kind.requests, kind.ciliumPools, pod.Spec.NodeSelector, required, kind.tolerations})
 	if err != nil {
 		return kind, string(pod.UID) // as a kind of its own
 	}
@@ -147,7 +147,7 @@ type Unscheduled struct {
 	mu   sync.Mutex
 	pods map[types.UID]UnscheduledPod
 	// needs are the needs of nodes for these pods.
-	needs map[PoolOn]NodeNeeds
+	needs map[NodeCiliumPool]NodeNeeds
 	// ciliumPools is what CiliumPools returns.
 	ciliumPools []string
 	// scarce are the pools of each family that some of these pods, or nodes without a
@@ -172,8 +172,8 @@ type freeSince struct {
 	time time.Time
 }
 
-// PoolOn is a Cilium pool, "" being the default one, on a node.
-type PoolOn struct{ Node, CiliumPool string }
+// NodeCiliumPool is a Cilium pool, "" being the default one, on a node.
+type NodeCiliumPool struct{ Node, CiliumPool string }
 
 // NodeNeeds is a node's share for unscheduled pods, and for nodes without a block.
 type NodeNeeds struct {
@@ -201,7 +201,7 @@ func (u *Unscheduled) Set(pod UnscheduledPod, now time.Time) bool {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if old, known := u.pods[pod.uid]; known && old.kind == pod.kind {
+	if old, known := u.pods[pod.uid]; known && old.kindKey == pod.kindKey {
 		return false
 	}
 	pod.seen = now
@@ -248,7 +248,7 @@ func (u *Unscheduled) CiliumPools() []string {
 func (u *Unscheduled) Needs(node, ciliumPool string, f ipalloc.Family, requested int) (expected int, recall []netip.Prefix) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	n := u.needs[PoolOn{node, ciliumPool}]
+	n := u.needs[NodeCiliumPool{node, ciliumPool}]
 	return max(0, min(n.Expected[f], n.Expected[f]+n.Requested[f]-requested)), n.Recall
 }
 
@@ -274,7 +274,7 @@ func (u *Unscheduled) IsScarce(f ipalloc.Family, pools []*crd.Pool) bool {
 
 // SetNeeds replaces the needs of nodes, and returns the nodes with changed ones. The caller must
 // not modify the map afterwards.
-func (u *Unscheduled) SetNeeds(next map[PoolOn]NodeNeeds) (changed []string) {
+func (u *Unscheduled) SetNeeds(next map[NodeCiliumPool]NodeNeeds) (changed []string) {
 	u.mu.Lock()
 	old := u.needs
 	u.needs = next
@@ -301,8 +301,8 @@ func (u *Unscheduled) findPools() {
 		pools[key.CiliumPool] = true
 	}
 	for _, p := range u.pods {
-		pools[p.pools[0]] = true
-		pools[p.pools[1]] = true
+		pools[p.ciliumPools[0]] = true
+		pools[p.ciliumPools[1]] = true
 	}
 	delete(pools, "")
 	u.ciliumPools = slices.Sorted(maps.Keys(pools))
@@ -335,9 +335,9 @@ func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Tim
 				next = deadline
 			}
 		}
-		group := groups[p.kind]
+		group := groups[p.kindKey]
 		group[i] = waitingKind{&p.podKind, group[i].pods + 1, i == 1}
-		groups[p.kind] = group
+		groups[p.kindKey] = group
 	}
 	for _, kind := range slices.Sorted(maps.Keys(groups)) {
 		for _, k := range groups[kind] {
@@ -346,7 +346,7 @@ func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Tim
 			}
 		}
 	}
-	slices.SortStableFunc(kinds, func(a, b waitingKind) int { return slices.Compare(a.pools[:], b.pools[:]) })
+	slices.SortStableFunc(kinds, func(a, b waitingKind) int { return slices.Compare(a.ciliumPools[:], b.ciliumPools[:]) })
 	return kinds, next
 }
 

@@ -301,14 +301,14 @@ func TestSetNeeds(t *testing.T) {
 	room := func(n int) NodeNeeds { return NodeNeeds{Expected: [2]int{n, 0}} }
 	back := func(cidrs ...string) NodeNeeds { return NodeNeeds{Recall: fixtures.Prefixes(cidrs...)} }
 	for _, step := range []struct {
-		next map[PoolOn]NodeNeeds
+		next map[NodeCiliumPool]NodeNeeds
 		want []string
 	}{
-		{map[PoolOn]NodeNeeds{defaultPoolOn("a"): room(1), defaultPoolOn("b"): room(2)}, []string{"a", "b"}},
-		{map[PoolOn]NodeNeeds{defaultPoolOn("a"): room(1), defaultPoolOn("b"): room(2)}, nil},
-		{map[PoolOn]NodeNeeds{defaultPoolOn("a"): room(2), defaultPoolOn("c"): back("10.0.0.0/30")}, []string{"a", "b", "c"}},
-		{map[PoolOn]NodeNeeds{defaultPoolOn("a"): room(2), defaultPoolOn("c"): back("10.0.0.4/30")}, []string{"c"}},
-		{map[PoolOn]NodeNeeds{}, []string{"a", "c"}},
+		{map[NodeCiliumPool]NodeNeeds{defaultPoolOn("a"): room(1), defaultPoolOn("b"): room(2)}, []string{"a", "b"}},
+		{map[NodeCiliumPool]NodeNeeds{defaultPoolOn("a"): room(1), defaultPoolOn("b"): room(2)}, nil},
+		{map[NodeCiliumPool]NodeNeeds{defaultPoolOn("a"): room(2), defaultPoolOn("c"): back("10.0.0.0/30")}, []string{"a", "b", "c"}},
+		{map[NodeCiliumPool]NodeNeeds{defaultPoolOn("a"): room(2), defaultPoolOn("c"): back("10.0.0.4/30")}, []string{"c"}},
+		{map[NodeCiliumPool]NodeNeeds{}, []string{"a", "c"}},
 	} {
 		if diff := cmp.Diff(step.want, u.SetNeeds(step.next)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", step.next, diff)
@@ -322,7 +322,7 @@ func TestSetNeeds(t *testing.T) {
 // A node's state contains the expected addresses, and that the node offers addresses.
 func TestSnapshotExpectsPods(t *testing.T) {
 	c := offering()
-	c.Unscheduled.SetNeeds(map[PoolOn]NodeNeeds{defaultPoolOn("n"): {Expected: [2]int{3, 0}, Recall: fixtures.Prefixes("10.0.0.0/30")}})
+	c.Unscheduled.SetNeeds(map[NodeCiliumPool]NodeNeeds{defaultPoolOn("n"): {Expected: [2]int{3, 0}, Recall: fixtures.Prefixes("10.0.0.0/30")}})
 	node := nodes("n")[0]
 	s := c.State.Snapshot("n", &node, fixtures.Noon())
 	if got := s.Shares[0].State; got.Expected != 3 || !got.Offers || len(got.Recall) != 1 {
@@ -336,7 +336,7 @@ func TestSnapshotExpectsPods(t *testing.T) {
 			t.Errorf("after %d pods were bound: expects %d, want %d", i+1, got, want)
 		}
 	}
-	c.Unscheduled.SetNeeds(map[PoolOn]NodeNeeds{defaultPoolOn("n"): {Expected: [2]int{3, 0}, Requested: [2]int{5, 0}}})
+	c.Unscheduled.SetNeeds(map[NodeCiliumPool]NodeNeeds{defaultPoolOn("n"): {Expected: [2]int{3, 0}, Requested: [2]int{5, 0}}})
 	if got := c.State.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != 3 {
 		t.Errorf("one bound pod is gone: expects %d, want 3", got)
 	}

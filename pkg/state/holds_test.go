@@ -433,14 +433,14 @@ func (f *fleet) pressureStore() store {
 func (f *fleet) unscheduledStore() store {
 	u, now := scheduling.NewUnscheduled(), fixtures.Noon()
 	var pods []scheduling.UnscheduledPod
-	needs := map[scheduling.PoolOn]scheduling.NodeNeeds{}
+	needs := map[scheduling.NodeCiliumPool]scheduling.NodeNeeds{}
 	for i := range f.nodes {
 		pod := fixtures.Pod("p", "unscheduled-"+f.node(i), "")
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
 			Reason: corev1.PodReasonUnschedulable, Message: "Insufficient " + string(state.OfferResource(ipalloc.IPv4, ""))}}
 		pods = append(pods, scheduling.ReadUnscheduled(pod))
 		u.Set(pods[i], now)
-		needs[scheduling.PoolOn{Node: f.node(i)}] = scheduling.NodeNeeds{Expected: [2]int{1}}
+		needs[scheduling.NodeCiliumPool{Node: f.node(i)}] = scheduling.NodeNeeds{Expected: [2]int{1}}
 	}
 	u.SetNeeds(needs)
 	set := func(i int) { u.Set(pods[i%len(pods)], now) }

@@ -52,7 +52,7 @@ const recall expand.Reason = "Recall"
 var begin = map[expand.Reason]func(b *bed){
 	recall: func(b *bed) {
 		u := scheduling.NewUnscheduled()
-		u.SetNeeds(map[scheduling.PoolOn]scheduling.NodeNeeds{{Node: "n"}: {Recall: fixtures.Prefixes(idleCIDR)}})
+		u.SetNeeds(map[scheduling.NodeCiliumPool]scheduling.NodeNeeds{{Node: "n"}: {Recall: fixtures.Prefixes(idleCIDR)}})
 		b.r.Cluster.Unscheduled = u
 	},
 	expand.NodeGone: func(b *bed) { b.must(b.API.Delete(b.T.Context(), b.node())) },

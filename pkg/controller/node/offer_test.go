@@ -218,7 +218,7 @@ func TestOffersOfCiliumPools(t *testing.T) {
 		}
 	}
 	offers("map[:[0 -1]]") // the agent will take both addresses
-	u.SetNeeds(map[scheduling.PoolOn]scheduling.NodeNeeds{{Node: "n", CiliumPool: "blue"}: {Expected: [2]int{3}}})
+	u.SetNeeds(map[scheduling.NodeCiliumPool]scheduling.NodeNeeds{{Node: "n", CiliumPool: "blue"}: {Expected: [2]int{3}}})
 	offers("map[:[0 -1] blue:[4 -1]]")
 	b.is("blocks 10.0.0.0/30 10.8.0.0/30 10.8.0.4/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30 10.8.0.4/30")
 	inBlue := fixtures.Pod("a", "a", "n", "10.8.0.1")
@@ -270,7 +270,7 @@ func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 		b.step()
 	}
 	b.offersOf(4)
-	b.r.Cluster.Unscheduled.(*scheduling.Unscheduled).SetNeeds(map[scheduling.PoolOn]scheduling.NodeNeeds{{Node: "n"}: {Expected: [2]int{8}}})
+	b.r.Cluster.Unscheduled.(*scheduling.Unscheduled).SetNeeds(map[scheduling.NodeCiliumPool]scheduling.NodeNeeds{{Node: "n"}: {Expected: [2]int{8}}})
 	b.settleOffers()
 	if taints := b.node().Spec.Taints; len(taints) > 0 || at < 8 {
 		t.Errorf("taints are %v; the Node offered %d addresses when its taint went, want 8 or more", taints, at)

@@ -101,7 +101,7 @@ func (p *pending) explain(s *cli.Text) {
 	suits := 0
 	for i := range p.a.Candidates {
 		n := &p.a.Candidates[i]
-		if n.CiliumPools != p.pod.CiliumPools() || !p.pod.Suits(p.offering.Arrived(p.c.Nodes[n.Node])) {
+		if n.CiliumPools != p.pod.CiliumPools() || !p.pod.Suits(p.offering.WithoutStartupTaints(p.c.Nodes[n.Node])) {
 			continue
 		}
 		suits++
@@ -193,7 +193,7 @@ func (p *pending) pool(s *cli.Text, name string) {
 func (p *pending) recalled(pool string) []string {
 	var out []string
 	for _, node := range p.c.NodeNames() {
-		for _, cidr := range p.a.Needs[scheduling.PoolOn{Node: node}].Recall {
+		for _, cidr := range p.a.Needs[scheduling.NodeCiliumPool{Node: node}].Recall {
 			if b, ok := p.c.State.Ledger.Block(cidr); ok && b.Pool == pool {
 				out = append(out, fmt.Sprintf("%s of node %s", cidr, node))
 			}
