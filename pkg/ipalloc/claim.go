@@ -71,7 +71,7 @@ func (c Cut) Total() uint64 {
 // freeBuddy returns the lowest free buddy of a block in near.
 func (s *Space) freeBuddy(c Cut, near []netip.Prefix) (f Family, best prefix, found bool) {
 	for _, cidr := range near {
-		g, p, ok := block(cidr)
+		g, p, ok := blockPrefix(cidr)
 		if !ok || cidr.Bits() != c.BlockBits || c.BlockBits == 0 {
 			continue
 		}

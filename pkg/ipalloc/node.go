@@ -26,7 +26,7 @@ type node struct {
 	hi, lo uint64 // its prefix, as long as bits says
 	// Sets of places: held by blocks, reserved, and sharing an address with a block or reservation
 	// here or in a slot.
-	blocks, reserved, blocked uint64
+	held, reserved, blocked uint64
 
 	below uint64 // set of slots that have a node, as their numbers less slotCount
 	slots uint32 // place of these; 0: no slot has a node
@@ -47,8 +47,8 @@ type slots struct {
 // in it; the slots in it (for a slot, itself).
 var above, within, slotsOf = heapSets()
 
-// longer are, by number of bits, the places that are this much longer than their node.
-var longer = [stride]uint64{1 << 1, 3 << 2, 0xf << 4, 0xff << 8, 0xffff << 16, 0xffffffff << 32}
+// placesAtDepth are, by number of bits, the places that are this much longer than their node.
+var placesAtDepth = [stride]uint64{1 << 1, 3 << 2, 0xf << 4, 0xff << 8, 0xffff << 16, 0xffffffff << 32}
 
 func heapSets() (above, within, slotsOf [2 * slotCount]uint64) {
 	for i := 2*slotCount - 1; i > 0; i-- {
@@ -68,7 +68,7 @@ func heapSets() (above, within, slotsOf [2 * slotCount]uint64) {
 func (n *node) prefix() prefix { return prefix{n.hi, n.lo, n.bits} }
 
 // taken returns the places that are held or reserved.
-func (n *node) taken() uint64 { return n.blocks | n.reserved }
+func (n *node) taken() uint64 { return n.held | n.reserved }
 
 // taking is a way of taking a place.
 type taking uint8
@@ -83,7 +83,7 @@ func (n *node) places(kind taking) uint64 {
 	if kind == byReservation {
 		return n.reserved
 	}
-	return n.blocks
+	return n.held
 }
 
 // around reports whether p is n's prefix, or lies in it.
@@ -112,8 +112,8 @@ func (n *node) covered() (set uint64) {
 	return set
 }
 
-// block recomputes which places are blocked.
-func (n *node) block() {
+// recomputeBlocked recomputes which places are blocked.
+func (n *node) recomputeBlocked() {
 	set := uint64(0)
 	for rest := n.taken(); rest != 0; rest &= rest - 1 {
 		place := bits.TrailingZeros64(rest)
@@ -128,7 +128,7 @@ func (n *node) block() {
 // largest returns the length of the largest free chunk. slots are those of n, if any has a
 // node.
 func (n *node) largest(slots *slots) uint8 {
-	for depth, places := range longer {
+	for depth, places := range placesAtDepth {
 		if places&^n.blocked != 0 {
 			return n.bits + uint8(depth)
 		}
@@ -147,7 +147,7 @@ func (n *node) largest(slots *slots) uint8 {
 	return largest
 }
 
-// free returns the length of the largest free chunk in a prefix of length bits. n is the topmost
+// largestFree returns the length of the largest free chunk in a prefix of length bits. n is the topmost
 // node in it, or nil.
 //
 //	n is nil     n is smaller          n fills it
@@ -156,7 +156,7 @@ func (n *node) largest(slots *slots) uint8 {
 //	 bits               bits+1          n's summary
 //
 // In the middle the half without n is free, and no larger chunk can be.
-func free(bits uint8, n *node) uint8 {
+func largestFree(bits uint8, n *node) uint8 {
 	if n == nil {
 		return bits
 	}

@@ -74,8 +74,8 @@ func (p prefix) buddy() prefix {
 	return p
 }
 
-// common returns the number of leading bits that the addresses of p and q share.
-func (p prefix) common(q prefix) uint8 {
+// commonBits returns the number of leading bits that the addresses of p and q share.
+func (p prefix) commonBits(q prefix) uint8 {
 	if x := p.hi ^ q.hi; x != 0 {
 		return uint8(bits.LeadingZeros64(x))
 	}
@@ -84,7 +84,7 @@ func (p prefix) common(q prefix) uint8 {
 
 // contains reports whether q lies in p, or is p.
 func (p prefix) contains(q prefix) bool {
-	return p.bits <= q.bits && p.common(q) >= p.bits
+	return p.bits <= q.bits && p.commonBits(q) >= p.bits
 }
 
 // masked returns p without the bits beyond its length.

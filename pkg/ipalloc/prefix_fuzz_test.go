@@ -86,7 +86,7 @@ func checkPair(t *testing.T, x, y netip.Prefix) {
 		same++
 	}
 	// An IPv4 address fills the upper half of a word; the rest is zero in both.
-	if got := int(p.common(q)); got != same && (same < f.Bits() || got < same) {
+	if got := int(p.commonBits(q)); got != same && (same < f.Bits() || got < same) {
 		t.Errorf("%s and %s share %d bits, want %d", x, y, got, same)
 	}
 }

@@ -54,13 +54,13 @@ func (t *trie) inside(tr *trail, p prefix) *node {
 //
 //	else n has it
 func (t *trie) lowestIn(p prefix, n *node, bits uint8) (prefix, bool) {
-	if free(p.bits, n) > bits {
+	if largestFree(p.bits, n) > bits {
 		return prefix{}, false
 	}
 	if n != nil {
 		q := n.prefix()
 		shared := min(q.bits, bits)
-		if p.common(q) >= shared {
+		if p.commonBits(q) >= shared {
 			if n.free <= bits {
 				return t.lowestAt(n, 1, bits)
 			}
@@ -74,7 +74,7 @@ func (t *trie) lowestIn(p prefix, n *node, bits uint8) (prefix, bool) {
 // lowestAt is lowestIn for a place of n that is not taken as a whole.
 func (t *trie) lowestAt(n *node, place, length uint8) (prefix, bool) {
 	if depth := length - n.bits; depth < stride {
-		open := longer[depth] & within[place] &^ n.blocked
+		open := placesAtDepth[depth] & within[place] &^ n.blocked
 		if open == 0 {
 			return prefix{}, false
 		}
@@ -105,7 +105,7 @@ func (t *trie) count(p prefix, bits uint8) uint64 {
 
 // countIn counts in a prefix of length outer; n is the topmost node in it, or nil.
 func (t *trie) countIn(outer uint8, n *node, bits uint8) uint64 {
-	if free(outer, n) > bits {
+	if largestFree(outer, n) > bits {
 		return 0
 	}
 	if n == nil {
@@ -120,7 +120,7 @@ func (t *trie) countIn(outer uint8, n *node, bits uint8) uint64 {
 // countAt counts in a place of n.
 func (t *trie) countAt(n *node, place, length uint8) uint64 {
 	if depth := length - n.bits; depth < stride {
-		return uint64(bits.OnesCount64(longer[depth] & within[place] &^ n.blocked))
+		return uint64(bits.OnesCount64(placesAtDepth[depth] & within[place] &^ n.blocked))
 	}
 	open := slotsOf[place] &^ n.covered()
 	sum := uint64(0)

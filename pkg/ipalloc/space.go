@@ -40,7 +40,7 @@ func (s *Space) Ready() bool { return s.ready }
 // Reserved addresses are no conflict. A CIDR that is invalid, or has bits set beyond its length, is
 // an error, and is not recorded.
 func (s *Space) Restore(h Held) error {
-	f, p, ok := block(h.CIDR)
+	f, p, ok := blockPrefix(h.CIDR)
 	if !ok {
 		return fmt.Errorf("block %s of %s is not a CIDR without host bits", h.CIDR, h.Owner)
 	}
@@ -63,14 +63,14 @@ func (s *Space) Restore(h Held) error {
 // Release drops the block with exactly this CIDR. Its addresses are free again, unless a
 // reservation or another block contains them. It returns false if no such block is held.
 func (s *Space) Release(cidr netip.Prefix) bool {
-	f, p, ok := block(cidr)
+	f, p, ok := blockPrefix(cidr)
 	return ok && s.tries[f].release(p)
 }
 
 // Owner returns the owner of the block with exactly this CIDR, and whether it is
 // held.
 func (s *Space) Owner(cidr netip.Prefix) (Owner, bool) {
-	f, p, ok := block(cidr)
+	f, p, ok := blockPrefix(cidr)
 	if !ok {
 		return Owner{}, false
 	}
@@ -140,9 +140,9 @@ func (s *Space) Reservations(cidr netip.Prefix) int {
 	return sum
 }
 
-// block converts a CIDR, and reports whether it can be a block: it is valid and has no bits set
+// blockPrefix converts a CIDR, and reports whether it can be a block: it is valid and has no bits set
 // beyond its length.
-func block(cidr netip.Prefix) (f Family, p prefix, ok bool) {
+func blockPrefix(cidr netip.Prefix) (f Family, p prefix, ok bool) {
 	if !cidr.IsValid() {
 		return 0, prefix{}, false
 	}

@@ -70,7 +70,7 @@ func (t *trie) ownerOf(p prefix) *Owner {
 			return nil
 		}
 	}
-	if place := n.place(p); n.blocks>>place&1 != 0 {
+	if place := n.place(p); n.held>>place&1 != 0 {
 		return t.owners.at(*t.ownerAt(n, place))
 	}
 	return nil
@@ -78,7 +78,7 @@ func (t *trie) ownerOf(p prefix) *Owner {
 
 // ownerAt returns the index of a held place's owner.
 func (t *trie) ownerAt(n *node, place uint8) *uint32 {
-	if n.blocks == 1<<place {
+	if n.held == 1<<place {
 		return &n.owner
 	}
 	return &t.several.at(n.owner)[place]
@@ -88,13 +88,13 @@ func (t *trie) ownerAt(n *node, place uint8) *uint32 {
 func (t *trie) hold(p prefix, o Owner) {
 	tr := t.grow(p)
 	n := tr.last()
-	if bits.OnesCount64(n.blocks) == 1 {
+	if bits.OnesCount64(n.held) == 1 {
 		var owners [slotCount]uint32
-		owners[bits.TrailingZeros64(n.blocks)] = n.owner
+		owners[bits.TrailingZeros64(n.held)] = n.owner
 		n.owner = t.several.add(owners)
 	}
 	place := n.place(p)
-	n.blocks |= 1 << place
+	n.held |= 1 << place
 	*t.ownerAt(n, place) = t.owners.add(o)
 	t.settle(p, &tr)
 }
@@ -104,16 +104,16 @@ func (t *trie) release(p prefix) bool {
 	tr := t.seek(p)
 	n := tr.last()
 	place := n.place(p)
-	if !n.has(p) || n.blocks>>place&1 == 0 {
+	if !n.has(p) || n.held>>place&1 == 0 {
 		return false
 	}
 	owner := t.ownerAt(n, place)
 	t.owners.drop(*owner)
 	*owner = 0
-	n.blocks &^= 1 << place
-	if bits.OnesCount64(n.blocks) == 1 {
+	n.held &^= 1 << place
+	if bits.OnesCount64(n.held) == 1 {
 		several := n.owner
-		n.owner = t.several.at(several)[bits.TrailingZeros64(n.blocks)]
+		n.owner = t.several.at(several)[bits.TrailingZeros64(n.held)]
 		t.several.drop(several)
 	}
 	t.settle(p, &tr)
@@ -167,13 +167,13 @@ func (t *trie) grow(p prefix) trail {
 	}
 	place := p.shorten(aligned(p.bits))
 	if c := t.child(n, n.place(p)); c != nil {
-		fork := p.shorten(aligned(min(p.bits, p.common(c.prefix()))))
+		fork := p.shorten(aligned(min(p.bits, p.commonBits(c.prefix()))))
 		link := &t.slots.at(n.slots).nodes[n.place(p)%slotCount]
 		child := *link
 		*link = t.nodes.add(node{hi: fork.hi, lo: fork.lo, bits: fork.bits})
 		n = t.nodes.at(*link)
 		tr.add(n)
-		t.attach(n, n.place(c.prefix()), child, free(n.bits+stride, c))
+		t.attach(n, n.place(c.prefix()), child, largestFree(n.bits+stride, c))
 		if fork == place {
 			return tr
 		}
@@ -204,13 +204,13 @@ func (t *trie) attach(n *node, slot uint8, child uint32, free uint8) {
 // removes a node without anything taken and without a fork, and sums up free space again, up to a
 // slot that has not changed.
 func (t *trie) settle(p prefix, tr *trail) {
-	blocks := true // n's blocked places may have changed, too
+	placesChanged := true // n's blocked places may have changed, too
 	for i := tr.len - 1; i > 0; i-- {
 		n := tr.nodes[i]
 		up := tr.nodes[i-1]
 		if n.taken() == 0 && n.below == 0 {
 			t.detach(up, up.place(p))
-			blocks = true
+			placesChanged = true
 			continue
 		}
 		slots := t.slots.at(up.slots)
@@ -218,23 +218,23 @@ func (t *trie) settle(p prefix, tr *trail) {
 		if n.taken() == 0 && bits.OnesCount64(n.below) == 1 {
 			n = t.skip(&slots.nodes[s])
 		} else {
-			t.sum(n, blocks)
+			t.sum(n, placesChanged)
 		}
 		old := slots.free[s]
-		now := free(up.bits+stride, n)
+		now := largestFree(up.bits+stride, n)
 		if old == now {
 			return
 		}
 		slots.free[s] = now
-		blocks = old == 0
+		placesChanged = old == 0
 	}
-	t.sum(&t.root, blocks)
+	t.sum(&t.root, placesChanged)
 }
 
 // sum recomputes a node's summary of free space.
-func (t *trie) sum(n *node, blocks bool) {
-	if blocks {
-		n.block()
+func (t *trie) sum(n *node, placesChanged bool) {
+	if placesChanged {
+		n.recomputeBlocked()
 	}
 	n.free = n.largest(t.slotsIn(n))
 }

@@ -95,14 +95,14 @@ func (t *trie) checkNode(n *node, f Family, u used, reserved map[prefix]bool) er
 
 // checkPlaces compares n's records about its places with the prefixes that they stand for.
 func (t *trie) checkPlaces(n *node, f Family, u used, reserved map[prefix]bool) error {
-	if (n.blocks|n.reserved|n.blocked)&1 != 0 {
+	if (n.held|n.reserved|n.blocked)&1 != 0 {
 		return fmt.Errorf("place 0 is in use: %+v", n)
 	}
-	if several := bits.OnesCount64(n.blocks) > 1; several && u.several[n.owner] {
+	if several := bits.OnesCount64(n.held) > 1; several && u.several[n.owner] {
 		return fmt.Errorf("several owners of %s are those of others", n.prefix().cidr(f))
 	} else if several {
 		u.several[n.owner] = true
-	} else if n.blocks == 0 && n.owner != 0 {
+	} else if n.held == 0 && n.owner != 0 {
 		return fmt.Errorf("%s has an owner and nothing held", n.prefix().cidr(f))
 	}
 	var blocked uint64
@@ -121,13 +121,13 @@ func (t *trie) checkPlaces(n *node, f Family, u used, reserved map[prefix]bool) 
 		if n.reserved>>i&1 != 0 {
 			reserved[p] = true
 		}
-		if n.blocks>>i&1 != 0 {
+		if n.held>>i&1 != 0 {
 			owner := *t.ownerAt(n, i)
 			if owner == 0 || u.owners[owner] {
 				return fmt.Errorf("%s has no owner of its own", p.cidr(f))
 			}
 			u.owners[owner] = true
-		} else if bits.OnesCount64(n.blocks) > 1 && t.several.at(n.owner)[i] != 0 {
+		} else if bits.OnesCount64(n.held) > 1 && t.several.at(n.owner)[i] != 0 {
 			return fmt.Errorf("%s is not held and has an owner", p.cidr(f))
 		}
 	}
