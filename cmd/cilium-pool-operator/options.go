@@ -180,7 +180,7 @@ func (o *options) validate() error {
 	}
 	least := time.Duration(0)
 	if o.mode == string(ciliumnode.MultiPool) {
-		least = crd.LeastCooldown
+		least = crd.MinMultiPoolCooldown
 	}
 	p.Between("cooldown", s.Defaults.Cooldown, least, 24*time.Hour)
 	p.Between("node-gone-cooldown", s.Defaults.NodeGoneCooldown, 0, 7*24*time.Hour)

@@ -46,7 +46,7 @@ func (p *planner) adoptByHand(n *node) {
 func (p *planner) poolOf(n *node, single netip.Prefix) *crd.Pool {
 	for _, pools := range [][]*crd.Pool{n.Pools, p.Pools} {
 		for _, pool := range pools {
-			if !pool.Deleting && !pool.Frozen() && pool.Holds(single) {
+			if !pool.Deleting && !pool.Frozen() && pool.Contains(single) {
 				return pool
 			}
 		}

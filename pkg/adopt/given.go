@@ -60,7 +60,7 @@ func (p *planner) poolFor(n *node, cidr netip.Prefix) *crd.Pool {
 	var found *crd.Pool
 	best := 0
 	for _, pool := range append(slices.Clone(n.Pools), p.Pools...) {
-		if pool.Deleting || pool.Frozen() || p.Whole && pool.CiliumPool != "" || !pool.Holds(cidr) {
+		if pool.Deleting || pool.Frozen() || p.Whole && pool.CiliumPool != "" || !pool.Contains(cidr) {
 			continue
 		}
 		if rank := p.rank(n, pool, cidr); rank > best {
@@ -91,7 +91,7 @@ func (p *planner) rank(n *node, pool *crd.Pool, cidr netip.Prefix) int {
 	if slices.Contains(n.Pools, pool) {
 		rank++
 	}
-	if !pool.ClosedTo(cidr) {
+	if !pool.Yields(cidr) {
 		rank += 2
 	}
 	return rank
@@ -100,7 +100,7 @@ func (p *planner) rank(n *node, pool *crd.Pool, cidr netip.Prefix) int {
 // outside reports the reason why no pool contains cidr.
 func (p *planner) outside(n *node, cidr netip.Prefix) {
 	for _, pool := range p.Pools {
-		if pool.Touches(cidr) {
+		if pool.Overlaps(cidr) {
 			p.block(n, SpansRanges, "Write one range that contains it whole into a pool's cidrs, in place of those",
 				"%s is in pool %s in part, or in several of its ranges", cidr, pool.Name)
 			return

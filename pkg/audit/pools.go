@@ -89,11 +89,11 @@ func (c *poolCheck) ciliumPool() {
 // that may be other people's, and the addresses of nodes and Services in them.
 func (c *poolCheck) ranges() {
 	for _, r := range c.pool.AllRanges() {
-		if r.ClosedBy != "" {
+		if r.YieldsTo != "" {
 			f := c.about(r.CIDR)
-			f.Others = []Object{poolObject(r.ClosedBy)}
+			f.Others = []Object{poolObject(r.YieldsTo)}
 			f.Note = "overlaps " + r.Overlap.String()
-			c.add(PoolsOverlap, f, "assigns nothing, as PodIPPool %s does", r.ClosedBy)
+			c.add(PoolsOverlap, f, "assigns nothing, as PodIPPool %s does", r.YieldsTo)
 		}
 	}
 	for _, m := range c.index.snapshot.CiliumConfig.Masqueraded(c.pool) {
@@ -108,8 +108,8 @@ func (c *poolCheck) ranges() {
 	}
 	c.excluded()
 	for _, family := range ipalloc.Families() {
-		whole, _ := c.pool.Whole(family)
-		for _, r := range c.index.snapshot.Neighbors.InAll(whole.Ranges) {
+		sums, _ := c.pool.FullCut(family)
+		for _, r := range c.index.snapshot.Neighbors.InAll(sums.Ranges) {
 			if ipalloc.Covered(r.CIDR, c.pool.Skipped(family)) {
 				continue
 			}

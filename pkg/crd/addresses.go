@@ -25,7 +25,7 @@ func (p *Pool) Usable(block netip.Prefix) []netip.Addr {
 	if p.withoutFirst(block) {
 		addr = addr.Next()
 	}
-	reserved := n < p.unreserved(block, block)
+	reserved := n < p.sizeIgnoringReserved(block, block)
 	usable := make([]netip.Addr, 0, n)
 	for ; len(usable) < n; addr = addr.Next() {
 		if !reserved || !p.Reserved.Contains(addr) {
@@ -41,13 +41,13 @@ func (p *Pool) UsableCount(block netip.Prefix) int {
 	if !block.IsValid() || ipalloc.TooLarge(block, p.WholeBlocks) {
 		return 0
 	}
-	n := p.unreserved(block, block)
+	n := p.sizeIgnoringReserved(block, block)
 	for _, r := range p.reserved {
 		if ipalloc.Contains(r, block) {
 			return 0
 		}
 		if ipalloc.Contains(block, r) {
-			n -= p.unreserved(block, r)
+			n -= p.sizeIgnoringReserved(block, r)
 		}
 	}
 	return max(n, 0) // an agent counts fewer addresses of a large IPv6 block than are reserved
@@ -65,9 +65,9 @@ func (p *Pool) Skips(block netip.Prefix) bool {
 	return overlapsAny(p.skipped[ipalloc.FamilyOf(block.Addr())], block)
 }
 
-// Skipping returns the pool as if blocks that share addresses with one of cidrs were
+// WithSkipped returns the pool as if blocks that share addresses with one of cidrs were
 // skipped too: for counts. The pool may be nil.
-func (p *Pool) Skipping(cidrs []netip.Prefix) *Pool {
+func (p *Pool) WithSkipped(cidrs []netip.Prefix) *Pool {
 	if p == nil || len(cidrs) == 0 {
 		return p
 	}
@@ -132,7 +132,7 @@ func (p *Pool) skippedOf(f ipalloc.Family) []netip.Prefix {
 // published.
 func (p *Pool) hasRemainder(block netip.Prefix) bool {
 	n := p.UsableCount(block)
-	return n > 0 && (!p.WholeBlocks || n == p.unreserved(block, block))
+	return n > 0 && (!p.WholeBlocks || n == p.sizeIgnoringReserved(block, block))
 }
 
 // TotalAddresses returns the number of usable addresses of all blocks of cut that can be assigned,
@@ -141,15 +141,15 @@ func (p *Pool) TotalAddresses(cut ipalloc.Cut) int64 {
 	total := new(big.Int)
 	for _, r := range cut.Ranges {
 		f := ipalloc.FamilyOf(r.Addr())
-		total.Add(total, p.unreservedInBlocks(r, cut.BlockBits))
+		total.Add(total, p.sizeOfBlocksIgnoringReserved(r, cut.BlockBits))
 		for _, s := range p.skipped[f] {
 			if s.Overlaps(r) {
-				total.Sub(total, p.unreservedInBlocks(ipalloc.Narrower(r, s), cut.BlockBits))
+				total.Sub(total, p.sizeOfBlocksIgnoringReserved(ipalloc.Narrower(r, s), cut.BlockBits))
 			}
 		}
 		for _, reserved := range p.reservedIn(f) {
 			if reserved.Overlaps(r) && !p.Skips(reserved) {
-				total.Sub(total, p.unreservedInBlocks(ipalloc.Narrower(r, reserved), cut.BlockBits))
+				total.Sub(total, p.sizeOfBlocksIgnoringReserved(ipalloc.Narrower(r, reserved), cut.BlockBits))
 			}
 		}
 	}
@@ -159,14 +159,14 @@ func (p *Pool) TotalAddresses(cut ipalloc.Cut) int64 {
 	return total.Int64()
 }
 
-// unreservedInBlocks counts the addresses of prefix that pods may have without reservations; bits
+// sizeOfBlocksIgnoringReserved counts the addresses of prefix that pods may have without reservations; bits
 // is the length of blocks. The prefix is part of one block, or whole blocks.
-func (p *Pool) unreservedInBlocks(prefix netip.Prefix, bits int) *big.Int {
+func (p *Pool) sizeOfBlocksIgnoringReserved(prefix netip.Prefix, bits int) *big.Int {
 	block := blockOf(prefix.Addr(), bits)
 	if prefix.Bits() >= bits {
-		return big.NewInt(int64(p.unreserved(block, prefix)))
+		return big.NewInt(int64(p.sizeIgnoringReserved(block, prefix)))
 	}
-	n := big.NewInt(int64(p.unreserved(block, block)))
+	n := big.NewInt(int64(p.sizeIgnoringReserved(block, block)))
 	return n.Lsh(n, uint(bits-prefix.Bits()))
 }
 
@@ -178,11 +178,11 @@ func (p *Pool) AddressesPerBlock(f ipalloc.Family) int {
 		return 0
 	}
 	block := blockOf(ranges.CIDRs[0].CIDR.Addr(), ranges.Bits)
-	return p.unreserved(block, block)
+	return p.sizeIgnoringReserved(block, block)
 }
 
-// unreserved counts the addresses of a part of block that pods may have without reservations.
-func (p *Pool) unreserved(block, part netip.Prefix) int {
+// sizeIgnoringReserved counts the addresses of a part of block that pods may have without reservations.
+func (p *Pool) sizeIgnoringReserved(block, part netip.Prefix) int {
 	n := ipalloc.CountWhole(part)
 	if p.withoutFirst(block) && part.Addr() == block.Addr() {
 		n--
@@ -238,7 +238,7 @@ const maxWider = 40
 // ones in the place of one block count once, in the earliest phase among them.
 type Tally struct {
 	pool  *Pool
-	whole [2][3]int64
+	sums  [2][3]int64
 	parts map[netip.Prefix]ipalloc.Phase
 }
 
@@ -253,7 +253,7 @@ func (t *Tally) Add(b Block) {
 	}
 	if b.CIDR.Bits() <= bits {
 		wider := min(bits-b.CIDR.Bits(), maxWider)
-		t.whole[ipalloc.FamilyOf(b.CIDR.Addr())][b.Phase] += 1 << wider
+		t.sums[ipalloc.FamilyOf(b.CIDR.Addr())][b.Phase] += 1 << wider
 		return
 	}
 	place := blockOf(b.CIDR.Addr(), bits)
@@ -264,7 +264,7 @@ func (t *Tally) Add(b Block) {
 
 // Sum returns the counts by family and phase.
 func (t *Tally) Sum() [2][3]int64 {
-	sum := t.whole
+	sum := t.sums
 	for place, phase := range t.parts {
 		sum[ipalloc.FamilyOf(place.Addr())][phase]++
 	}

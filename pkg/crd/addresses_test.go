@@ -79,7 +79,7 @@ func TestLargeBlocks(t *testing.T) {
 	}
 	for f, skipped := range [2]string{"10.2.0.0/16", "fd00:0:2::/48"} {
 		f := ipalloc.Family(f)
-		cut, _ := p.Whole(f)
+		cut, _ := p.FullCut(f)
 		checkEqual(t, "skipped", prefixes(skipped), p.Skipped(f))
 		if addresses := p.TotalAddresses(cut); addresses != 3*(1<<16-2) || p.AddressesPerBlock(f) != 1<<16-2 {
 			t.Errorf("%s: %d addresses, %d per block", f, addresses, p.AddressesPerBlock(f))
@@ -214,7 +214,7 @@ func checkFamily(p *crd.Pool, spec v1alpha1.PodIPPoolSpec, f ipalloc.Family) err
 			block = netip.PrefixFrom(netipx.PrefixLastIP(block).Next(), ranges.Bits)
 		}
 	}
-	whole, _ := p.Whole(f)
+	whole, _ := p.FullCut(f)
 	if got := p.TotalAddresses(whole); got != total {
 		return fmt.Errorf("total is %d, want %d", got, total)
 	}

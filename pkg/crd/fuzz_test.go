@@ -59,7 +59,7 @@ func checkAccepted(t *testing.T, p *crd.Pool, f ipalloc.Family, remainder bool) 
 	if !ok {
 		return
 	}
-	if whole, _ := p.Whole(f); p.TotalAddresses(whole) < 0 {
+	if whole, _ := p.FullCut(f); p.TotalAddresses(whole) < 0 {
 		t.Errorf("total of %s is negative", f)
 	}
 	var corners []netip.Prefix

@@ -98,10 +98,10 @@ func (p *Pool) withClosed(winners map[netip.Prefix]*claim) *Pool {
 		ranges.CIDRs = slices.Clone(old.CIDRs)
 		for i := range ranges.CIDRs {
 			r := &ranges.CIDRs[i]
-			r.ClosedBy = ""
+			r.YieldsTo = ""
 			r.Overlap = netip.Prefix{}
 			if winner := winners[r.CIDR]; winner != nil {
-				r.ClosedBy = winner.pool.Name
+				r.YieldsTo = winner.pool.Name
 				r.Overlap = winner.cidr
 			}
 		}

@@ -49,8 +49,8 @@ func closed(pools []*crd.Pool) []string {
 				continue
 			}
 			for _, r := range ranges.CIDRs {
-				if r.ClosedBy != "" {
-					list = append(list, fmt.Sprintf("%s %s: %s %s", p.Name, r.CIDR, r.ClosedBy, r.Overlap))
+				if r.YieldsTo != "" {
+					list = append(list, fmt.Sprintf("%s %s: %s %s", p.Name, r.CIDR, r.YieldsTo, r.Overlap))
 				}
 			}
 		}
@@ -188,8 +188,8 @@ func checkResolved(pools []*crd.Pool) error {
 	for _, p := range pools {
 		ranges, _ := p.Ranges(ipalloc.IPv4)
 		for _, r := range ranges.CIDRs {
-			if r.ClosedBy != "" && (open[r.Overlap] != r.ClosedBy || !r.Overlap.Overlaps(r.CIDR)) {
-				return fmt.Errorf("%s of %s is closed by %s of %s, which is not open there", r.CIDR, p.Name, r.Overlap, r.ClosedBy)
+			if r.YieldsTo != "" && (open[r.Overlap] != r.YieldsTo || !r.Overlap.Overlaps(r.CIDR)) {
+				return fmt.Errorf("%s of %s is closed by %s of %s, which is not open there", r.CIDR, p.Name, r.Overlap, r.YieldsTo)
 			}
 		}
 	}

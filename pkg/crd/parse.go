@@ -28,8 +28,8 @@ const (
 // (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
 const DefaultCiliumPool = "default"
 
-// CiliumPoolOf is the name of the Cilium pool that a PodIPPool serves.
-func CiliumPoolOf(obj *v1alpha1.PodIPPool) string {
+// CiliumPoolObjectName is the name of the Cilium pool that a PodIPPool serves.
+func CiliumPoolObjectName(obj *v1alpha1.PodIPPool) string {
 	return cmp.Or(obj.Spec.CiliumPoolName, DefaultCiliumPool)
 }
 
@@ -224,7 +224,7 @@ func (p *Pool) parseRanges(spec SpecRanges, path *field.Path) (*Ranges, field.Er
 		path := path.Index(i)
 		cidr, bad := parseCIDR(c.CIDR, path.Child("cidr"))
 		if bad == nil {
-			bad = ranges.refuse(cidr, f, sized, path.Child("cidr"))
+			bad = ranges.whyInvalid(cidr, f, sized, path.Child("cidr"))
 		}
 		if bad != nil {
 			problems = append(problems, bad)
@@ -235,9 +235,9 @@ func (p *Pool) parseRanges(spec SpecRanges, path *field.Path) (*Ranges, field.Er
 	return ranges, problems
 }
 
-// refuse returns why cidr is not valid as one of these ranges after those listed before
+// whyInvalid returns why cidr is not valid as one of these ranges after those listed before
 // it, or nil. sized says that the block size is known.
-func (r *Ranges) refuse(cidr netip.Prefix, f ipalloc.Family, sized bool, path *field.Path) *field.Error {
+func (r *Ranges) whyInvalid(cidr netip.Prefix, f ipalloc.Family, sized bool, path *field.Path) *field.Error {
 	invalid := func(format string, args ...any) *field.Error {
 		return field.Invalid(path, cidr.String(), fmt.Sprintf(format, args...))
 	}

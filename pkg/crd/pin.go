@@ -35,14 +35,14 @@ const (
 // oldPodPoolSuffix ends the names that earlier operators chose. They have no prefix.
 const oldPodPoolSuffix = ".pod.cilium-pool.io"
 
-// PodPool returns the Cilium pool for the pinned addresses of a pod, named namespace/name.
-func PodPool(pod string) string {
+// CiliumPoolOfPod returns the Cilium pool for the pinned addresses of a pod, named namespace/name.
+func CiliumPoolOfPod(pod string) string {
 	namespace, name, _ := strings.Cut(pod, "/")
 	return podPoolPrefix + name + "." + namespace + podPoolSuffix
 }
 
-// OldPodPool returns the name that earlier operators chose for PodPool.
-func OldPodPool(pod string) string {
+// OldCiliumPoolOfPod returns the name that earlier operators chose for CiliumPoolOfPod.
+func OldCiliumPoolOfPod(pod string) string {
 	namespace, name, _ := strings.Cut(pod, "/")
 	return name + "." + namespace + oldPodPoolSuffix
 }
@@ -75,8 +75,10 @@ func (p *Pool) Picks(pod, namespace labels.Set) bool {
 	return rule != nil && rule.pods.Matches(pod) && rule.namespaces.Matches(namespace)
 }
 
-// IsOf reports whether pods in a namespace with these labels may keep an address of the pool.
-func (a *PodAddresses) IsOf(namespace labels.Set) bool { return a.namespaces.Matches(namespace) }
+// PicksNamespace reports whether pods in a namespace with these labels may keep an address of the pool.
+func (a *PodAddresses) PicksNamespace(namespace labels.Set) bool {
+	return a.namespaces.Matches(namespace)
+}
 
 // parsePodAddresses reads the pods that keep an address of a pool: none beside an error, as the pool can
 // serve all others.
@@ -89,7 +91,7 @@ func parsePodAddresses(spec *v1alpha1.PodIPPoolSpec, d Defaults, path *field.Pat
 	if !single || !d.CiliumPools {
 		return nil, field.ErrorList{field.Forbidden(path, "needs multi-pool mode, and blocks of single addresses (blockSize 32, 128 in ipv6). Until then no pod keeps an address")}
 	}
-	rule := &PodAddresses{ReleaseAfter: ReleaseAfter, Never: source.ReleaseAfter == v1alpha1.Never}
+	rule := &PodAddresses{ReleaseAfter: DefaultReleaseAfter, Never: source.ReleaseAfter == v1alpha1.Never}
 	var problems field.ErrorList
 	if source.ReleaseAfter != "" && !rule.Never {
 		problems = setDuration(&rule.ReleaseAfter, &source.ReleaseAfter, maxReleaseAfter, path.Child("releaseAfter"))

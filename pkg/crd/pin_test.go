@@ -51,7 +51,7 @@ func TestPodPool(t *testing.T) {
 		"pod/zz":           "zz.pod",
 		"pods/zz.0":        "zz.0.pods",
 	} {
-		name, old := crd.PodPool(pod), crd.OldPodPool(pod)
+		name, old := crd.CiliumPoolOfPod(pod), crd.OldCiliumPoolOfPod(pod)
 		if name != "zz."+want+".pods.cilium-pool.io" || crd.PodOfPool(name) != pod || name < crd.DefaultCiliumPool {
 			t.Errorf("%s has pool %s, which is of pod %q", pod, name, crd.PodOfPool(name))
 		}

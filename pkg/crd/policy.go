@@ -16,28 +16,28 @@ const (
 	maxCooldown = 24 * time.Hour
 	maxIdleFor  = 7 * 24 * time.Hour
 
-	// ReleaseAfter, the default, is longer than a weekend.
-	ReleaseAfter    = 7 * 24 * time.Hour
-	maxReleaseAfter = 365 * 24 * time.Hour
+	// DefaultReleaseAfter, the default, is longer than a weekend.
+	DefaultReleaseAfter = 7 * 24 * time.Hour
+	maxReleaseAfter     = 365 * 24 * time.Hour
 
 	maxUnselected = 100_000
 )
 
-// LeastCooldown is the shortest cooldown in multi-pool mode. An agent may assign an address
+// MinMultiPoolCooldown is the shortest cooldown in multi-pool mode. An agent may assign an address
 // of a block that it has just returned if its watch lags by more than 15 s
 // (releaseExcessCIDRsMultiPool, Cilium v1.20.1); only the cooldown keeps the block from
 // other nodes until then.
-const LeastCooldown = 30 * time.Second
+const MinMultiPoolCooldown = 30 * time.Second
 
 // setCooldown merges the spec's cooldown with the default one.
 func setCooldown(target *time.Duration, value *v1alpha1.Duration, d Defaults, path *field.Path) field.ErrorList {
 	problems := setDuration(target, value, maxCooldown, path)
-	if value == nil || !d.CiliumPools || *target >= LeastCooldown {
+	if value == nil || !d.CiliumPools || *target >= MinMultiPoolCooldown {
 		return problems
 	}
-	*target = LeastCooldown
+	*target = MinMultiPoolCooldown
 	return append(problems, field.Invalid(path, *value, fmt.Sprintf(
-		"must be %[1]s or more in multi-pool mode: an agent may still take an address of a block that it has just returned. Until then the operator uses %[1]s", LeastCooldown)))
+		"must be %[1]s or more in multi-pool mode: an agent may still take an address of a block that it has just returned. Until then the operator uses %[1]s", MinMultiPoolCooldown)))
 }
 
 // parsePolicy merges the spec with the defaults.

@@ -102,7 +102,7 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 				t.Error(err)
 			}
 			checkProblems(t, p.PolicyProblem, tt.problems)
-			if !p.Serves(ipalloc.IPv4) {
+			if !p.MayRule(ipalloc.IPv4) {
 				t.Error("the pool does not serve")
 			}
 		})
@@ -140,7 +140,7 @@ func TestCooldownOfReturnedBlocks(t *testing.T) {
 		want  time.Duration
 		wrong bool
 	}{
-		{"0s", false, 0, false}, {"0s", true, crd.LeastCooldown, true}, {"30s", true, crd.LeastCooldown, false},
+		{"0s", false, 0, false}, {"0s", true, crd.MinMultiPoolCooldown, true}, {"30s", true, crd.MinMultiPoolCooldown, false},
 	} {
 		d := defaults()
 		d.CiliumPools = test.many

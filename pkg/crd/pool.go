@@ -53,7 +53,7 @@ type Pool struct {
 	// CiliumPool is the Cilium pool that it serves, where agents have several; "": the
 	// default one.
 	CiliumPool string
-	// Pod is set on a pool as it serves the pinned addresses of one pod: see ForPod.
+	// Pod is set on a pool as it serves the pinned addresses of one pod: see ForCiliumPoolOfPod.
 	Pod string
 	// Inactive: it names a Cilium pool, and agents have none.
 	Inactive bool
@@ -122,9 +122,9 @@ type Range struct {
 	CIDR netip.Prefix
 	// Policy is the use of the range for nodes. Empty means Allocate.
 	Policy v1alpha1.AllocationPolicy
-	// ClosedBy is the pool that assigns these addresses instead, and Overlap that
+	// YieldsTo is the pool that assigns these addresses instead, and Overlap that
 	// pool's CIDR. Empty: this pool does.
-	ClosedBy string
+	YieldsTo string
 	Overlap  netip.Prefix
 }
 
@@ -157,11 +157,11 @@ func (p *Pool) AllRanges() []Range {
 // Cut returns the ranges of family f that blocks can be claimed from now: none that is cordoned,
 // drains or belongs to another pool. It returns false if no range is left.
 func (p *Pool) Cut(f ipalloc.Family) (ipalloc.Cut, bool) {
-	return p.cut(f, func(r Range) bool { return r.Allocates() && r.ClosedBy == "" })
+	return p.cut(f, func(r Range) bool { return r.Allocates() && r.YieldsTo == "" })
 }
 
-// Whole returns all ranges of family f, and false if the pool has none.
-func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
+// FullCut returns all ranges of family f, and false if the pool has none.
+func (p *Pool) FullCut(f ipalloc.Family) (ipalloc.Cut, bool) {
 	return p.cut(f, func(Range) bool { return true })
 }
 
@@ -169,11 +169,11 @@ func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
 // back, and the pool is not being deleted.
 func (p *Pool) Assigns(block netip.Prefix) bool {
 	r, ok := p.RangeOf(block)
-	return ok && r.Allocates() && r.ClosedBy == "" && !p.Skips(block) && !p.Deleting
+	return ok && r.Allocates() && r.YieldsTo == "" && !p.Skips(block) && !p.Deleting
 }
 
-// MayGive reports whether nodes can get cidr as a block of the pool now, by a pin too.
-func (p *Pool) MayGive(cidr netip.Prefix) bool {
+// AssignsNow reports whether nodes can get cidr as a block of the pool now, by a pin too.
+func (p *Pool) AssignsNow(cidr netip.Prefix) bool {
 	return p.OnGrid(cidr) && p.Assigns(cidr) && !p.Paused
 }
 
@@ -186,9 +186,9 @@ func (p *Pool) ServesCiliumPool(ciliumPool string) bool {
 	return !p.ManyCiliumPools() || p.CiliumPool == ciliumPool || PodOfPool(ciliumPool) != ""
 }
 
-// ForPod returns the pool as it serves the Cilium pool of one pod: nodes claim only the addresses that are
+// ForCiliumPoolOfPod returns the pool as it serves the Cilium pool of one pod: nodes claim only the addresses that are
 // pinned to the pod.
-func (p *Pool) ForPod(ciliumPool string) *Pool {
+func (p *Pool) ForCiliumPoolOfPod(ciliumPool string) *Pool {
 	pool := *p
 	pool.Pod = PodOfPool(ciliumPool)
 	pool.CiliumPool = ciliumPool
@@ -233,23 +233,23 @@ func (p *Pool) Drains(block netip.Prefix) bool {
 	return !p.frozen && (!ok || r.Drains())
 }
 
-// Holds reports whether one of the pool's CIDRs contains all of block, including
+// Contains reports whether one of the pool's CIDRs contains all of block, including
 // cordoned, draining and closed ones.
-func (p *Pool) Holds(block netip.Prefix) bool {
+func (p *Pool) Contains(block netip.Prefix) bool {
 	_, ok := p.RangeOf(block)
 	return ok
 }
 
-// Touches reports whether one of the pool's CIDRs shares addresses with block.
-func (p *Pool) Touches(block netip.Prefix) bool {
+// Overlaps reports whether one of the pool's CIDRs shares addresses with block.
+func (p *Pool) Overlaps(block netip.Prefix) bool {
 	return slices.ContainsFunc(p.rangesFor(block).CIDRs, func(r Range) bool { return r.CIDR.Overlaps(block) })
 }
 
-// ClosedTo reports whether another pool assigns the addresses of block, which one of
+// Yields reports whether another pool assigns the addresses of block, which one of
 // the pool's CIDRs contains.
-func (p *Pool) ClosedTo(block netip.Prefix) bool {
+func (p *Pool) Yields(block netip.Prefix) bool {
 	r, _ := p.RangeOf(block)
-	return r.ClosedBy != ""
+	return r.YieldsTo != ""
 }
 
 // RangeOf returns the range that contains the whole block.

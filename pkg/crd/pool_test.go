@@ -29,7 +29,7 @@ func TestCut(t *testing.T) {
 	if diff := cmp.Diff(ipalloc.Cut{Ranges: prefixes("10.9.0.0/16", "10.4.0.0/16"), BlockBits: 27}, cut, compareNetip()); diff != "" || !ok {
 		t.Errorf("Cut: %v %s", ok, diff)
 	}
-	whole, ok := p.Whole(ipalloc.IPv4)
+	whole, ok := p.FullCut(ipalloc.IPv4)
 	if diff := cmp.Diff(ipalloc.Cut{Ranges: prefixes("10.9.0.0/16", "10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"), BlockBits: 27}, whole, compareNetip()); diff != "" || !ok {
 		t.Errorf("Whole: %v %s", ok, diff)
 	}
@@ -233,7 +233,7 @@ func TestFrozenPool(t *testing.T) {
 	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense"), Reserved: []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}, {CIDR: "what?"}}}
 	spec.Cooldown = ptr[v1alpha1.Duration]("1h")
 	p := frozenPool(t, object("p", spec))
-	if _, ok := p.Cut(ipalloc.IPv4); ok || p.Serves(ipalloc.IPv4) {
+	if _, ok := p.Cut(ipalloc.IPv4); ok || p.MayRule(ipalloc.IPv4) {
 		t.Error("it gives blocks out")
 	}
 	if p.Paused {
@@ -242,7 +242,7 @@ func TestFrozenPool(t *testing.T) {
 	if p.Drains(prefixes("10.0.0.0/27")[0]) || !p.Policy.ReclaimDisabled {
 		t.Error("it asks a block back")
 	}
-	if !p.Matches(nil) {
+	if !p.Selects(nil) {
 		t.Error("it does not select its nodes")
 	}
 	if p.Cooldown != time.Hour || p.NodeGoneCooldown != time.Hour {

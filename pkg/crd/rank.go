@@ -10,15 +10,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Matches reports whether the pool serves a node with these labels.
-func (p *Pool) Matches(nodeLabels labels.Set) bool {
+// Selects reports whether the pool serves a node with these labels.
+func (p *Pool) Selects(nodeLabels labels.Set) bool {
 	return !p.Inactive && p.Selector.Matches(nodeLabels)
 }
 
-// Serves reports whether the pool rules nodes that other pools could serve too: it assigns blocks
+// MayRule reports whether the pool rules nodes that other pools could serve too: it assigns blocks
 // of family f, or it is paused. A pool does not if it is invalid, if all its CIDRs belong to other
 // pools, or if all its CIDRs drain.
-func (p *Pool) Serves(f ipalloc.Family) bool {
+func (p *Pool) MayRule(f ipalloc.Family) bool {
 	_, ok := p.Cut(f)
 	return ok || p.Paused
 }
@@ -32,7 +32,7 @@ func ForFamily(ranked []*Pool, f ipalloc.Family, ciliumPool string) []*Pool {
 		if _, ok := p.Ranges(f); !ok || p.CiliumPool != ciliumPool {
 			continue
 		}
-		if p.Serves(f) {
+		if p.MayRule(f) {
 			serving = append(serving, p)
 		} else {
 			idle = append(idle, p)
@@ -51,7 +51,7 @@ func RulingIsFinal(pools []*Pool, nodeLabels labels.Set) bool {
 	ruled := map[share]bool{}
 	for _, p := range slices.SortedFunc(slices.Values(pools), ComparePools) {
 		for _, f := range ipalloc.Families() {
-			if key := (share{p.CiliumPool, f}); !p.Deleting && !p.Inactive && p.Serves(f) && !ruled[key] {
+			if key := (share{p.CiliumPool, f}); !p.Deleting && !p.Inactive && p.MayRule(f) && !ruled[key] {
 				matches, final := p.matchesFinally(nodeLabels)
 				if !final {
 					return false
@@ -89,7 +89,7 @@ func (p *Pool) matchesFinally(nodeLabels labels.Set) (matches, final bool) {
 func Rank(pools []*Pool, nodeLabels labels.Set) []*Pool {
 	var ranked []*Pool
 	for _, p := range pools {
-		if !p.Deleting && p.Matches(nodeLabels) {
+		if !p.Deleting && p.Selects(nodeLabels) {
 			ranked = append(ranked, p)
 		}
 	}

@@ -87,7 +87,7 @@ func tooMany(s *v1alpha1.PodIPPoolSpec) error {
 func (r *Result) overlaps(pools []*crd.Pool) {
 	for _, p := range crd.ResolveOverlaps(pools) {
 		for _, c := range p.AllRanges() {
-			if c.ClosedBy != "" {
+			if c.YieldsTo != "" {
 				r.overlap(p.Name, c)
 			}
 		}
@@ -96,9 +96,9 @@ func (r *Result) overlaps(pools []*crd.Pool) {
 
 func (r *Result) overlap(loser string, c crd.Range) {
 	for _, p := range r.Pools {
-		if p.Object.Name == loser || p.Object.Name == c.ClosedBy && !r.named(loser) {
+		if p.Object.Name == loser || p.Object.Name == c.YieldsTo && !r.named(loser) {
 			r.about(p, "spec: "+c.CIDR.String(),
-				fmt.Sprintf("pools %s and %s claim the same addresses, and only %s would give them out", c.ClosedBy, loser, c.ClosedBy),
+				fmt.Sprintf("pools %s and %s claim the same addresses, and only %s would give them out", c.YieldsTo, loser, c.YieldsTo),
 				"Take the range out of one of them before you apply")
 		}
 	}

@@ -152,7 +152,7 @@ func (e *Exclusions) setQuotas(pools map[string]*crd.Pool) {
 	remaining := map[*askQuota]bool{}
 	for _, pool := range pools {
 		for _, f := range ipalloc.Families() {
-			whole, _ := pool.Whole(f)
+			whole, _ := pool.FullCut(f)
 			for _, cidr := range whole.Ranges {
 				if quotaIn(e.quotas, cidr, whole.BlockBits) != nil {
 					continue

@@ -92,7 +92,7 @@ func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 // OfPod returns the name of the CiliumPodIPPool for the pinned addresses of a pod: the old one while that exists
 // or a block is for it, as agents assign nothing to a pod that two of them select.
 func (c *CiliumPools) OfPod(pod string, ledger *Ledger) string {
-	old := crd.OldPodPool(pod)
+	old := crd.OldCiliumPoolOfPod(pod)
 	isForOld := func(cidr netip.Prefix) bool {
 		block, _ := ledger.Block(cidr)
 		return block.CiliumPool == old
@@ -100,7 +100,7 @@ func (c *CiliumPools) OfPod(pod string, ledger *Ledger) string {
 	if c.Get(old) != nil || slices.ContainsFunc(ledger.Pins.Of(pod), isForOld) {
 		return old
 	}
-	return crd.PodPool(pod)
+	return crd.CiliumPoolOfPod(pod)
 }
 
 // Picking returns the CiliumPodIPPools that select pods. A nil receiver has none.

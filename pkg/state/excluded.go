@@ -151,7 +151,7 @@ func (e *Exclusions) coveredBy(pool *crd.Pool, excluded *exclude.Set) []exclude.
 	defer e.mu.Unlock()
 	var out []exclude.Range
 	for _, f := range ipalloc.Families() {
-		whole, _ := pool.Whole(f)
+		whole, _ := pool.FullCut(f)
 		out = append(out, slices.DeleteFunc(excluded.InAll(whole.Ranges), func(r exclude.Range) bool {
 			return ipalloc.Covered(r.CIDR, pool.Skipped(f))
 		})...)

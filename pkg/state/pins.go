@@ -111,7 +111,7 @@ func (p *Pins) isOfPool(cidr netip.Prefix) bool {
 
 // isBlockOf reports whether a CIDR is a block of a pool, which may be nil, that assigns its addresses.
 func isBlockOf(pool *crd.Pool, cidr netip.Prefix) bool {
-	return pool != nil && pool.OnGrid(cidr) && !pool.ClosedTo(cidr)
+	return pool != nil && pool.OnGrid(cidr) && !pool.Yields(cidr)
 }
 
 // Reserve picks the lowest free block of a pool, and keeps it from all claims until Unreserve, while
@@ -184,7 +184,7 @@ func (p *Pins) Away(pool *crd.Pool) []netip.Prefix {
 	p.mu.Lock()
 	pinned := slices.Collect(maps.Keys(p.enforced))
 	p.mu.Unlock()
-	pinned = slices.DeleteFunc(pinned, func(cidr netip.Prefix) bool { return pool == nil || !pool.Holds(cidr) })
+	pinned = slices.DeleteFunc(pinned, func(cidr netip.Prefix) bool { return pool == nil || !pool.Contains(cidr) })
 	var away []netip.Prefix
 	inParts(&p.mu, pinned, func(cidr netip.Prefix) {
 		if !p.isTaken(cidr) {

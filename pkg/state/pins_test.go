@@ -154,7 +154,7 @@ func (c *Cluster) pinPod(cidr netip.Prefix, pod string) {
 // other claim. A block stays what it was claimed for.
 func TestAddressPinnedToPod(t *testing.T) {
 	const pod = "default/web-0"
-	for _, ciliumPool := range []string{crd.PodPool(pod), crd.OldPodPool(pod)} {
+	for _, ciliumPool := range []string{crd.CiliumPoolOfPod(pod), crd.OldCiliumPoolOfPod(pod)} {
 		t.Run(ciliumPool, func(t *testing.T) { testAddressPinnedToPod(t, pod, ciliumPool) })
 	}
 }
@@ -213,17 +213,17 @@ func TestAddressOfPodElsewhere(t *testing.T) {
 	c := singles()
 	c.pinPod(fixtures.Prefix("10.0.0.0/32"), pod)
 	cn := fixtures.Pooled(2)
-	cn.Spec.IPAM.Pools.Requested = append(cn.Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: crd.PodPool(pod), Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}})
+	cn.Spec.IPAM.Pools.Requested = append(cn.Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: crd.CiliumPoolOfPod(pod), Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}})
 	c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(cn))
 	other := fixtures.Pod("other", "1", "n")
-	other.Annotations = map[string]string{poolAnnotation: crd.PodPool(pod)}
+	other.Annotations = map[string]string{poolAnnotation: crd.CiliumPoolOfPod(pod)}
 	c.Pods.Set(ReadPodWithRequest(other), fixtures.Noon())
 	for _, there := range []bool{false, true} {
 		if there {
 			c.Pods.Set(ReadPodWithRequest(fixtures.Pod("web-0", "2", "n")), fixtures.Noon())
 		}
 		s := c.Snapshot("n", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, fixtures.Noon())
-		i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.CiliumPool == crd.PodPool(pod) })
+		i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.CiliumPool == crd.CiliumPoolOfPod(pod) })
 		if i < 0 {
 			t.Fatalf("no share: %+v", s.Shares)
 		}
@@ -255,7 +255,7 @@ func TestNamed(t *testing.T) {
 	}
 	c.Pods.SetNamespace("default", PoolRequestOf(&metav1.ObjectMeta{Labels: map[string]string{"team": "a"}}))
 	var got []string
-	for _, pod := range c.Pods.Named(PickingOf(fixtures.Picking("blue", map[string]string{"app": "web"}, map[string]string{"team": "a"}), fixtures.Picking(crd.PodPool("default/web-0"), map[string]string{"app": "web"}, nil))) {
+	for _, pod := range c.Pods.Named(PickingOf(fixtures.Picking("blue", map[string]string{"app": "web"}, map[string]string{"team": "a"}), fixtures.Picking(crd.CiliumPoolOfPod("default/web-0"), map[string]string{"app": "web"}, nil))) {
 		got = append(got, fmt.Sprintf("%s of %s: %v %v, %v", pod.Name, pod.Namespace, pod.NamesPool(), pod.Strict, pod.OtherCandidates()))
 	}
 	want := []string{

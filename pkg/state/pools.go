@@ -146,7 +146,7 @@ func (p *Pools) WithPodAddresses() []*crd.Pool {
 func (p *Pools) Touching(prefixes []netip.Prefix) []string {
 	var names []string
 	for name, pool := range p.all() {
-		if slices.ContainsFunc(prefixes, pool.Touches) {
+		if slices.ContainsFunc(prefixes, pool.Overlaps) {
 			names = append(names, name)
 		}
 	}

@@ -50,7 +50,7 @@ const NamedNodes = 5
 
 // FamiliesOf counts the blocks of each family that a pool has, by the blocks in the ledger.
 func FamiliesOf(ledger *Ledger, pool *crd.Pool) []FamilyUsage {
-	pool = pool.Skipping(slices.Concat(exclude.CIDRs(ledger.Exclusions.ExcludedFrom(pool)), ledger.Pins.Away(pool)))
+	pool = pool.WithSkipped(slices.Concat(exclude.CIDRs(ledger.Exclusions.ExcludedFrom(pool)), ledger.Pins.Away(pool)))
 	return UsageOf(pool, ledger.PoolBlocks(pool.Name), ledger.Free).Families
 }
 

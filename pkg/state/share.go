@@ -279,7 +279,7 @@ func (c *Cluster) servedFor(served map[string][]*crd.Pool, ciliumPool string) []
 	for _, pools := range served {
 		for _, pool := range pools {
 			if slices.ContainsFunc(pins, pool.OnGrid) {
-				out = append(out, pool.ForPod(ciliumPool))
+				out = append(out, pool.ForCiliumPoolOfPod(ciliumPool))
 			}
 		}
 	}
@@ -301,7 +301,7 @@ func (c *Cluster) anyFree(f ipalloc.Family, pools []*crd.Pool) bool {
 			return c.FreeIn(p.Name, f) > 0
 		}
 		return slices.ContainsFunc(c.Ledger.Pins.Of(p.Pod), func(cidr netip.Prefix) bool {
-			return ipalloc.FamilyOf(cidr.Addr()) == f && p.MayGive(cidr) && len(c.Ledger.HeldIn(cidr)) == 0
+			return ipalloc.FamilyOf(cidr.Addr()) == f && p.AssignsNow(cidr) && len(c.Ledger.HeldIn(cidr)) == 0
 		})
 	})
 }

@@ -44,7 +44,7 @@ func (m mode) operatorFlags() []string {
 // cooldown returns the time of a block's cooldown. Multi-pool mode allows no less.
 func (m mode) cooldown() time.Duration {
 	if m == multiPoolMode {
-		return crd.LeastCooldown
+		return crd.MinMultiPoolCooldown
 	}
 	return 2 * time.Second
 }

@@ -159,5 +159,5 @@ func (r *Reconciler) servedLive(ctx context.Context, name string) (bool, error) 
 	if err := r.Live.List(ctx, pools); err != nil {
 		return false, fmt.Errorf("listing pools: %w", err)
 	}
-	return slices.ContainsFunc(pools.Items, func(p v1alpha1.PodIPPool) bool { return crd.CiliumPoolOf(&p) == name }), nil
+	return slices.ContainsFunc(pools.Items, func(p v1alpha1.PodIPPool) bool { return crd.CiliumPoolObjectName(&p) == name }), nil
 }

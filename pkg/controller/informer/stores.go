@@ -122,7 +122,7 @@ func (f *Feed) ciliumPool(name string, selector bool) {
 	f.wake(ciliumPoolChanged, subject{name: name, pools: pools})
 	pod := crd.PodOfPool(name)
 	if pod != "" {
-		f.wake(podPoolChanged, subject{name: crd.PodPool(pod)})
+		f.wake(podPoolChanged, subject{name: crd.CiliumPoolOfPod(pod)})
 	}
 	if selector && pod != "" {
 		f.wake(podPoolSelectorChanged, subject{nodes: []string{f.Pods.NodeOf(pod)}})

@@ -237,7 +237,7 @@ func poolOfOrphan(r *Reconciler, o *observation, view *ciliumnode.View, cidr net
 			continue
 		}
 		if pod != "" {
-			return pool.ForPod(ciliumPool)
+			return pool.ForCiliumPoolOfPod(ciliumPool)
 		}
 		return pool
 	}

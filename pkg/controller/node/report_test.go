@@ -35,7 +35,7 @@ func TestShortageOf(t *testing.T) {
 		return supply{Share: &state.Share{CiliumPool: "blue", OfPods: ofPods}, plan: expand.Plan{Demand: 8, Claim: claim(8)}}
 	}
 	const pod = "shop/web-0"
-	web := supply{Share: &state.Share{CiliumPool: crd.PodPool(pod), OfPods: true, Pools: []*crd.Pool{west.ForPod(crd.PodPool(pod))}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
+	web := supply{Share: &state.Share{CiliumPool: crd.CiliumPoolOfPod(pod), OfPods: true, Pools: []*crd.Pool{west.ForCiliumPoolOfPod(crd.CiliumPoolOfPod(pod))}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
 	const exhausted = v1alpha1.NodePoolsExhausted
 	tests := map[string]struct {
 		supplies []supply

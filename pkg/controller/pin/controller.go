@@ -104,7 +104,7 @@ func (r *Reconciler) readyCondition(pin crd.Pin, node *corev1.Node) metav1.Condi
 		return notReady(v1alpha1.PinHeldByNode, "the CiliumNode of another node names %s", named[0])
 	case len(excluded) > 0:
 		return notReady(v1alpha1.PinNotAllocated, "no node gets it: it covers %s", exclude.Words(excluded, nil))
-	case !pool.MayGive(pin.CIDR):
+	case !pool.AssignsNow(pin.CIDR):
 		return notReady(v1alpha1.PinNotAllocated, "PodIPPool %s gives it to no node: %s", pool.Name, whyNot(pool, pin))
 	case pin.Pod != "":
 		return notReady(v1alpha1.PinNotClaimed, "no node holds it: pod %s is bound to none, or its node has not claimed the address yet", pin.Pod)
@@ -128,7 +128,7 @@ func isFor(b crd.Block, pin crd.Pin) bool {
 // one.
 func poolOf(pools *state.Pools, pin crd.Pin) (found *crd.Pool) {
 	for _, name := range pools.Names() {
-		if pool := pools.Get(name); pool != nil && pool.Touches(pin.CIDR) && (found == nil || found.ClosedTo(pin.CIDR) || pool.Assigns(pin.CIDR) && !found.Assigns(pin.CIDR)) {
+		if pool := pools.Get(name); pool != nil && pool.Overlaps(pin.CIDR) && (found == nil || found.Yields(pin.CIDR) || pool.Assigns(pin.CIDR) && !found.Assigns(pin.CIDR)) {
 			found = pool
 		}
 	}

@@ -39,7 +39,7 @@ func TestPinReady(t *testing.T) {
 	pool := ofPool(func(*v1alpha1.PodIPPoolSpec) {})
 	single := ofPool(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.BlockSize = 32 })
 	ofPod := fixtures.BlockObject("10.0.0.4/32", ipalloc.InService)
-	ofPod.Spec.CiliumPoolName = crd.PodPool("shop/web-0")
+	ofPod.Spec.CiliumPoolName = crd.CiliumPoolOfPod("shop/web-0")
 	deleted := fixtures.BeingDeleted(pool.DeepCopy())
 	deleted.Finalizers = []string{v1alpha1.Finalizer}
 	for name, test := range map[string]struct {

@@ -169,7 +169,7 @@ func (k *Keeper) poolsFor(ctx context.Context, pod *state.NamedPod) (pools []*cr
 	if err := k.Cache.Get(ctx, types.NamespacedName{Name: pod.Node}, node); err != nil {
 		return nil, nodeAgain // the watch will show the Node
 	}
-	pools = slices.DeleteFunc(pools, func(pool *crd.Pool) bool { return !pool.Matches(labels.Set(node.Labels)) })
+	pools = slices.DeleteFunc(pools, func(pool *crd.Pool) bool { return !pool.Selects(labels.Set(node.Labels)) })
 	if len(pools) == 0 {
 		return nil, nodeAgain
 	}
@@ -359,7 +359,7 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 	if !k.mayRelease(pool) {
 		return false, 0, nil
 	}
-	rule := &crd.PodAddresses{ReleaseAfter: crd.ReleaseAfter}
+	rule := &crd.PodAddresses{ReleaseAfter: crd.DefaultReleaseAfter}
 	if pool != nil {
 		if pool.Drains(pin.CIDR) || pool.Deleting {
 			return true, 0, nil
@@ -391,7 +391,7 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 // neverHeld reports whether no node has held the address of a pin that is not held: its condition is as
 // old as the pin. A held address would have cooled down since.
 func neverHeld(obj *v1alpha1.PodIPPin, ready *metav1.Condition) bool {
-	return ready.LastTransitionTime.Sub(obj.CreationTimestamp.Time) < crd.LeastCooldown
+	return ready.LastTransitionTime.Sub(obj.CreationTimestamp.Time) < crd.MinMultiPoolCooldown
 }
 
 // isGone reports whether there is no pod of a name, bound or not. The watch shows bound ones only.

@@ -75,7 +75,7 @@ func TestKeeper(t *testing.T) {
 	asking.Annotations["ipam.cilium.io/ip-pool"] = "blue"
 	lax.Annotations = nil
 	moved := fixtures.BlockObject("10.0.0.2/32", ipalloc.InService)
-	moved.Spec.CiliumPoolName = crd.PodPool("default/web-0")
+	moved.Spec.CiliumPoolName = crd.CiliumPoolOfPod("default/web-0")
 	elsewhere := keeping(func(s *v1alpha1.PodIPPoolSpec) { s.NodeSelector = fixtures.ZonedPool().Spec.NodeSelector })
 	dual := keeping(func(s *v1alpha1.PodIPPoolSpec) {
 		s.IPv6 = &v1alpha1.IPv6Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/126"}}, BlockSize: 128}

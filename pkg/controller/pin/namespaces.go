@@ -36,7 +36,7 @@ func (k *Keeper) shareOf(ctx context.Context, pool *crd.Pool, f ipalloc.Family) 
 	}
 	selected := 0
 	for i := range k.spaces.Items {
-		if pool.PodAddresses.IsOf(k.spaces.Items[i].Labels) {
+		if pool.PodAddresses.PicksNamespace(k.spaces.Items[i].Labels) {
 			selected++
 		}
 	}
@@ -68,7 +68,7 @@ func (k *Keeper) countKept(pins []v1alpha1.PodIPPin) {
 func (k *Keeper) count(key podFamily, cidr netip.Prefix) {
 	namespace, _, _ := strings.Cut(key.pod, "/")
 	for _, pool := range k.pools {
-		if pool.Holds(cidr) {
+		if pool.Contains(cidr) {
 			k.perNamespace[namespaceIn{namespace, pool.Name, key.family}]++
 		}
 	}

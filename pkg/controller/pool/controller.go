@@ -79,7 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	pool := r.Pools.Get(obj.Name)
 	invalid := r.Pools.Invalid(obj.Name)
 	excluded := r.Ledger.Exclusions.ExcludedFrom(pool)
-	counted := pool.Skipping(slices.Concat(exclude.CIDRs(excluded), r.Ledger.Pins.Away(pool)))
+	counted := pool.WithSkipped(slices.Concat(exclude.CIDRs(excluded), r.Ledger.Pins.Away(pool)))
 	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, readOnly: r.ReadOnly}
 	usage.CoolingDown = slices.DeleteFunc(usage.CoolingDown, func(b crd.Block) bool { return !r.Ledger.ComesBack(pool, b.CIDR) })
 	usage.setUsed(pool, r.Ledger.Used(obj.Name))

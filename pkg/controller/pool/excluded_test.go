@@ -24,7 +24,7 @@ func TestPoolReportsClusterAddresses(t *testing.T) {
 	whole := *pool
 	whole.WholeBlocks = true
 	excluded := ledger.Exclusions.ExcludedFrom(pool)
-	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get("p").Skipping(exclude.CIDRs(excluded)), ledger.PoolBlocks("p"), ledger.Free)}
+	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get("p").WithSkipped(exclude.CIDRs(excluded)), ledger.PoolBlocks("p"), ledger.Free)}
 	usage.fill(&obj.Status)
 	want := v1alpha1.StateCounts{Assignable: 3, Held: 1, InService: 1, Free: 2}
 	if diff := cmp.Diff(want, obj.Status.IPv4.Blocks); diff != "" {

@@ -50,7 +50,7 @@ func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []
 	pools := r.Pools.Serving(cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool))
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		if !pool.Matches(labels.Set(node.Labels)) {
+		if !pool.Selects(labels.Set(node.Labels)) {
 			continue
 		}
 		if state.Starves(node) {
@@ -80,7 +80,7 @@ func (s *servedNodes) add(f ipalloc.Family, node *corev1.Node, pool *crd.Pool, p
 	alone := true
 	for _, p := range pools {
 		_, assigns := p.Cut(f)
-		if p.Name == pool.Name || !assigns || p.Paused || p.Deleting || !p.Matches(labels.Set(node.Labels)) {
+		if p.Name == pool.Name || !assigns || p.Paused || p.Deleting || !p.Selects(labels.Set(node.Labels)) {
 			continue
 		}
 		alone = false

@@ -232,8 +232,8 @@ func servesMeanwhile(pool *crd.Pool) string {
 func overlapMessage(pool *crd.Pool) string {
 	var parts []string
 	for _, r := range pool.AllRanges() {
-		if r.ClosedBy != "" {
-			parts = append(parts, fmt.Sprintf("%s assigns nothing, as it overlaps %s of pool %s, which is older or, at the same age, first by name", r.CIDR, r.Overlap, r.ClosedBy))
+		if r.YieldsTo != "" {
+			parts = append(parts, fmt.Sprintf("%s assigns nothing, as it overlaps %s of pool %s, which is older or, at the same age, first by name", r.CIDR, r.Overlap, r.YieldsTo))
 		}
 	}
 	if len(parts) == 0 {
@@ -248,7 +248,7 @@ func isClosed(pool *crd.Pool, f ipalloc.Family) bool {
 		return false
 	}
 	return slices.ContainsFunc(pool.AllRanges(), func(r crd.Range) bool {
-		return ipalloc.FamilyOf(r.CIDR.Addr()) == f && r.Allocates() && r.ClosedBy != ""
+		return ipalloc.FamilyOf(r.CIDR.Addr()) == f && r.Allocates() && r.YieldsTo != ""
 	})
 }
 

@@ -111,7 +111,7 @@ func poolOf(c *clusterview.Cluster, r list.PoolRow, blocks []netip.Prefix) Pool 
 			continue
 		}
 		for _, rng := range ranges.CIDRs {
-			s := Section{CIDR: rng.CIDR, Of: rng.CIDR, Cordoned: !rng.Allocates(), Drains: rng.Drains(), ClosedBy: rng.ClosedBy}
+			s := Section{CIDR: rng.CIDR, Of: rng.CIDR, Cordoned: !rng.Allocates(), Drains: rng.Drains(), ClosedBy: rng.YieldsTo}
 			p.Sections = append(p.Sections, sectionsOf(s, ranges.Bits, blocks)...)
 		}
 		for _, reserved := range pool.Reserved.Prefixes() {

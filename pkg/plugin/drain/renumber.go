@@ -234,7 +234,7 @@ func (m *move) freeBlocks(c *clusterview.Cluster, f ipalloc.Family) int {
 	if pool == nil {
 		return 0
 	}
-	whole, ok := pool.Whole(f)
+	whole, ok := pool.FullCut(f)
 	if !ok {
 		return 0
 	}

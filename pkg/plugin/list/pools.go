@@ -211,8 +211,8 @@ func rangeWords(r crd.Range) string {
 	if !r.Allocates() {
 		return r.CIDR.String() + " (cordoned)"
 	}
-	if r.ClosedBy != "" {
-		return fmt.Sprintf("%s (pool %s gives it out)", r.CIDR, r.ClosedBy)
+	if r.YieldsTo != "" {
+		return fmt.Sprintf("%s (pool %s gives it out)", r.CIDR, r.YieldsTo)
 	}
 	return r.CIDR.String()
 }
@@ -234,7 +234,7 @@ func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *Pool
 		return "Invalid", err.Error()
 	}
 	ranges, _ := pool.Ranges(f)
-	closed := slices.IndexFunc(ranges.CIDRs, func(r crd.Range) bool { return r.ClosedBy != "" })
+	closed := slices.IndexFunc(ranges.CIDRs, func(r crd.Range) bool { return r.YieldsTo != "" })
 	_, open := pool.Cut(f)
 	switch {
 	case pool.Deleting:
@@ -253,7 +253,7 @@ func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *Pool
 	}
 	if closed >= 0 {
 		rng := &ranges.CIDRs[closed]
-		return "Overlapping", fmt.Sprintf("%s overlaps %s of pool %s, which gives it out", rng.CIDR, rng.Overlap, rng.ClosedBy)
+		return "Overlapping", fmt.Sprintf("%s overlaps %s of pool %s, which gives it out", rng.CIDR, rng.Overlap, rng.YieldsTo)
 	}
 	if err := pool.Maintenance.Problem; err != nil {
 		return "Ready", "but no maintenance window of it opens: " + err.Error()

@@ -234,7 +234,7 @@ func (f *finishing) ours(live *ciliumnode.View) []netip.Prefix {
 	isOurs := func(cidr netip.Prefix) bool {
 		return slices.ContainsFunc(f.pools.Names(), func(name string) bool {
 			pool := f.pools.Get(name)
-			return pool != nil && pool.Holds(cidr)
+			return pool != nil && pool.Contains(cidr)
 		})
 	}
 	for _, cidr := range live.PodCIDRs {

@@ -138,14 +138,14 @@ func (x *effect) noteClosed(current, edited *clusterview.Cluster) {
 			if len(nodes) > 0 {
 				keep = ". Nodes keep their blocks of it, and get no more: " + suggest.Few(slices.Sorted(maps.Keys(nodes)))
 			}
-			x.note("pool %s assigns no block of %s, as pool %s is older, or first by name at the same age, and has %s%s", name, r.CIDR, r.ClosedBy, r.Overlap, keep)
+			x.note("pool %s assigns no block of %s, as pool %s is older, or first by name at the same age, and has %s%s", name, r.CIDR, r.YieldsTo, r.Overlap, keep)
 		}
 	}
 }
 
 // closedOf returns the CIDRs of a pool that an older one closes, sorted.
 func closedOf(c *clusterview.Cluster, name string) []crd.Range {
-	closed := slices.DeleteFunc(c.State.Pools.Get(name).AllRanges(), func(r crd.Range) bool { return r.ClosedBy == "" })
+	closed := slices.DeleteFunc(c.State.Pools.Get(name).AllRanges(), func(r crd.Range) bool { return r.YieldsTo == "" })
 	slices.SortFunc(closed, func(a, b crd.Range) int { return a.CIDR.Compare(b.CIDR) })
 	return closed
 }

@@ -104,7 +104,7 @@ func (s *stage) startOperator() error {
 // cooldown returns the time of a block's cooldown. Multi-pool mode allows no less.
 func (s *stage) cooldown() time.Duration {
 	if s.wholeBlocks() {
-		return crd.LeastCooldown
+		return crd.MinMultiPoolCooldown
 	}
 	return 3 * time.Second
 }

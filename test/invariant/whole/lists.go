@@ -100,7 +100,7 @@ func (r *Rules) isCut(node string, e Entry) bool {
 		}
 	}
 	for _, pool := range r.pools {
-		if pool != nil && pool.DeletionTimestamp == nil && selects(pool, r.nodes[node]) && crd.CiliumPoolOf(pool) == e.Pool && cuts(pool, e.CIDR) {
+		if pool != nil && pool.DeletionTimestamp == nil && selects(pool, r.nodes[node]) && crd.CiliumPoolObjectName(pool) == e.Pool && cuts(pool, e.CIDR) {
 			return true
 		}
 	}

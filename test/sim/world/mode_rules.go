@@ -57,7 +57,7 @@ func (r *modeRules) checkServed(node string, l whole.Entry) {
 		}
 		return
 	}
-	if pool, ok := r.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok && crd.CiliumPoolOf(pool) != l.Pool && r.rules.writer.current.serves[pool.Name] != l.Pool {
+	if pool, ok := r.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok && crd.CiliumPoolObjectName(pool) != l.Pool && r.rules.writer.current.serves[pool.Name] != l.Pool {
 		r.violate(10, "%s was listed on node %s, and PodIPPool %s serves another pool", l, node, pool.Name)
 	}
 }

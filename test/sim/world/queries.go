@@ -32,7 +32,7 @@ func (q *queries) ciliumPools() []string {
 	names := map[string]bool{crd.DefaultCiliumPool: true}
 	if q.cfg.Asking != nil {
 		for _, pool := range q.cfg.Asking.Served {
-			names[crd.CiliumPoolOf(pool)] = true
+			names[crd.CiliumPoolObjectName(pool)] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
@@ -58,14 +58,14 @@ func (q *queries) allListed() (out []whole.Entry) {
 
 // isServed reports whether a PodIPPool serves a Cilium pool.
 func (q *queries) isServed(pool string) bool {
-	return slices.ContainsFunc(q.pools(), func(p *v1alpha1.PodIPPool) bool { return crd.CiliumPoolOf(p) == pool })
+	return slices.ContainsFunc(q.pools(), func(p *v1alpha1.PodIPPool) bool { return crd.CiliumPoolObjectName(p) == pool })
 }
 
 // servesFamily reports whether a PodIPPool has ranges of a family for a Cilium pool, or a node
 // lists a CIDR of them.
 func (q *queries) servesFamily(ciliumPool string, f ipalloc.Family) bool {
 	for _, pool := range q.pools() {
-		if cidrs, _ := ranges(pool, f == ipalloc.IPv4); crd.CiliumPoolOf(pool) == ciliumPool && len(cidrs) > 0 {
+		if cidrs, _ := ranges(pool, f == ipalloc.IPv4); crd.CiliumPoolObjectName(pool) == ciliumPool && len(cidrs) > 0 {
 			return true
 		}
 	}
@@ -165,7 +165,7 @@ func (q *queries) onAnyGrid(node string, l whole.Entry) bool {
 	c := l.CIDR
 	for _, pool := range q.pools() {
 		cidrs, bits := ranges(pool, c.Addr().Is4())
-		if pool.DeletionTimestamp == nil && q.selects(pool, node) && crd.CiliumPoolOf(pool) == l.Pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
+		if pool.DeletionTimestamp == nil && q.selects(pool, node) && crd.CiliumPoolObjectName(pool) == l.Pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
 			return netip.MustParsePrefix(r.CIDR).Contains(c.Addr())
 		}) {
 			return true
@@ -207,7 +207,7 @@ func (q *queries) reserved(addr netip.Addr) bool {
 // ciliumPoolOf returns the Cilium pool that a block is for; "": none.
 func (q *queries) ciliumPoolOf(b *v1alpha1.PodIPBlock) string {
 	if pool, ok := q.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok {
-		return crd.CiliumPoolOf(pool)
+		return crd.CiliumPoolObjectName(pool)
 	}
 	return ""
 }

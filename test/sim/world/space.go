@@ -143,7 +143,7 @@ func (s *space) room(node string) int {
 func (s *space) freeBlocks(node string, v4 bool, ciliumPool string) int {
 	n := 0
 	for _, pool := range s.pools() {
-		if pool.DeletionTimestamp != nil || pool.Spec.Paused || crd.CiliumPoolOf(pool) != ciliumPool || !s.selects(pool, node) {
+		if pool.DeletionTimestamp != nil || pool.Spec.Paused || crd.CiliumPoolObjectName(pool) != ciliumPool || !s.selects(pool, node) {
 			continue
 		}
 		n += s.freeOf(pool, v4)

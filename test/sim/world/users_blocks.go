@@ -161,7 +161,7 @@ func (u *users) restore() {
 				if k == KindBlock && now.(*v1alpha1.PodIPBlock).Spec.NodeName != obj.(*v1alpha1.PodIPBlock).Spec.NodeName {
 					continue
 				}
-				if k == KindPool && crd.CiliumPoolOf(now.(*v1alpha1.PodIPPool)) != crd.CiliumPoolOf(obj.(*v1alpha1.PodIPPool)) {
+				if k == KindPool && crd.CiliumPoolObjectName(now.(*v1alpha1.PodIPPool)) != crd.CiliumPoolObjectName(obj.(*v1alpha1.PodIPPool)) {
 					continue // which cannot be changed
 				}
 				u.tear(k, key)

@@ -62,14 +62,16 @@ func (u *poolUsers) servedNow() []string {
 	return out
 }
 
-func servedName(pool *v1alpha1.PodIPPool) string { return pool.Name + "/" + crd.CiliumPoolOf(pool) }
+func servedName(pool *v1alpha1.PodIPPool) string {
+	return pool.Name + "/" + crd.CiliumPoolObjectName(pool)
+}
 
 // serving returns the users' next edit of a PodIPPool: create it or delete it; "": neither.
 func (u *poolUsers) serving(pool *v1alpha1.PodIPPool) string {
 	switch obj, ok := u.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool); {
 	case !ok:
 		return "serve"
-	case obj.DeletionTimestamp == nil && crd.CiliumPoolOf(obj) == crd.CiliumPoolOf(pool):
+	case obj.DeletionTimestamp == nil && crd.CiliumPoolObjectName(obj) == crd.CiliumPoolObjectName(pool):
 		return "unserve"
 	}
 	return ""
