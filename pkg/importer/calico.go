@@ -49,8 +49,8 @@ type namedPool struct {
 
 // Calico converts IPPools and the pools of an Installation. IPReservations and the IPAM
 // configuration are applied to each pool.
-func Calico(objects []Object, whole bool) *Result {
-	r := &Result{whole: whole}
+func Calico(objects []Object, wholeBlocks bool) *Result {
+	r := &Result{wholeBlocks: wholeBlocks}
 	pools := calicoPools(r, objects)
 	config := readCalicoConfig(r, objects)
 	for _, p := range pools {
@@ -143,13 +143,13 @@ func (d *draft) selectNodes(p namedPool) {
 		d.pool.Spec.NodeSelector, err = e.LabelSelector()
 	}
 	if err != nil {
-		d.hold(p.field+"nodeSelector: "+p.spec.NodeSelector, err.Error())
+		d.withhold(p.field+"nodeSelector: "+p.spec.NodeSelector, err.Error())
 	}
 	if s := p.spec.NamespaceSelector; s != "" && s != "all()" {
-		d.hold(p.field+"namespaceSelector: "+s, "pods get the addresses of their node here, whatever their namespace")
+		d.withhold(p.field+"namespaceSelector: "+s, "pods get the addresses of their node here, whatever their namespace")
 	}
 	if p.spec.AssignmentMode == "Manual" {
-		d.hold(p.field+"assignmentMode: Manual", "only pods that ask for this pool get its addresses, and pods cannot ask here")
+		d.withhold(p.field+"assignmentMode: Manual", "only pods that ask for this pool get its addresses, and pods cannot ask here")
 	}
 }
 

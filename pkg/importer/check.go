@@ -31,10 +31,10 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 	r.Pools = slices.DeleteFunc(r.Pools, func(p Pool) bool {
 		pool, err := crd.PoolFrom(&p.Object, defaults)
 		if err == nil {
-			err = cmp.Or(pool.PolicyProblem, tooMany(&p.Object.Spec))
+			err = cmp.Or(pool.PolicyProblem, checkLimits(&p.Object.Spec))
 		}
 		if err != nil {
-			r.about(p, "spec", "no PodIPPool can be like that, so it is left out: "+err.Error(), "Write the pool yourself")
+			r.lostOfPool(p, "spec", "no PodIPPool can be like that, so it is left out: "+err.Error(), "Write the pool yourself")
 			return true
 		}
 		pool.Created = now
@@ -45,7 +45,7 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 		e := &existing[i]
 		if index := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Object.Name == e.Name }); index >= 0 {
 			if !equality.Semantic.DeepEqual(defaulted(r.Pools[index].Object.Spec), defaulted(e.Spec)) {
-				r.about(r.Pools[index], "metadata.name", "the cluster has a PodIPPool of this name that says otherwise: to apply this one would change it", "Compare them: kubectl cilium-pool plan")
+				r.lostOfPool(r.Pools[index], "metadata.name", "the cluster has a PodIPPool of this name that says otherwise: to apply this one would change it", "Compare them: kubectl cilium-pool plan")
 			}
 			continue
 		}
@@ -69,8 +69,8 @@ func defaulted(spec v1alpha1.PodIPPoolSpec) v1alpha1.PodIPPoolSpec {
 	return s
 }
 
-// tooMany checks the limits that only the API enforces.
-func tooMany(s *v1alpha1.PodIPPoolSpec) error {
+// checkLimits checks the limits that only the API enforces.
+func checkLimits(s *v1alpha1.PodIPPoolSpec) error {
 	if n := len(s.Reserved); n > maxReserved {
 		return fmt.Errorf("it reserves %d separate ranges, and a PodIPPool takes %d", n, maxReserved)
 	}
@@ -97,15 +97,15 @@ func (r *Result) overlaps(pools []*crd.Pool) {
 func (r *Result) overlap(loser string, c crd.Range) {
 	for _, p := range r.Pools {
 		if p.Object.Name == loser || p.Object.Name == c.YieldsTo && !r.named(loser) {
-			r.about(p, "spec: "+c.CIDR.String(),
+			r.lostOfPool(p, "spec: "+c.CIDR.String(),
 				fmt.Sprintf("pools %s and %s claim the same addresses, and only %s would give them out", c.YieldsTo, loser, c.YieldsTo),
 				"Take the range out of one of them before you apply")
 		}
 	}
 }
 
-// about remarks on a created pool, naming its source.
-func (r *Result) about(p Pool, field, reason, fix string) {
+// lostOfPool remarks on a created pool, naming its source.
+func (r *Result) lostOfPool(p Pool, field, reason, fix string) {
 	r.Remarks = append(r.Remarks, Remark{
 		Lost: true, Object: "PodIPPool " + p.Object.Name, Source: "from " + p.From, Field: field,
 		Reason: strings.TrimSuffix(reason, "."), Fix: fix, Pool: p.Object.Name,

@@ -43,8 +43,8 @@ type podIPPoolCIDR struct {
 
 // Cilium converts CiliumPodIPPools, and the settings of cluster-pool mode in the ConfigMap
 // cilium-config or in values of Cilium's chart.
-func Cilium(objects []Object, whole bool) *Result {
-	r := &Result{whole: whole}
+func Cilium(objects []Object, wholeBlocks bool) *Result {
+	r := &Result{wholeBlocks: wholeBlocks}
 	defaultPool := "default"
 	for _, o := range objects {
 		if name := text(fields(o.content, "data")["ipam-default-ip-pool"]); isCiliumConfig(o) && name != "" {
@@ -186,7 +186,7 @@ func fromCiliumConfig(r *Result, o Object) {
 		key := "cluster-pool-" + f.String()
 		p := familyPool{
 			enabled: [2]bool{enabled4, enabled6}[f],
-			cidrs:   list(text(data[key+"-cidr"])), cidrsField: "data." + key + "-cidr",
+			cidrs:   splitList(text(data[key+"-cidr"])), cidrsField: "data." + key + "-cidr",
 			maskSize: [2]int{24, 112}[f], maskField: "data." + key + "-mask-size",
 		}
 		if s := text(data[key+"-mask-size"]); s != "" {
@@ -265,7 +265,7 @@ func stringsOf(v any, otherwise string) []string {
 	case nil:
 		return []string{otherwise}
 	case string:
-		return list(v)
+		return splitList(v)
 	case []any:
 		var texts []string
 		for _, e := range v {

@@ -29,8 +29,8 @@ type nodeCIDRs struct {
 
 // Kubernetes converts the sources of Nodes' podCIDRs: kubeadm's ClusterConfiguration, the flags of
 // kube-controller-manager, and the ClusterCIDRs of KEP-2593.
-func Kubernetes(objects []Object, whole bool) *Result {
-	r := &Result{whole: whole}
+func Kubernetes(objects []Object, wholeBlocks bool) *Result {
+	r := &Result{wholeBlocks: wholeBlocks}
 	for _, o := range objects {
 		if isClusterCIDR(o) {
 			convertClusterCIDR(r, o)
@@ -43,7 +43,7 @@ func Kubernetes(objects []Object, whole bool) *Result {
 	}
 	c := found[0]
 	for _, second := range found[1:] {
-		if !slices.Equal(list(second.cidrs), list(c.cidrs)) {
+		if !slices.Equal(splitList(second.cidrs), splitList(c.cidrs)) {
 			r.remark(true, second.source, second.field+": "+second.cidrs, fmt.Sprintf("%s says %s, and was taken", c.source, c.cidrs), "Import the one that holds")
 		}
 	}
@@ -137,7 +137,7 @@ func (c nodeCIDRs) mask(f ipalloc.Family) (field string, bits int, err error) {
 
 func (c nodeCIDRs) convert(r *Result) {
 	d := newDraft(r, c.source, "cluster-cidr")
-	cidrs := d.cidrs(c.field, list(c.cidrs))
+	cidrs := d.cidrs(c.field, splitList(c.cidrs))
 	if slices.ContainsFunc(r.Pools, func(p Pool) bool { return sameCIDRs(p, cidrs) }) {
 		d.note(c.field+": "+c.cidrs, "a ClusterCIDR says the same: Kubernetes makes one of its flags", "")
 		return
@@ -203,7 +203,7 @@ func convertClusterCIDR(r *Result, o Object) {
 	}
 	var err error
 	if d.pool.Spec.NodeSelector, err = selector.FromNodeSelector(spec.NodeSelector).LabelSelector(); err != nil {
-		d.hold("spec.nodeSelector", err.Error())
+		d.withhold("spec.nodeSelector", err.Error())
 	} else {
 		d.pool.Spec.Priority = requirements(spec.NodeSelector)
 	}
@@ -230,7 +230,7 @@ func remarkTies(r *Result) {
 	names := map[int32][]string{}
 	for _, p := range r.Pools {
 		s := p.Object.Spec
-		if s.NodeSelector == nil || s.NodeSelector.MatchLabels[HeldLabel] == "" {
+		if s.NodeSelector == nil || s.NodeSelector.MatchLabels[WithholdLabel] == "" {
 			names[s.Priority] = append(names[s.Priority], p.Object.Name)
 		}
 	}

@@ -197,7 +197,7 @@ func unwrap(o Object) ([]Object, error) {
 		}
 	}
 	if o.Kind == "" {
-		objects = append(objects, subcharts(o)...)
+		objects = append(objects, nestedValues(o)...)
 	}
 	return append([]Object{o}, objects...), nil
 }
@@ -242,9 +242,9 @@ func valuesOf(v any) (content map[string]any, err error) {
 	return nil, nil
 }
 
-// subcharts returns the values of charts of Cilium and of Calico's operator in values of a chart
+// nestedValues returns the values of charts of Cilium and of Calico's operator in values of a chart
 // that depends on them, and the Installation in values of Calico's operator.
-func subcharts(o Object) []Object {
+func nestedValues(o Object) []Object {
 	var objects []Object
 	if spec := fields(o.content, "installation"); spec != nil {
 		objects = append(objects, Object{
@@ -261,13 +261,13 @@ func subcharts(o Object) []Object {
 			source += " " + o.In
 		}
 		one := Object{Source: o.Source, In: source, content: sub}
-		objects = append(append(objects, one), subcharts(one)...)
+		objects = append(append(objects, one), nestedValues(one)...)
 	}
 	return objects
 }
 
-// Found describes objects that no pool could be made of, and the place of their values instead.
-func Found(objects []Object) string {
+// NothingToImport describes objects that no pool could be made of, and the place of their values instead.
+func NothingToImport(objects []Object) string {
 	const most = 5
 	var parts []string
 	for _, o := range objects[:min(len(objects), most)] {

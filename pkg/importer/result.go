@@ -17,18 +17,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// HeldLabel is the label that the nodeSelector of a pool requires where its nodes or
+// WithholdLabel is the label that the nodeSelector of a pool requires where its nodes or
 // pods could not be carried over; its value is the pool's name. Until a user labels
 // nodes, such a pool serves none.
-const HeldLabel = "cilium-pool.io/import"
+const WithholdLabel = "cilium-pool.io/import"
 
 // Result is the result of an import.
 type Result struct {
 	// Pools are valid, and have unique names.
 	Pools   []Pool
 	Remarks []Remark
-	// whole: agents will be assigned whole blocks.
-	whole bool
+	// wholeBlocks: agents will be assigned whole blocks.
+	wholeBlocks bool
 }
 
 // Pool is a PodIPPool and the objects that it was converted from.
@@ -75,8 +75,8 @@ func (r Remark) what() string {
 	return s
 }
 
-// Lost counts the settings that could not be carried over.
-func (r *Result) Lost() int {
+// CountLost counts the settings that could not be carried over.
+func (r *Result) CountLost() int {
 	n := 0
 	for _, m := range r.Remarks {
 		if m.Lost {
@@ -121,8 +121,8 @@ func (d *draft) unknown(prefix string, names []string) {
 	}
 }
 
-// hold makes the pool serve no node until nodes are labelled.
-func (d *draft) hold(field, reason string) {
+// withhold makes the pool serve no node until nodes are labelled.
+func (d *draft) withhold(field, reason string) {
 	if d.pool.Spec.NodeSelector == nil {
 		d.pool.Spec.NodeSelector = &metav1.LabelSelector{}
 	}
@@ -130,8 +130,8 @@ func (d *draft) hold(field, reason string) {
 	if s.MatchLabels == nil {
 		s.MatchLabels = map[string]string{}
 	}
-	s.MatchLabels[HeldLabel] = d.pool.Name
-	d.lost(field, reason, fmt.Sprintf("The pool serves no node: label those that are to have it %s=%s, or write its nodeSelector yourself", HeldLabel, d.pool.Name))
+	s.MatchLabels[WithholdLabel] = d.pool.Name
+	d.lost(field, reason, fmt.Sprintf("The pool serves no node: label those that are to have it %s=%s, or write its nodeSelector yourself", WithholdLabel, d.pool.Name))
 }
 
 // done adds the pool to the result.
@@ -254,9 +254,9 @@ func (d *draft) add(f ipalloc.Family, cidrs []netip.Prefix, bits int, edges v1al
 
 // blockBits returns bits, or the nearest length that a PodIPPool can have in the mode of the agents.
 func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
-	shortest, longest := crd.BlockSizes(f, d.result.whole)
+	shortest, longest := crd.BlockSizes(f, d.result.wholeBlocks)
 	can := fmt.Sprintf("blockSize of a PodIPPool is from %d to %d in %s", shortest, longest, f)
-	if !d.result.whole {
+	if !d.result.wholeBlocks {
 		can += " and crd mode"
 	}
 	fix := "Change it before you apply if you want another: it is immutable"
@@ -272,7 +272,7 @@ func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
 	return bits
 }
 
-// list splits a list that ConfigMaps and flags write as one string.
-func list(s string) []string {
+// splitList splits a list that ConfigMaps and flags write as one string.
+func splitList(s string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(", \t\n", c) })
 }

@@ -142,7 +142,7 @@ func writeResult(e *cli.Env, source string, objects []importer.Object, result *i
 	if len(result.Pools) == 0 {
 		found := ""
 		if len(objects) > 0 {
-			found = " of " + importer.Found(objects)
+			found = " of " + importer.NothingToImport(objects)
 		}
 		return fmt.Errorf("no PodIPPool was made%s. It takes %s", found, origins(e)[source].hint)
 	}
@@ -150,7 +150,7 @@ func writeResult(e *cli.Env, source string, objects []importer.Object, result *i
 	if err := result.WriteYAML(e.Out, header); err != nil {
 		return err
 	}
-	lost := result.Lost()
+	lost := result.CountLost()
 	fmt.Fprintf(e.ErrOut, "%s made, %s not carried over. Nothing was applied.\n",
 		suggest.Count(len(result.Pools), "PodIPPool"), suggest.Plural(lost, "thing", "things"))
 	if strict && lost > 0 {
