@@ -48,7 +48,7 @@ func (f *flags) validate() error {
 	return nil
 }
 
-func evicts(mode ciliumnode.Mode, parks bool) error {
+func cannotEvict(mode ciliumnode.Mode, parks bool) error {
 	if mode == ciliumnode.MultiPool && !parks {
 		return cli.Usagef("in multi-pool mode agents may give addresses of a draining block to new pods: --evict needs an operator with --park-draining-blocks; otherwise kubectl drain its Node")
 	}
@@ -158,7 +158,7 @@ func (f *flags) add(cmd *cobra.Command, e *cli.Env) {
 }
 
 func run(ctx context.Context, e *cli.Env, c *clusterview.Cluster, t target, f flags) error {
-	if err := evicts(c.Objects.Mode, c.Operator.Settings.ParkBlocks); f.evict && err != nil {
+	if err := cannotEvict(c.Objects.Mode, c.Operator.Settings.ParkBlocks); f.evict && err != nil {
 		return err
 	}
 	rows := leavingRows(c, t)

@@ -23,9 +23,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// move is what drain --to does: it replaces a range of nodes by another. Its progress follows
+// renumbering is what drain --to does: it replaces a range of nodes by another. Its progress follows
 // from the cluster alone.
-type move struct {
+type renumbering struct {
 	oldRange, newRange string // as on the command line
 	// old is the range to be replaced. Its CIDRs are unknown once its pool is gone.
 	old target
@@ -44,40 +44,40 @@ const (
 	toVerify              // none left
 )
 
-func parseMove(c *clusterview.Cluster, oldRange, newRange string) (move, error) {
+func parseRenumbering(c *clusterview.Cluster, oldRange, newRange string) (renumbering, error) {
 	oldCIDR, fromErr := netip.ParsePrefix(oldRange)
 	newCIDR, toErr := netip.ParsePrefix(newRange)
 	if oldRange == newRange {
-		return move{}, cli.Usagef("%s is what drains: name another range with --to", oldRange)
+		return renumbering{}, cli.Usagef("%s is what drains: name another range with --to", oldRange)
 	}
 	if (fromErr == nil) != (toErr == nil) {
-		return move{}, cli.Usagef("%s and %s must be two CIDRs, or two pools", oldRange, newRange)
+		return renumbering{}, cli.Usagef("%s and %s must be two CIDRs, or two pools", oldRange, newRange)
 	}
 	if fromErr == nil {
-		return moveOfCIDR(c, oldCIDR, newCIDR)
+		return renumberingOfCIDR(c, oldCIDR, newCIDR)
 	}
-	return moveOfPool(c, oldRange, newRange)
+	return renumberingOfPool(c, oldRange, newRange)
 }
 
-func moveOfCIDR(c *clusterview.Cluster, oldCIDR, newCIDR netip.Prefix) (move, error) {
+func renumberingOfCIDR(c *clusterview.Cluster, oldCIDR, newCIDR netip.Prefix) (renumbering, error) {
 	if err := compareCIDRs(oldCIDR, newCIDR); err != nil {
-		return move{}, err
+		return renumbering{}, err
 	}
 	oldPool, begun := poolOfRange(c, oldCIDR)
 	newPool, added := poolOfRange(c, newCIDR)
 	switch {
 	case !begun && !added:
-		return move{}, fmt.Errorf("neither %s nor %s is a CIDR in the spec of a pool", oldCIDR, newCIDR)
+		return renumbering{}, fmt.Errorf("neither %s nor %s is a CIDR in the spec of a pool", oldCIDR, newCIDR)
 	case begun && added && oldPool != newPool:
-		return move{}, fmt.Errorf("%s is a CIDR of pool %s, and %s of pool %s: choose a CIDR that is in no pool, or move from pool to pool", oldCIDR, oldPool, newCIDR, newPool)
+		return renumbering{}, fmt.Errorf("%s is a CIDR of pool %s, and %s of pool %s: choose a CIDR that is in no pool, or move from pool to pool", oldCIDR, oldPool, newCIDR, newPool)
 	case !begun:
 		oldPool = newPool // the old CIDR has been taken out
 	case !added:
 		if err := refuseRange(c, newCIDR); err != nil {
-			return move{}, err
+			return renumbering{}, err
 		}
 	}
-	return move{
+	return renumbering{
 		oldRange: oldCIDR.String(), newRange: newCIDR.String(), added: newCIDR, newPool: oldPool,
 		old: target{name: fmt.Sprintf("CIDR %s of pool %s", oldCIDR, oldPool), pool: oldPool, ranges: []netip.Prefix{oldCIDR}},
 	}, nil
@@ -109,11 +109,11 @@ func refuseRange(c *clusterview.Cluster, cidr netip.Prefix) error {
 	return nil
 }
 
-func moveOfPool(c *clusterview.Cluster, oldPool, newPool string) (move, error) {
+func renumberingOfPool(c *clusterview.Cluster, oldPool, newPool string) (renumbering, error) {
 	if c.PodIPPools[newPool] == nil {
-		return move{}, fmt.Errorf("there is no PodIPPool %s%s", newPool, suggest.DidYouMean(newPool, c.State.Pools.Names()))
+		return renumbering{}, fmt.Errorf("there is no PodIPPool %s%s", newPool, suggest.DidYouMean(newPool, c.State.Pools.Names()))
 	}
-	m := move{oldRange: "pool " + oldPool, newRange: "pool " + newPool, newPool: newPool, old: target{name: "pool " + oldPool, pool: oldPool}}
+	m := renumbering{oldRange: "pool " + oldPool, newRange: "pool " + newPool, newPool: newPool, old: target{name: "pool " + oldPool, pool: oldPool}}
 	if pool := c.PodIPPools[oldPool]; pool != nil {
 		m.old.ranges = crd.CIDRsIn(&pool.Spec)
 	}
@@ -121,17 +121,19 @@ func moveOfPool(c *clusterview.Cluster, oldPool, newPool string) (move, error) {
 }
 
 // byCIDR reports whether the pool stays and gets another CIDR.
-func (m *move) byCIDR() bool { return m.added.IsValid() }
+func (m *renumbering) byCIDR() bool { return m.added.IsValid() }
 
 // pool returns the pool with the old range; nil: it is gone.
-func (m *move) pool(c *clusterview.Cluster) *v1alpha1.PodIPPool { return c.PodIPPools[m.old.pool] }
+func (m *renumbering) pool(c *clusterview.Cluster) *v1alpha1.PodIPPool {
+	return c.PodIPPools[m.old.pool]
+}
 
-func (m *move) inSpec(c *clusterview.Cluster) bool {
+func (m *renumbering) inSpec(c *clusterview.Cluster) bool {
 	pool := m.pool(c)
 	return pool != nil && len(entriesIn(pool, m.old.ranges)) > 0
 }
 
-func (m *move) stage(c *clusterview.Cluster) stage {
+func (m *renumbering) stage(c *clusterview.Cluster) stage {
 	pool := m.pool(c)
 	if m.inSpec(c) && pool.DeletionTimestamp == nil && m.changes(pool) {
 		return toBegin
@@ -146,19 +148,19 @@ func (m *move) stage(c *clusterview.Cluster) stage {
 }
 
 // drains reports whether any of the old range drains. The pool must be there.
-func (m *move) drains(c *clusterview.Cluster) bool {
+func (m *renumbering) drains(c *clusterview.Cluster) bool {
 	return slices.ContainsFunc(entriesIn(m.pool(c), m.old.ranges), func(entry *v1alpha1.PoolCIDR) bool {
 		return entry.AllocationPolicy == v1alpha1.AllocationDrain
 	})
 }
 
-func (m *move) changes(pool *v1alpha1.PodIPPool) bool {
+func (m *renumbering) changes(pool *v1alpha1.PodIPPool) bool {
 	edited := pool.DeepCopy()
 	m.edit(edited)
 	return !equality.Semantic.DeepEqual(pool.Spec, edited.Spec)
 }
 
-func (m *move) edit(pool *v1alpha1.PodIPPool) {
+func (m *renumbering) edit(pool *v1alpha1.PodIPPool) {
 	for _, entry := range entriesIn(pool, m.old.ranges) {
 		entry.AllocationPolicy = v1alpha1.AllocationDrain
 	}
@@ -183,12 +185,12 @@ func addCIDR(pool *v1alpha1.PodIPPool, cidr netip.Prefix) {
 
 // begin makes the old range drain, and adds the new one in the same write. check: only ask the
 // API server whether it would accept that.
-func (m *move) begin(ctx context.Context, c *clusterview.Cluster, check bool) error {
+func (m *renumbering) begin(ctx context.Context, c *clusterview.Cluster, check bool) error {
 	return patchPool(ctx, c, m.pool(c), m.edit, check)
 }
 
 // remove removes the old range from the pool, with its reservations, or deletes the old pool.
-func (m *move) remove(ctx context.Context, c *clusterview.Cluster) error {
+func (m *renumbering) remove(ctx context.Context, c *clusterview.Cluster) error {
 	old := m.pool(c)
 	if !m.byCIDR() {
 		if err := c.Client.Delete(ctx, old, client.Preconditions{UID: &old.UID}); err != nil {
@@ -199,7 +201,7 @@ func (m *move) remove(ctx context.Context, c *clusterview.Cluster) error {
 	return patchPool(ctx, c, old, m.takeOut, false)
 }
 
-func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
+func (m *renumbering) takeOut(pool *v1alpha1.PodIPPool) {
 	for _, r := range crd.RangesIn(&pool.Spec) {
 		*r.CIDRs = slices.DeleteFunc(*r.CIDRs, isOneOf(m.old.ranges))
 	}
@@ -240,7 +242,7 @@ func patchPool(ctx context.Context, c *clusterview.Cluster, old *v1alpha1.PodIPP
 }
 
 // rows returns the blocks of the old range, including cooling ones.
-func (m *move) rows(c *clusterview.Cluster) []list.BlockRow {
+func (m *renumbering) rows(c *clusterview.Cluster) []list.BlockRow {
 	return slices.DeleteFunc(list.BlockRows(c, list.BlockFilter{}), func(r list.BlockRow) bool {
 		if !m.byCIDR() && r.Pool == m.old.pool {
 			return false
@@ -253,7 +255,7 @@ func overlapsAny(p netip.Prefix, ranges []netip.Prefix) bool {
 	return slices.ContainsFunc(ranges, p.Overlaps)
 }
 
-func (m *move) heldOfNew(c *clusterview.Cluster) []crd.Block {
+func (m *renumbering) heldOfNew(c *clusterview.Cluster) []crd.Block {
 	return slices.DeleteFunc(c.Blocks(), func(b crd.Block) bool {
 		if m.byCIDR() {
 			return !m.added.Overlaps(b.CIDR)
@@ -264,7 +266,7 @@ func (m *move) heldOfNew(c *clusterview.Cluster) []crd.Block {
 
 // nodesWith returns the nodes with a CiliumNode of which some addresses or CIDRs lie in the old
 // range, sorted.
-func (m *move) nodesWith(c *clusterview.Cluster, cidrsOf func(*ciliumnode.View) []netip.Prefix) []string {
+func (m *renumbering) nodesWith(c *clusterview.Cluster, cidrsOf func(*ciliumnode.View) []netip.Prefix) []string {
 	return slices.DeleteFunc(c.NodeNames(), func(node string) bool {
 		view := c.State.Ledger.CiliumNode(node)
 		return view == nil || !slices.ContainsFunc(cidrsOf(view), func(p netip.Prefix) bool { return overlapsAny(p, m.old.ranges) })
@@ -273,7 +275,7 @@ func (m *move) nodesWith(c *clusterview.Cluster, cidrsOf func(*ciliumnode.View) 
 
 // named returns the nodes with a CiliumNode that names addresses or CIDRs in the old range, without
 // stale ones.
-func (m *move) named(c *clusterview.Cluster) []string {
+func (m *renumbering) named(c *clusterview.Cluster) []string {
 	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix {
 		return slices.Concat(view.Named(), view.Listed(), singles(slices.Values(view.InUse())), singles(maps.Keys(view.Used)), singles(maps.Keys(view.Release)))
 	})
@@ -282,7 +284,7 @@ func (m *move) named(c *clusterview.Cluster) []string {
 // stale returns the nodes with a CiliumNode that names addresses in the old range that the agent
 // had when it ran their family. It names them until it runs the family again, and no other node
 // gets them until then, so they may stay.
-func (m *move) stale(c *clusterview.Cluster) []string {
+func (m *renumbering) stale(c *clusterview.Cluster) []string {
 	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix {
 		if view.Addresses == nil {
 			return nil
@@ -299,7 +301,7 @@ func singles(addresses iter.Seq[netip.Addr]) []netip.Prefix {
 	return out
 }
 
-func (m *move) gone(c *clusterview.Cluster) string {
+func (m *renumbering) goneWords(c *clusterview.Cluster) string {
 	if stale := m.stale(c); len(stale) > 0 {
 		return fmt.Sprintf("%s is gone: no PodIPBlock names anything of it. CiliumNodes name only addresses that their agents had when they ran the family, which are harmless: %s", m.oldRange, suggest.Few(stale))
 	}

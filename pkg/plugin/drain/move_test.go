@@ -10,8 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-func cidrMove(from, to string) move {
-	return move{oldRange: from, newRange: to, added: netip.MustParsePrefix(to), newPool: "p", old: target{pool: "p", ranges: []netip.Prefix{netip.MustParsePrefix(from)}}}
+func cidrMove(from, to string) renumbering {
+	return renumbering{oldRange: from, newRange: to, added: netip.MustParsePrefix(to), newPool: "p", old: target{pool: "p", ranges: []netip.Prefix{netip.MustParsePrefix(from)}}}
 }
 
 func TestEdit(t *testing.T) {

@@ -27,7 +27,7 @@ func renumber(ctx context.Context, e *cli.Env, c *clusterview.Cluster, oldRange 
 	if c.Objects.Mode.WholeBlocks() {
 		return cli.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", c.Objects.Mode)
 	}
-	m, err := parseMove(c, oldRange, f.newRange)
+	m, err := parseRenumbering(c, oldRange, f.newRange)
 	if err != nil {
 		return err
 	}
@@ -45,19 +45,19 @@ func renumber(ctx context.Context, e *cli.Env, c *clusterview.Cluster, oldRange 
 			return err
 		}
 	}
-	return followMove(ctx, e, m, f)
+	return followRenumbering(ctx, e, m, f)
 }
 
-func confirmPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m move, f flags) error {
+func confirmPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m renumbering, f flags) error {
 	if err := printPlan(ctx, e, c, m, f); err != nil || f.dryRun || f.yes {
 		return err
 	}
 	return e.Confirm(fmt.Sprintf("All pods of %s get other addresses.", m.oldRange))
 }
 
-// followMove advances the move whenever the cluster is ready for the next step, until it is
+// followRenumbering advances the move whenever the cluster is ready for the next step, until it is
 // done or users must act.
-func followMove(ctx context.Context, e *cli.Env, m move, f flags) error {
+func followRenumbering(ctx context.Context, e *cli.Env, m renumbering, f flags) error {
 	w := newFollower(e, f)
 	return w.follow(ctx, func(ctx context.Context, c *clusterview.Cluster) (done bool, err error) {
 		return w.advance(ctx, c, m)
@@ -67,10 +67,10 @@ func followMove(ctx context.Context, e *cli.Env, m move, f flags) error {
 }
 
 // advance performs the next step of a move. It reports whether the move is over.
-func (w *follower) advance(ctx context.Context, c *clusterview.Cluster, m move) (done bool, err error) {
+func (w *follower) advance(ctx context.Context, c *clusterview.Cluster, m renumbering) (done bool, err error) {
 	switch m.stage(c) {
 	case toBegin:
-		fmt.Fprintln(w.env.Out, m.beginning())
+		fmt.Fprintln(w.env.Out, m.beginWords())
 		err = m.begin(ctx, c, false)
 	case toLeave:
 		done, err = w.leave(ctx, c, m.old, m.rows(c))
@@ -84,22 +84,22 @@ func (w *follower) advance(ctx context.Context, c *clusterview.Cluster, m move) 
 }
 
 // finish removes the old range from the pool once no CiliumNode names anything in it.
-func (w *follower) finish(ctx context.Context, c *clusterview.Cluster, m move) (done bool, err error) {
+func (w *follower) finish(ctx context.Context, c *clusterview.Cluster, m renumbering) (done bool, err error) {
 	if named := m.named(c); len(named) > 0 {
 		fmt.Fprintf(w.env.ErrOut, "no block is left of %s, but CiliumNodes still name addresses of it, which the operator did not write: %s. Once no pod has one, take them out of spec.ipam.pool, spec.ipam.podCIDRs and status.ipam.release-ips by hand\n", m.oldRange, suggest.Few(named))
 		return true, cli.NotReached
 	}
 	if m.stage(c) == toRemove {
-		fmt.Fprintln(w.env.Out, m.ending(c))
+		fmt.Fprintln(w.env.Out, m.endWords(c))
 		return false, m.remove(ctx, c)
 	}
-	fmt.Fprintln(w.env.Out, m.gone(c))
+	fmt.Fprintln(w.env.Out, m.goneWords(c))
 	return true, nil
 }
 
-func (m *move) abort(ctx context.Context, e *cli.Env, c *clusterview.Cluster) error {
+func (m *renumbering) abort(ctx context.Context, e *cli.Env, c *clusterview.Cluster) error {
 	if m.pool(c) == nil || !m.inSpec(c) {
-		return fmt.Errorf("it is over: %s is no longer there. To go back%s: %s", m.oldRange, m.again(c), m.back())
+		return fmt.Errorf("it is over: %s is no longer there. To go back%s: %s", m.oldRange, m.recreateWords(c), m.backCommand())
 	}
 	if m.pool(c).DeletionTimestamp != nil {
 		return fmt.Errorf("it is over: pool %s is being deleted, and that cannot be undone", m.old.pool)
@@ -113,14 +113,14 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *clusterview.Cluster) er
 	}
 	fmt.Fprintf(e.Out, "%s %s. What nodes have of %s stays theirs", m.oldRange, outcome, m.newRange)
 	if count := len(m.heldOfNew(c)); count > 0 {
-		fmt.Fprintf(e.Out, ": %s. To leave that: %s", suggest.Count(count, "block"), m.back())
+		fmt.Fprintf(e.Out, ": %s. To leave that: %s", suggest.Count(count, "block"), m.backCommand())
 	}
 	fmt.Fprintln(e.Out)
 	return nil
 }
 
-// back is the command for the opposite move.
-func (m *move) back() string {
+// backCommand is the command for the opposite move.
+func (m *renumbering) backCommand() string {
 	oldRange := m.oldRange
 	newRange := m.newRange
 	if !m.byCIDR() {
@@ -130,22 +130,22 @@ func (m *move) back() string {
 	return "drain " + newRange + " --to " + oldRange
 }
 
-// again is what comes before that, once the old pool is gone.
-func (m *move) again(c *clusterview.Cluster) string {
+// recreateWords is what comes before that, once the old pool is gone.
+func (m *renumbering) recreateWords(c *clusterview.Cluster) string {
 	if m.byCIDR() || m.pool(c) != nil {
 		return ""
 	}
 	return ", create it again, then"
 }
 
-func (m *move) beginning() string {
+func (m *renumbering) beginWords() string {
 	if m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: %s is added, and %s drains", m.old.pool, m.newRange, m.oldRange)
 	}
 	return fmt.Sprintf("PodIPPool %s: its CIDRs drain", m.old.pool)
 }
 
-func (m *move) ending(c *clusterview.Cluster) string {
+func (m *renumbering) endWords(c *clusterview.Cluster) string {
 	if !m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: is deleted", m.old.pool)
 	}
@@ -158,7 +158,7 @@ func (m *move) ending(c *clusterview.Cluster) string {
 	return fmt.Sprintf("PodIPPool %s: %s is taken out%s", m.old.pool, m.oldRange, reserved)
 }
 
-func printPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m move, f flags) error {
+func printPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m renumbering, f flags) error {
 	if m.pool(c) == nil || !m.inSpec(c) {
 		fmt.Fprintf(e.Out, "%s is in no pool any more\n", m.oldRange)
 		return nil
@@ -171,8 +171,8 @@ func printPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m move, 
 	}
 	rows := m.rows(c)
 	fmt.Fprintf(e.Out, "from %s to %s:\n", m.oldRange, m.newRange)
-	fmt.Fprintf(e.Out, "1. %s\n", m.beginning())
-	fmt.Fprintf(e.Out, "2. %s on %s to drain; each node first gets a replacement%s\n", suggest.Count(len(rows), "block"), suggest.Count(len(nodesOf(rows)), "node"), m.room(c, rows))
+	fmt.Fprintf(e.Out, "1. %s\n", m.beginWords())
+	fmt.Fprintf(e.Out, "2. %s on %s to drain; each node first gets a replacement%s\n", suggest.Count(len(rows), "block"), suggest.Count(len(nodesOf(rows)), "node"), m.roomWords(c, rows))
 	for _, r := range rows {
 		fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 	}
@@ -194,7 +194,7 @@ func printPlan(ctx context.Context, e *cli.Env, c *clusterview.Cluster, m move, 
 		actor = fmt.Sprintf("by this command, %d at a time, one of a zone", f.maxRestarts)
 	}
 	fmt.Fprintf(e.Out, "4. %s to restart, %s: %s\n", suggest.Count(len(agents), "agent"), actor, suggest.Few(agents))
-	fmt.Fprintf(e.Out, "5. %s\n", m.ending(c))
+	fmt.Fprintf(e.Out, "5. %s\n", m.endWords(c))
 	return nil
 }
 
@@ -207,8 +207,8 @@ func nodesOf(rows []list.BlockRow) []string {
 	return slices.Compact(nodes)
 }
 
-// room describes the number of free blocks that can replace the blocks of the rows.
-func (m *move) room(c *clusterview.Cluster, rows []list.BlockRow) string {
+// roomWords describes the number of free blocks that can replace the blocks of the rows.
+func (m *renumbering) roomWords(c *clusterview.Cluster, rows []list.BlockRow) string {
 	var parts []string
 	for _, f := range ipalloc.Families() {
 		leave := len(slices.DeleteFunc(slices.Clone(rows), func(r list.BlockRow) bool { return r.Family != f.String() }))
@@ -229,7 +229,7 @@ func (m *move) room(c *clusterview.Cluster, rows []list.BlockRow) string {
 }
 
 // freeBlocks counts the free blocks of a family that can serve as replacements.
-func (m *move) freeBlocks(c *clusterview.Cluster, f ipalloc.Family) int {
+func (m *renumbering) freeBlocks(c *clusterview.Cluster, f ipalloc.Family) int {
 	pool := c.State.Pools.Get(m.newPool)
 	if pool == nil {
 		return 0
@@ -278,7 +278,7 @@ func printBudgets(ctx context.Context, e *cli.Env, c *clusterview.Cluster, pods 
 }
 
 // agentsIn returns the nodes with agents that have addresses of their own in the old range, sorted.
-func (m *move) agentsIn(c *clusterview.Cluster) []string {
+func (m *renumbering) agentsIn(c *clusterview.Cluster) []string {
 	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix {
 		addrs := singles(slices.Values(view.Own))
 		for a, owner := range view.Used {
@@ -290,7 +290,7 @@ func (m *move) agentsIn(c *clusterview.Cluster) []string {
 	})
 }
 
-func printStatus(e *cli.Env, c *clusterview.Cluster, m move) error {
+func printStatus(e *cli.Env, c *clusterview.Cluster, m renumbering) error {
 	rows := m.rows(c)
 	switch m.stage(c) {
 	case toBegin:
@@ -301,10 +301,10 @@ func printStatus(e *cli.Env, c *clusterview.Cluster, m move) error {
 			fmt.Fprintf(e.Out, "no block is left of %s, but CiliumNodes name addresses of it: %s\n", m.oldRange, suggest.Few(named))
 			return cli.NotReached
 		}
-		fmt.Fprintln(e.Out, "done: "+m.gone(c))
+		fmt.Fprintln(e.Out, "done: "+m.goneWords(c))
 		return nil
 	case toRemove:
-		fmt.Fprintf(e.Out, "no block is left; to do: %s\n", m.ending(c))
+		fmt.Fprintf(e.Out, "no block is left; to do: %s\n", m.endWords(c))
 		return cli.Failed
 	}
 	fmt.Fprintf(e.Out, "under way: %s of %s left on %s, %s to move, %s held of %s\n", suggest.Count(len(rows), "block"), m.oldRange,

@@ -42,7 +42,7 @@ func TestParseMove(t *testing.T) {
 		"no such pool":          {both, "p", "qq", "there is no PodIPPool qq", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, err := parseMove(readOf(t, test.objects...).Cluster, test.from, test.to)
+			m, err := parseRenumbering(readOf(t, test.objects...).Cluster, test.from, test.to)
 			switch {
 			case test.wrong == "" && (err != nil || m.old.pool != test.taken):
 				t.Errorf("of pool %q, %v; want %q", m.old.pool, err, test.taken)

@@ -134,8 +134,8 @@ func (r *renumbered) policies(t *testing.T) string {
 const oldCIDR, newCIDR = "10.0.0.0/24", "10.1.0.0/24"
 
 // poolMove returns the move of all nodes of pool p to pool q.
-func poolMove(ranges ...netip.Prefix) move {
-	return move{oldRange: "pool p", newRange: "pool q", newPool: "q", old: target{name: "pool p", pool: "p", ranges: ranges}}
+func poolMove(ranges ...netip.Prefix) renumbering {
+	return renumbering{oldRange: "pool p", newRange: "pool q", newPool: "q", old: target{name: "pool p", pool: "p", ranges: ranges}}
 }
 
 // The next step follows from the cluster alone.
@@ -143,7 +143,7 @@ func TestStages(t *testing.T) {
 	byCIDR, byPool := cidrMove(oldCIDR, newCIDR), poolMove(fixtures.Prefix(oldCIDR))
 	block := func(cidr string) client.Object { return fixtures.BlockObject(cidr, ipalloc.Draining) }
 	for name, test := range map[string]struct {
-		move    move
+		move    renumbering
 		objects []client.Object
 		want    stage
 	}{
@@ -367,7 +367,7 @@ func TestStale(t *testing.T) {
 		if named := m.named(r.Cluster); len(named) > 0 {
 			t.Errorf("%s: named by %v", from, named)
 		}
-		if got := m.gone(r.Cluster); !strings.HasSuffix(got, want) {
+		if got := m.goneWords(r.Cluster); !strings.HasSuffix(got, want) {
 			t.Errorf("%s: %q, want %q", from, got, want)
 		}
 	}

@@ -67,7 +67,7 @@ func (v *restarter) step(ctx context.Context, c *clusterview.Cluster, rows []lis
 		}
 		agent := agents[r.Node]
 		zone := zoneOf(c.Nodes[r.Node])
-		if v.restartedAnew(agent) && reportsAnew(c, r.Node) {
+		if v.successorRuns(agent) && hasReportedItself(c, r.Node) {
 			continue // it still has its addresses
 		}
 		if begins && agent != nil && v.restarted[r.Node] == "" && began < v.limit && !zones[zone] {
@@ -106,13 +106,13 @@ func (v *restarter) leaves(c *clusterview.Cluster, agent *corev1.Pod, r *list.Bl
 		return view != nil && slices.Contains(view.Listed(), r.CIDR)
 	}
 	if r.NeedsRestart {
-		return v.restartedAnew(agent) && !reportsAnew(c, r.Node)
+		return v.successorRuns(agent) && !hasReportedItself(c, r.Node)
 	}
 	return r.Phase == ipalloc.Draining.String() && r.NeedsAction == ""
 }
 
-// restartedAnew reports whether an agent is the successor of a restarted one.
-func (v *restarter) restartedAnew(agent *corev1.Pod) bool {
+// successorRuns reports whether an agent is the successor of a restarted one.
+func (v *restarter) successorRuns(agent *corev1.Pod) bool {
 	return agent != nil && v.restarted[agent.Spec.NodeName] != "" && v.restarted[agent.Spec.NodeName] != agent.UID
 }
 
@@ -130,9 +130,9 @@ func (v *restarter) restart(ctx context.Context, node string, agent *corev1.Pod)
 // (Cilium v1.20.1, --ipam-cilium-node-update-rate).
 const reportEvery = 15 * time.Second
 
-// reportsAnew reports whether an agent has run for long enough that its CiliumNode no longer
+// hasReportedItself reports whether an agent has run for long enough that its CiliumNode no longer
 // has its predecessor's report.
-func reportsAnew(c *clusterview.Cluster, node string) bool {
+func hasReportedItself(c *clusterview.Cluster, node string) bool {
 	settled, _ := c.State.Agents.Settled(node, c.Now.Add(-4*reportEvery))
 	return settled
 }
