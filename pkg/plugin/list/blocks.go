@@ -54,7 +54,7 @@ type BlockFilter struct{ Pool, node, phase string }
 
 func newBlocks(e *cli.Env) *cobra.Command {
 	var o cli.Flags
-	var w BlockFilter
+	var filter BlockFilter
 	cmd := &cobra.Command{
 		Use:     "blocks",
 		Aliases: []string{"block"},
@@ -64,24 +64,24 @@ a block on its way out waits.`,
 		Example: cli.Examples("get blocks", "get blocks --node edge-01 -o wide", "get blocks --phase Draining", "get blocks --pool zone-a -o json | jq '.[] | select(.used == 0)'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if w.phase != "" && !slices.Contains(phaseNames(), w.phase) {
-				return cli.Usagef("--phase is %s: must be %s", w.phase, suggest.OneOf(phaseNames()))
+			if filter.phase != "" && !slices.Contains(phaseNames(), filter.phase) {
+				return cli.Usagef("--phase is %s: must be %s", filter.phase, suggest.OneOf(phaseNames()))
 			}
 			c, err := e.Read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if err := checkFilter(c, w); err != nil {
+			if err := checkFilter(c, filter); err != nil {
 				return err
 			}
-			rows := BlockRows(c, w)
+			rows := BlockRows(c, filter)
 			return e.Print(&o, rows, blockTable(c.Now, rows))
 		},
 	}
 	o.AddFlags(cmd)
-	cmd.Flags().StringVar(&w.Pool, "pool", "", "only blocks of this pool")
-	cmd.Flags().StringVar(&w.node, "node", "", "only blocks of this node")
-	cmd.Flags().StringVar(&w.phase, "phase", "", "only blocks in this phase: InService, Draining or CoolingDown")
+	cmd.Flags().StringVar(&filter.Pool, "pool", "", "only blocks of this pool")
+	cmd.Flags().StringVar(&filter.node, "node", "", "only blocks of this node")
+	cmd.Flags().StringVar(&filter.phase, "phase", "", "only blocks in this phase: InService, Draining or CoolingDown")
 	cli.CompleteFlag(cmd, "phase", phaseNames()...)
 	_ = cmd.RegisterFlagCompletionFunc("pool", e.CompletePools)
 	_ = cmd.RegisterFlagCompletionFunc("node", e.CompleteNodes)
@@ -89,10 +89,10 @@ a block on its way out waits.`,
 }
 
 // BlockRows returns the blocks that a filter selects, sorted by address.
-func BlockRows(c *clusterview.Cluster, w BlockFilter) []BlockRow {
+func BlockRows(c *clusterview.Cluster, filter BlockFilter) []BlockRow {
 	rows := []BlockRow{}
 	for _, node := range c.NodeNames() {
-		if w.node != "" && w.node != node {
+		if filter.node != "" && filter.node != node {
 			continue
 		}
 		users := c.Users(node)
@@ -104,7 +104,7 @@ func BlockRows(c *clusterview.Cluster, w BlockFilter) []BlockRow {
 				Phase: b.Phase.String(), Reason: string(b.Reason), Since: b.Since, Conflict: b.Conflict,
 				Addresses: c.UsableCount(b), Used: len(inBlock), Users: inBlock, WaitsFor: advice.Obstacle, NeedsAction: advice.Action, NeedsRestart: advice.Restart, Created: b.Created,
 			}
-			if (w.Pool == "" || w.Pool == b.Pool) && (w.phase == "" || w.phase == row.Phase) {
+			if (filter.Pool == "" || filter.Pool == b.Pool) && (filter.phase == "" || filter.phase == row.Phase) {
 				rows = append(rows, row)
 			}
 		}
@@ -113,26 +113,26 @@ func BlockRows(c *clusterview.Cluster, w BlockFilter) []BlockRow {
 	return rows
 }
 
-func usersIn(cidr netip.Prefix, published map[netip.Addr]string) []User {
-	var users []User
-	for addr, name := range published {
+func usersIn(cidr netip.Prefix, users map[netip.Addr]string) []User {
+	var inCIDR []User
+	for addr, name := range users {
 		if cidr.Contains(addr) {
-			users = append(users, User{IP: addr, Name: name})
+			inCIDR = append(inCIDR, User{IP: addr, Name: name})
 		}
 	}
-	slices.SortFunc(users, func(a, b User) int { return a.IP.Compare(b.IP) })
-	return users
+	slices.SortFunc(inCIDR, func(a, b User) int { return a.IP.Compare(b.IP) })
+	return inCIDR
 }
 
 // checkFilter fails if no pool or no node has the requested name.
-func checkFilter(c *clusterview.Cluster, w BlockFilter) error {
-	if w.node != "" {
-		if err := c.CheckNode(w.node); err != nil {
+func checkFilter(c *clusterview.Cluster, filter BlockFilter) error {
+	if filter.node != "" {
+		if err := c.CheckNode(filter.node); err != nil {
 			return err
 		}
 	}
-	if w.Pool != "" && c.PodIPPools[w.Pool] == nil && !slices.ContainsFunc(c.Blocks(), func(b crd.Block) bool { return b.Pool == w.Pool }) {
-		return fmt.Errorf("there is no PodIPPool %s, nor a block of it%s", w.Pool, suggest.DidYouMean(w.Pool, slices.Collect(maps.Keys(c.PodIPPools))))
+	if filter.Pool != "" && c.PodIPPools[filter.Pool] == nil && !slices.ContainsFunc(c.Blocks(), func(b crd.Block) bool { return b.Pool == filter.Pool }) {
+		return fmt.Errorf("there is no PodIPPool %s, nor a block of it%s", filter.Pool, suggest.DidYouMean(filter.Pool, slices.Collect(maps.Keys(c.PodIPPools))))
 	}
 	return nil
 }
