@@ -135,7 +135,7 @@ func (p *Pacing) settle(node string, shares []state.Share, now time.Time) {
 			b := &shares[i].State.Blocks[j]
 			keeps = !shares[i].Standing.MayChange() || state.MayWait(b)
 			if !keeps && b.Phase == ipalloc.InService {
-				allow(limiters, -1, now)
+				giveBack(limiters, 1, now)
 			}
 		}
 		if !keeps {
@@ -144,7 +144,7 @@ func (p *Pacing) settle(node string, shares []state.Share, now time.Time) {
 	}
 }
 
-func allow(limiters []*rate.Limiter, n int, now time.Time) {
+func take(limiters []*rate.Limiter, n int, now time.Time) {
 	if n == 0 { // it would round the limiters' times
 		return
 	}
@@ -152,6 +152,8 @@ func allow(limiters []*rate.Limiter, n int, now time.Time) {
 		l.AllowN(now, n)
 	}
 }
+
+func giveBack(limiters []*rate.Limiter, n int, now time.Time) { take(limiters, -n, now) }
 
 func (p *Pacing) drop(node string, block netip.Prefix) {
 	if delete(p.tickets[node], block); len(p.tickets[node]) == 0 {
@@ -209,7 +211,7 @@ func (p *Pacing) ReserveReclaims(share *state.Share, most int, now time.Time) (i
 	defer p.mu.Unlock()
 	n, wait := p.peekReclaims(share.Pools[0], now)
 	n = min(n, most)
-	allow(p.reclaimLimiters(share.Pools[0], now), n, now)
+	take(p.reclaimLimiters(share.Pools[0], now), n, now)
 	if wait > 0 {
 		return n, expand.Obstacle{Reason: expand.WaitTurn, Until: now.Add(wait)}
 	}
@@ -221,7 +223,7 @@ func (p *Pacing) SpendReclaims(node string, reserved int, blocks []netip.Prefix,
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	limiters := p.reclaimLimiters(pool, now)
-	allow(limiters, len(blocks)-reserved, now)
+	giveBack(limiters, reserved-len(blocks), now)
 	for _, block := range blocks {
 		p.add(node, block, limiters)
 	}
@@ -352,7 +354,7 @@ func (p *Pacing) wake(nodes []string) {
 func (p *Pacing) GiveBack(node string, now time.Time) {
 	p.mu.Lock()
 	for _, limiters := range p.tickets[node] {
-		allow(limiters, -1, now)
+		giveBack(limiters, 1, now)
 	}
 	delete(p.tickets, node)
 	next := p.endMoves(node, nil)

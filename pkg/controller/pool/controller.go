@@ -93,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	usage.servedNodes = served
+	usage.served = served
 	wait, err := r.updateStatus(ctx, obj, pool, invalid, usage)
 	err = errors.Join(finalizeErr, err)
 	r.reportWrites(writesOf(obj.Name), obj, err)
@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return common.AfterConflict(err)
 	}
 	requeue := common.Sooner(untilWindow(pool, r.Clock.Now()), wait)
-	if usage.nodesRead {
+	if usage.served.nodesRead {
 		requeue = common.Sooner(requeue, servedEvery)
 	}
 	return reconcile.Result{RequeueAfter: requeue}, nil

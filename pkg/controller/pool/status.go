@@ -48,7 +48,7 @@ type poolUsage struct {
 	state.PoolUsage
 	// readOnly: the operator is paused or runs in shadow, and changes no node.
 	readOnly bool
-	servedNodes
+	served   servedNodes
 	// excluded are the addresses of nodes and Services that the pool covers.
 	excluded []exclude.Range
 }
@@ -162,7 +162,7 @@ func exhaustedCondition(pool *crd.Pool, u poolUsage) *condition {
 func readyCondition(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage) *condition {
 	overlap := overlapMessage(pool)
 	exhausted := exhaustedMessage(pool, u)
-	waits := u.starvingWords()
+	starving := u.served.starvingWords()
 	switch {
 	case obj.DeletionTimestamp != nil:
 		return falseFor(ReasonDeleting, u.deletedWords())
@@ -175,10 +175,10 @@ func readyCondition(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u po
 		return falseFor(ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
 	case overlap != "" && !u.phasesOut():
 		return falseFor(ReasonOverlapping, overlap)
-	case waits != "" && exhausted == "":
-		return falseFor(ReasonNodesShort, waits+". This pool assigns none of a family, as all its CIDRs are cordoned or drain")
-	case waits != "":
-		return falseFor(ReasonNodesShort, waits+": see the condition Exhausted")
+	case starving != "" && exhausted == "":
+		return falseFor(ReasonNodesShort, starving+". This pool assigns none of a family, as all its CIDRs are cordoned or drain")
+	case starving != "":
+		return falseFor(ReasonNodesShort, starving+": see the condition Exhausted")
 	case u.phasesOut() && u.Held == 0:
 		return trueFor(ReasonEmpty, "no node holds a block, and no CIDR allocates new ones: the pool can be deleted")
 	case u.phasesOut():
@@ -257,7 +257,7 @@ func exhaustedMessage(pool *crd.Pool, u poolUsage) string {
 	for i := range u.Families {
 		if f := &u.Families[i]; f.Status.Blocks.Free == 0 && !f.PhasesOut && !isClosed(pool, f.Family) {
 			parts = append(parts, fmt.Sprintf("no free block left for %s; %s%s%s",
-				f.Family, state.CooldownsOf(pool, f.Family, slices.Values(u.CoolingDown)), u.withheldWords(f.Family), u.otherPoolsWords(f.Family)))
+				f.Family, state.CooldownsOf(pool, f.Family, slices.Values(u.CoolingDown)), u.served.withheldWords(f.Family), u.served.otherPoolsWords(f.Family)))
 		}
 	}
 	if len(parts) == 0 {
