@@ -62,6 +62,7 @@ func New(c Environment, s config.Settings) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
+	readOnly := s.Paused || s.Shadow
 	metrics.own.build.WithLabelValues(s.Version, s.Commit, runtime.Version()).Set(1)
 	c.Client = common.NewBreaker(c.Client, c.Clock)
 	s.Defaults.WholeBlocks = s.Mode.WholeBlocks()
@@ -94,26 +95,26 @@ func New(c Environment, s config.Settings) (*Operator, error) {
 		Pool: &pool.Reconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Cilium: cluster.Cilium,
 			Pacing: pace, Pressure: pressure,
-			Events: recorder, Metrics: metrics.pool, Counters: metrics.counters, Clock: c.Clock, ReadOnly: s.Paused || s.Shadow,
+			Events: recorder, Metrics: metrics.pool, Counters: metrics.counters, Clock: c.Clock, ReadOnly: readOnly,
 		},
 		Block: &block.Reconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: recorder, Counters: metrics.counters, Clock: c.Clock,
-			WholeBlocks: s.Defaults.WholeBlocks, ReadOnly: s.Paused || s.Shadow,
+			WholeBlocks: s.Defaults.WholeBlocks, ReadOnly: readOnly,
 		},
 		Pin: &pin.Reconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Events: recorder, Counters: metrics.counters, Clock: c.Clock,
-			ReadOnly: s.Paused || s.Shadow,
+			ReadOnly: readOnly,
 		},
 		Keeper: &pin.Keeper{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, Pods: cluster.Pods, CiliumPools: cluster.CiliumPools,
-			Events: recorder, Counters: metrics.counters, Clock: c.Clock, ReadOnly: s.Paused || s.Shadow,
+			Events: recorder, Counters: metrics.counters, Clock: c.Clock, ReadOnly: readOnly,
 		},
 		Publisher: &block.Publisher{
-			Cache: c.Cache, Client: c.Client, Ledger: ledger, Counters: metrics.counters, Clock: c.Clock, ReadOnly: s.Paused || s.Shadow,
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Counters: metrics.counters, Clock: c.Clock, ReadOnly: readOnly,
 		},
 		CiliumPool: &ciliumpool.Reconciler{
 			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Events: recorder, Counters: metrics.counters,
-			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
+			Off: readOnly || !s.KeepCiliumPools,
 		},
 		Unscheduled: &unscheduled.Reconciler{
 			Cluster: scheduling.Offering{State: cluster, Unscheduled: feed.Unscheduled},

@@ -1,7 +1,6 @@
-// Package controller holds the reconcilers: thin shells that observe objects, call
-// expand.Decide, and carry out the plan. It owns the order of writes and the fences
-// around them (docs/contributing/architecture.md), and never decides itself whether a node grows or
-// shrinks.
+// Package controller puts the operator together from its reconcilers, its watches and its settings. It
+// waits for its prerequisites, and checks the CRDs, Cilium's configuration and a recovery while it runs. It
+// never decides whether a node grows or shrinks.
 package controller
 
 import (

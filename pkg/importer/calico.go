@@ -80,7 +80,7 @@ func calicoPools(r *Result, objects []Object) []namedPool {
 		if same < 0 {
 			pools = append(pools, p)
 		} else if !reflect.DeepEqual(pools[same].spec, p.spec) {
-			r.remark(true, o, "spec", "another IPPool of this name says otherwise, and was taken ("+pools[same].source.Source+")", "Import the one that holds")
+			r.lost(o, "spec", "another IPPool of this name says otherwise, and was taken ("+pools[same].source.Source+")", "Import the one that holds")
 		}
 	}
 	for _, o := range objects {
@@ -98,12 +98,12 @@ func isCalico(o Object) bool {
 func convertIPPool(r *Result, p namedPool, config calicoConfig) {
 	s := p.spec
 	if len(s.AllowedUses) > 0 && !slices.Contains(s.AllowedUses, "Workload") {
-		loadBalancer := slices.Contains(s.AllowedUses, "LoadBalancer")
-		fix := "Cilium's tunnels need no addresses of their own"
-		if loadBalancer {
-			fix = "Make a CiliumLoadBalancerIPPool of it"
+		const reason = "it gives no addresses to pods, so no PodIPPool is made of it"
+		if slices.Contains(s.AllowedUses, "LoadBalancer") {
+			r.lost(p.source, p.field+"allowedUses", reason, "Make a CiliumLoadBalancerIPPool of it")
+		} else {
+			r.note(p.source, p.field+"allowedUses", reason, "Cilium's tunnels need no addresses of their own")
 		}
-		r.remark(loadBalancer, p.source, p.field+"allowedUses", "it gives no addresses to pods, so no PodIPPool is made of it", fix)
 		return
 	}
 	d := newDraft(r, p.source, p.name)

@@ -72,7 +72,7 @@ func reservations(r *Result, o Object) []reservation {
 			cidr, err = addr.Prefix(addr.BitLen())
 		}
 		if err != nil {
-			r.remark(true, o, "spec.reservedCIDRs: "+s, "is neither an address nor a CIDR", "Add what was meant to spec.reserved of the pool")
+			r.lost(o, "spec.reservedCIDRs: "+s, "is neither an address nor a CIDR", "Add what was meant to spec.reserved of the pool")
 			continue
 		}
 		out = append(out, reservation{o, cidr.Masked()})
@@ -156,7 +156,7 @@ func (c calicoConfig) remarkOutside(r *Result, pools []namedPool) {
 			return err == nil && cidr.Overlaps(res.cidr)
 		})
 		if !inside {
-			r.remark(false, res.source, "spec.reservedCIDRs: "+res.cidr.String(), "lies in none of the pools, so there is nothing to reserve it from", "")
+			r.note(res.source, "spec.reservedCIDRs: "+res.cidr.String(), "lies in none of the pools, so there is nothing to reserve it from", "")
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (r *Result) overlap(loser string, c crd.Range) {
 	}
 }
 
-// lostOfPool remarks on a created pool, naming its source.
+// lostOfPool remarks on a loss of a created pool, naming its source.
 func (r *Result) lostOfPool(p Pool, field, reason, fix string) {
 	r.Remarks = append(r.Remarks, Remark{
 		Lost: true, Object: "PodIPPool " + p.Object.Name, Source: "from " + p.From, Field: field,

@@ -54,7 +54,7 @@ func Cilium(objects []Object, wholeBlocks bool) *Result {
 	for _, o := range objects {
 		switch {
 		case o.Kind == "CiliumPodIPPool" && o.group() == "cilium.io" && isOurs(o):
-			r.remark(false, o, "metadata.labels", "cilium-pool-operator made it for agents to find, and none of its ranges is real", "Nothing: it follows the PodIPPools that there are")
+			r.note(o, "metadata.labels", "cilium-pool-operator made it for agents to find, and none of its ranges is real", "Nothing: it follows the PodIPPools that there are")
 		case o.Kind == "CiliumPodIPPool" && o.group() == "cilium.io":
 			convertPodIPPool(r, o, o.Name, "spec", fields(o.content, "spec"), defaultPool)
 		case isCiliumConfig(o):
@@ -96,7 +96,7 @@ func isOurs(o Object) bool {
 // spec.ciliumPoolName names all but the default one.
 func convertPodIPPool(r *Result, o Object, name, field string, content map[string]any, defaultPool string) {
 	if r.named(name) {
-		r.remark(true, o, field, "there is a pool of this name already, which was taken", "Import the one that holds")
+		r.lost(o, field, "there is a pool of this name already, which was taken", "Import the one that holds")
 		return
 	}
 	var spec podIPPool
@@ -192,14 +192,14 @@ func fromCiliumConfig(r *Result, o Object) {
 		if s := text(data[key+"-mask-size"]); s != "" {
 			var err error
 			if p.maskSize, err = strconv.Atoi(s); err != nil {
-				r.remark(true, o, p.maskField+": "+s, "is not a number", "Fix it and import it again")
+				r.lost(o, p.maskField+": "+s, "is not a number", "Fix it and import it again")
 				return
 			}
 		}
 		c.families[f] = p
 	}
 	if made := text(data["auto-create-cilium-pod-ip-pools"]); made != "" && c.mode == "multi-pool" {
-		r.remark(false, o, "data.auto-create-cilium-pod-ip-pools", "Cilium makes CiliumPodIPPools of this", "Import those")
+		r.note(o, "data.auto-create-cilium-pod-ip-pools", "Cilium makes CiliumPodIPPools of this", "Import those")
 	}
 	c.convert(r, o)
 }
@@ -247,7 +247,7 @@ func fromCiliumValues(r *Result, o Object, defaultPool string) {
 	}}
 	for f, cidrs := range []any{operator.IPv4CIDRs, operator.IPv6CIDRs} {
 		if p := c.families[f]; cidrs == nil && p.enabled && c.usesClusterPool() {
-			r.remark(false, o, p.cidrsField, "is not set: the chart's default was taken", "")
+			r.note(o, p.cidrsField, "is not set: the chart's default was taken", "")
 		}
 	}
 	if c.mode == "multi-pool" {
@@ -285,12 +285,12 @@ func (c clusterPool) usesClusterPool() bool {
 func (c clusterPool) remarkMode(r *Result, o Object) {
 	switch c.mode {
 	case "kubernetes":
-		r.remark(true, o, c.modeField+": kubernetes", "addresses come from the podCIDRs of Nodes, which Kubernetes gives", "Import them: kubectl cilium-pool import --from kubeadm")
+		r.lost(o, c.modeField+": kubernetes", "addresses come from the podCIDRs of Nodes, which Kubernetes gives", "Import them: kubectl cilium-pool import --from kubeadm")
 	case "crd":
-		r.remark(false, o, c.modeField+": crd", "this is the mode in which PodIPPools are used; it has no pools of its own", "")
+		r.note(o, c.modeField+": crd", "this is the mode in which PodIPPools are used; it has no pools of its own", "")
 	default:
 		if c.mode != "multi-pool" { // CiliumPodIPPools are imported by themselves
-			r.remark(true, o, c.modeField+": "+c.mode, "addresses come from the cloud, which PodIPPools do not know", "Write PodIPPools of ranges that your network routes to the nodes")
+			r.lost(o, c.modeField+": "+c.mode, "addresses come from the cloud, which PodIPPools do not know", "Write PodIPPools of ranges that your network routes to the nodes")
 		}
 	}
 }

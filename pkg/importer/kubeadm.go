@@ -44,7 +44,7 @@ func Kubernetes(objects []Object, wholeBlocks bool) *Result {
 	c := found[0]
 	for _, second := range found[1:] {
 		if !slices.Equal(splitList(second.cidrs), splitList(c.cidrs)) {
-			r.remark(true, second.source, second.field+": "+second.cidrs, fmt.Sprintf("%s says %s, and was taken", c.source, c.cidrs), "Import the one that holds")
+			r.lost(second.source, second.field+": "+second.cidrs, fmt.Sprintf("%s says %s, and was taken", c.source, c.cidrs), "Import the one that holds")
 		}
 	}
 	c.convert(r)
@@ -189,7 +189,7 @@ func convertClusterCIDR(r *Result, o Object) {
 		return
 	}
 	if r.named(o.Name) {
-		r.remark(true, o, "metadata.name", "there is a ClusterCIDR of this name already, which was taken", "Import the one that holds")
+		r.lost(o, "metadata.name", "there is a ClusterCIDR of this name already, which was taken", "Import the one that holds")
 		return
 	}
 	d := newDraft(r, o, o.Name)
@@ -225,7 +225,7 @@ func requirements(s *corev1.NodeSelector) int32 {
 }
 
 // remarkTies remarks on pools among which a ClusterCIDR's further tie-breaks would choose.
-// Pools that are held back serve no node.
+// A pool that is withheld serves no node.
 func remarkTies(r *Result) {
 	names := map[int32][]string{}
 	for _, p := range r.Pools {

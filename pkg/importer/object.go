@@ -146,7 +146,7 @@ func (r *Result) read(o Object, field string, content map[string]any, into any) 
 }
 
 func (r *Result) unreadable(o Object, field string, err error) {
-	r.remark(true, o, field, "cannot be read: "+err.Error(), "Fix it and import it again")
+	r.lost(o, field, "cannot be read: "+err.Error(), "Fix it and import it again")
 }
 
 // decode decodes content into a struct. It returns fields that the struct lacks; a value of the
@@ -266,8 +266,8 @@ func nestedValues(o Object) []Object {
 	return objects
 }
 
-// NothingToImport describes objects that no pool could be made of, and the place of their values instead.
-func NothingToImport(objects []Object) string {
+// DescribeUnconverted describes objects that no pool could be made of, and the place of their values instead.
+func DescribeUnconverted(objects []Object) string {
 	const most = 5
 	var parts []string
 	for _, o := range objects[:min(len(objects), most)] {

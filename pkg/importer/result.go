@@ -147,9 +147,13 @@ func (d *draft) done() {
 	d.result.Pools = append(d.result.Pools, Pool{Object: d.pool, From: oneLine(source)})
 }
 
-// remark adds a remark that concerns no pool.
-func (r *Result) remark(lost bool, o Object, field, reason, fix string) {
-	(&draft{result: r, source: o}).remark(lost, field, reason, fix)
+// lost and note add remarks that concern no pool.
+func (r *Result) lost(o Object, field, reason, fix string) {
+	(&draft{result: r, source: o}).lost(field, reason, fix)
+}
+
+func (r *Result) note(o Object, field, reason, fix string) {
+	(&draft{result: r, source: o}).note(field, reason, fix)
 }
 
 // poolName returns a valid and unused name for a PodIPPool: name if possible.

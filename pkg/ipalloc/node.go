@@ -47,7 +47,7 @@ type slots struct {
 // in it; the slots in it (for a slot, itself).
 var above, within, slotsOf = heapSets()
 
-// placesAtDepth are, by number of bits, the places that are this much longer than their node.
+// placesAtDepth are, by number of bits, the places that are this many bits longer than their node.
 var placesAtDepth = [stride]uint64{1 << 1, 3 << 2, 0xf << 4, 0xff << 8, 0xffff << 16, 0xffffffff << 32}
 
 func heapSets() (above, within, slotsOf [2 * slotCount]uint64) {

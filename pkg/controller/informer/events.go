@@ -10,87 +10,93 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// wakeUp adds keys of an event to a queue, after a delay.
+// change are the wake-ups of one kind of change, in their order.
+type change []wakeUp
+
+// wakeUp adds the keys of a subject to a queue, after a delay.
 type wakeUp struct {
 	queue Queue
-	keys  func(subject, *Feed) []string
+	keys  keysOf
 	delay delay
 }
 
-// The wake-ups of each change of an object, in their order. A node that is queued at once queues the
-// unscheduled pods as well: see QueueNode.
+// keysOf returns the keys of a subject in a queue.
+type keysOf func(subject, *Feed) []string
+
+// The changes of an object. A node that is queued at once queues the unscheduled pods as well: see
+// QueueNode.
 var (
-	operatorBegun = []wakeUp{
+	operatorBegun = change{
 		{NodeQueue, subject.allNodes, atOnce}, {RouteQueue, subject.allRoutes, atOnce},
 		{CiliumPoolQueue, subject.allCiliumPools, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)},
 	}
-	operatorElected = []wakeUp{ // a standby has queued none
+	operatorElected = change{ // a standby has queued none
 		{NodeQueue, subject.allNodes, atOnce}, {PoolQueue, subject.allPools, atOnce}, {PinQueue, subject.allPins, atOnce},
 		{CiliumPoolQueue, subject.allCiliumPools, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)},
 		{BlockQueue, subject.allBlocks, atOnce}, {RouteQueue, subject.allRoutes, atOnce},
 		{PublishedQueue, subject.publishedBlocks, atOnce}, {PublishedQueue, subject.withdrawnBlocks, after(withdrawnDelay)},
 		{UnscheduledQueue, subject.unscheduled, after(reassignDelay)},
 	}
-	configChanged   = []wakeUp{{NodeQueue, subject.allNodes, atOnce}, {PoolQueue, subject.allPools, atOnce}}
-	poolSpecChanged = []wakeUp{
+	configChanged   = change{{NodeQueue, subject.allNodes, atOnce}, {PoolQueue, subject.allPools, atOnce}}
+	poolSpecChanged = change{
 		{NodeQueue, subject.allNodes, atOnce}, {PoolQueue, subject.allPools, atOnce}, {PinQueue, subject.allPins, atOnce},
 		{CiliumPoolQueue, subject.allCiliumPools, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)},
 	}
-	poolDeleted = []wakeUp{{PoolQueue, subject.itself, atOnce}}
+	poolDeleted = change{{PoolQueue, subject.itself, atOnce}}
 	// Our own status writes come back here: without the delay they would trigger the next write at once
 	// while blocks come and go.
-	poolStatusChanged = []wakeUp{{PoolQueue, subject.itself, statusDelay}}
+	poolStatusChanged = change{{PoolQueue, subject.itself, statusDelay}}
 
-	blockChanged = []wakeUp{
+	blockChanged = change{
 		{NodeQueue, subject.excludedHolders, atOnce}, {NodeQueue, subject.ofNodes, atOnce}, {RouteQueue, subject.ofNodes, after(routeDelay)},
 		{PublishedQueue, subject.publishedBlocks, atOnce}, {PublishedQueue, subject.withdrawnBlocks, after(withdrawnDelay)},
 		{PoolQueue, subject.ofPools, statusDelay}, {BlockQueue, subject.itself, atOnce},
 		{NodeQueue, subject.pinOwners, atOnce}, {PinQueue, subject.pins, atOnce},
 		{NodeQueue, subject.overlapHolders, atOnce}, {BlockQueue, subject.overlaps, atOnce},
 	}
-	ciliumNodeChanged = []wakeUp{
+	ciliumNodeChanged = change{
 		{NodeQueue, subject.excludedHolders, atOnce}, {NodeQueue, subject.ofNodes, atOnce}, {RouteQueue, subject.coolingNodes, after(routeDelay)},
 		{PublishedQueue, subject.publishedBlocks, atOnce}, {PublishedQueue, subject.withdrawnBlocks, after(withdrawnDelay)},
 	}
-	nodeChanged = []wakeUp{
+	nodeChanged = change{
 		{RouteQueue, subject.ofSameHostname, after(routeDelay)}, {RouteQueue, subject.ofNodes, after(routeDelay)},
 		{NodeQueue, subject.excludedHolders, atOnce}, {NodeQueue, subject.ofNodes, atOnce},
 		{PinQueue, subject.pinsOfNodes, atOnce}, {PoolQueue, subject.ofPools, statusDelay},
 	}
-	spaceFreed   = []wakeUp{{KeeperQueue, subject.keeper, after(assignDelay)}}
-	spaceChanged = []wakeUp{ // freed, or taken in other ways than by a claim
+	spaceFreed   = change{{KeeperQueue, subject.keeper, after(assignDelay)}}
+	spaceChanged = change{ // freed, or taken in other ways than by a claim
 		{NodeQueue, subject.pinOwners, atOnce}, {PinQueue, subject.pins, atOnce},
 		{NodeQueue, subject.ofNodes, after(wakeDelay)}, {PoolQueue, subject.ofPools, statusDelay},
 	}
-	usageChanged     = []wakeUp{{PoolQueue, subject.ofPools, after(usedDelay)}}
-	exclusionChanged = []wakeUp{{NodeQueue, subject.excludedHolders, atOnce}}
+	usageChanged     = change{{PoolQueue, subject.ofPools, after(usedDelay)}}
+	exclusionChanged = change{{NodeQueue, subject.excludedHolders, atOnce}}
 
-	pinChanged      = []wakeUp{{PinQueue, subject.itself, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}}
-	pinOwnerChanged = []wakeUp{{NodeQueue, subject.ofNodes, atOnce}, {CiliumPoolQueue, subject.poolOfPod, atOnce}}
-	pinDeleted      = []wakeUp{{KeeperQueue, subject.keeper, after(assignDelay)}}
+	pinChanged      = change{{PinQueue, subject.itself, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}}
+	pinOwnerChanged = change{{NodeQueue, subject.ofNodes, atOnce}, {CiliumPoolQueue, subject.poolOfPod, atOnce}}
+	pinDeleted      = change{{KeeperQueue, subject.keeper, after(assignDelay)}}
 
-	agentChanged     = []wakeUp{{NodeQueue, subject.ofNodes, atOnce}}
-	podChanged       = []wakeUp{{NodeQueue, subject.ofNodes, atOnce}}
-	namedPodChanged  = []wakeUp{{KeeperQueue, subject.keeper, after(assignDelay)}}
-	namespaceChanged = []wakeUp{{NodeQueue, subject.ofNodes, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}}
-	podUnscheduled   = []wakeUp{{UnscheduledQueue, subject.unscheduled, after(assignDelay)}}
-	podScheduled     = []wakeUp{{UnscheduledQueue, subject.unscheduled, after(reassignDelay)}}
+	agentChanged     = change{{NodeQueue, subject.ofNodes, atOnce}}
+	podChanged       = change{{NodeQueue, subject.ofNodes, atOnce}}
+	namedPodChanged  = change{{KeeperQueue, subject.keeper, after(assignDelay)}}
+	namespaceChanged = change{{NodeQueue, subject.ofNodes, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}}
+	podUnscheduled   = change{{UnscheduledQueue, subject.unscheduled, after(assignDelay)}}
+	podScheduled     = change{{UnscheduledQueue, subject.unscheduled, after(reassignDelay)}}
 
-	ciliumPoolsServed = []wakeUp{
+	ciliumPoolsServed = change{
 		{CiliumPoolQueue, subject.allCiliumPools, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}, {PoolQueue, subject.allPools, atOnce},
 	}
-	ciliumPoolChanged         = []wakeUp{{CiliumPoolQueue, subject.itself, atOnce}, {PoolQueue, subject.ofPools, statusDelay}}
-	ciliumPoolMarksChanged    = []wakeUp{{CiliumPoolQueue, subject.podPools, atOnce}}
-	ciliumPoolSelectorChanged = []wakeUp{{NodeQueue, subject.allNodes, atOnce}}
-	podPoolChanged            = []wakeUp{{CiliumPoolQueue, subject.itself, atOnce}} // it depends on the one of the old name
-	podPoolSelectorChanged    = []wakeUp{{NodeQueue, subject.ofNodes, atOnce}}
+	ciliumPoolChanged         = change{{CiliumPoolQueue, subject.itself, atOnce}, {PoolQueue, subject.ofPools, statusDelay}}
+	ciliumPoolMarksChanged    = change{{CiliumPoolQueue, subject.podPools, atOnce}}
+	ciliumPoolSelectorChanged = change{{NodeQueue, subject.allNodes, atOnce}}
+	podPoolChanged            = change{{CiliumPoolQueue, subject.itself, atOnce}} // it depends on the one of the old name
+	podPoolSelectorChanged    = change{{NodeQueue, subject.ofNodes, atOnce}}
 
-	routesServed         = []wakeUp{{RouteQueue, subject.allRoutes, atOnce}}
-	routeChanged         = []wakeUp{{RouteQueue, subject.ofNodes, after(routeDelay)}, {RouteQueue, subject.ofSameHostname, after(routeDelay)}}
-	routeTemplateChanged = []wakeUp{{RouteQueue, subject.allRoutes, atOnce}}
+	routesServed         = change{{RouteQueue, subject.allRoutes, atOnce}}
+	routeChanged         = change{{RouteQueue, subject.ofNodes, after(routeDelay)}, {RouteQueue, subject.ofSameHostname, after(routeDelay)}}
+	routeTemplateChanged = change{{RouteQueue, subject.allRoutes, atOnce}}
 )
 
-// subject has the keys of a change that has been recorded, or the values to find them by.
+// subject is the object of a change that has been recorded: its keys, or the values to find them by.
 type subject struct {
 	name         string         // of the object
 	nodes, pools []string       // of the object, by name
@@ -101,12 +107,12 @@ type subject struct {
 }
 
 // wake runs the wake-ups of a change, on the leader.
-func (f *Feed) wake(changed []wakeUp, e subject) {
+func (f *Feed) wake(c change, s subject) {
 	if !f.leads() {
 		return
 	}
-	for _, w := range changed {
-		for _, key := range w.keys(e, f) {
+	for _, w := range c {
+		for _, key := range w.keys(s, f) {
 			wait := w.delay(f, key)
 			if w.queue == NodeQueue && wait == 0 {
 				f.QueueNode(key)
@@ -131,10 +137,10 @@ func sizeDelay(blocks int) time.Duration {
 	return min(maxStatusDelay, minStatusDelay+time.Duration(blocks)*time.Second/blocksPerSecond)
 }
 
-func (e subject) itself(*Feed) []string         { return []string{e.name} }
-func (e subject) ofNodes(*Feed) []string        { return e.nodes }
-func (e subject) ofPools(*Feed) []string        { return e.pools }
-func (e subject) ofSameHostname(*Feed) []string { return e.sameHostname }
+func (s subject) itself(*Feed) []string         { return []string{s.name} }
+func (s subject) ofNodes(*Feed) []string        { return s.nodes }
+func (s subject) ofPools(*Feed) []string        { return s.pools }
+func (s subject) ofSameHostname(*Feed) []string { return s.sameHostname }
 
 func (subject) allNodes(f *Feed) []string {
 	return slices.Concat(f.nodeNames(), f.Ledger.Nodes(), f.Ledger.CiliumNodes())
@@ -162,37 +168,37 @@ func holders(blocks []ipalloc.Held) []string {
 }
 
 // excludedHolders returns the nodes that hold an address of excluded.
-func (e subject) excludedHolders(f *Feed) []string {
+func (s subject) excludedHolders(f *Feed) []string {
 	var nodes []string
-	for _, cidr := range e.excluded {
+	for _, cidr := range s.excluded {
 		nodes = append(nodes, holders(f.Ledger.HeldIn(cidr))...)
 	}
 	return nodes
 }
 
 // overlapHolders and overlaps return the nodes and names of other blocks with the same addresses.
-func (e subject) overlapHolders(f *Feed) []string { return holders(e.others(f)) }
+func (s subject) overlapHolders(f *Feed) []string { return holders(s.others(f)) }
 
-func (e subject) overlaps(f *Feed) []string {
+func (s subject) overlaps(f *Feed) []string {
 	var cidrs []netip.Prefix
-	for _, block := range e.others(f) {
+	for _, block := range s.others(f) {
 		cidrs = append(cidrs, block.CIDR)
 	}
 	return blockNames(cidrs)
 }
 
-func (e subject) others(f *Feed) []ipalloc.Held {
+func (s subject) others(f *Feed) []ipalloc.Held {
 	var blocks []ipalloc.Held
-	for _, cidr := range e.cidrs {
+	for _, cidr := range s.cidrs {
 		blocks = append(blocks, f.Ledger.Overlaps(cidr)...)
 	}
 	return blocks
 }
 
 // pins and pinOwners return the pins that share addresses with cidrs, and their nodes.
-func (e subject) pins(f *Feed) []string {
+func (s subject) pins(f *Feed) []string {
 	var cidrs []netip.Prefix
-	for _, cidr := range e.cidrs {
+	for _, cidr := range s.cidrs {
 		for _, pin := range f.Ledger.Pins.In(cidr) {
 			cidrs = append(cidrs, pin.CIDR)
 		}
@@ -200,9 +206,9 @@ func (e subject) pins(f *Feed) []string {
 	return blockNames(cidrs)
 }
 
-func (e subject) pinOwners(f *Feed) []string {
+func (s subject) pinOwners(f *Feed) []string {
 	var nodes []string
-	for _, cidr := range e.cidrs {
+	for _, cidr := range s.cidrs {
 		for _, pin := range f.Ledger.Pins.In(cidr) {
 			nodes = append(nodes, f.nodeOf(pin.Owner.Node))
 		}
@@ -210,9 +216,9 @@ func (e subject) pinOwners(f *Feed) []string {
 	return nodes
 }
 
-func (e subject) pinsOfNodes(f *Feed) []string {
+func (s subject) pinsOfNodes(f *Feed) []string {
 	var cidrs []netip.Prefix
-	for _, node := range e.nodes {
+	for _, node := range s.nodes {
 		cidrs = append(cidrs, f.Ledger.Pins.Of(node)...)
 	}
 	return blockNames(cidrs)
@@ -226,14 +232,14 @@ func (f *Feed) nodeOf(owner string) string {
 	return owner
 }
 
-// publishedBlocks returns the blocks of nodes with a CiliumNode that has them although their conditions
-// do not say so, and withdrawnBlocks the reverse.
-func (e subject) publishedBlocks(f *Feed) []string { return e.blocksTo(f, true) }
-func (e subject) withdrawnBlocks(f *Feed) []string { return e.blocksTo(f, false) }
+// publishedBlocks returns the blocks that a CiliumNode lists although their condition Published is not
+// True, and withdrawnBlocks the blocks with that condition that no CiliumNode lists.
+func (s subject) publishedBlocks(f *Feed) []string { return s.blocksTo(f, true) }
+func (s subject) withdrawnBlocks(f *Feed) []string { return s.blocksTo(f, false) }
 
-func (e subject) blocksTo(f *Feed, publish bool) []string {
+func (s subject) blocksTo(f *Feed, publish bool) []string {
 	var names []string
-	for _, node := range e.nodes {
+	for _, node := range s.nodes {
 		cn := f.Ledger.CiliumNode(node)
 		for _, b := range f.Ledger.NodeBlocks(node) {
 			if b.Phase == ipalloc.InService && b.Published != publish && cn.HasBlock(b.CIDR) == publish {
@@ -246,11 +252,11 @@ func (e subject) blocksTo(f *Feed, publish bool) []string {
 
 // coolingNodes returns the nodes with a block that cools down: its route stays as long as its
 // CiliumNode lists it.
-func (e subject) coolingNodes(f *Feed) []string {
+func (s subject) coolingNodes(f *Feed) []string {
 	if f.Routes == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(e.nodes), func(node string) bool {
+	return slices.DeleteFunc(slices.Clone(s.nodes), func(node string) bool {
 		return !slices.ContainsFunc(f.Ledger.NodeBlocks(node), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown })
 	})
 }
@@ -263,7 +269,7 @@ func (subject) allRoutes(f *Feed) []string {
 }
 
 // allCiliumPools returns the Cilium pools that exist or should exist.
-func (e subject) allCiliumPools(f *Feed) []string {
+func (s subject) allCiliumPools(f *Feed) []string {
 	if f.CiliumPools == nil {
 		return nil
 	}
@@ -271,7 +277,7 @@ func (e subject) allCiliumPools(f *Feed) []string {
 	for _, pool := range f.CiliumPools.Missing(nil) {
 		names = append(names, pool.Name)
 	}
-	return slices.Concat(names, f.Pools.CiliumPools(), e.podPools(f))
+	return slices.Concat(names, f.Pools.CiliumPools(), s.podPools(f))
 }
 
 // podPools returns the Cilium pools of single pods.
@@ -284,11 +290,11 @@ func (subject) podPools(f *Feed) []string {
 }
 
 // poolOfPod returns the Cilium pool of the pod that a pin is for, if it is for one.
-func (e subject) poolOfPod(f *Feed) []string {
-	if e.pod == "" || f.CiliumPools == nil {
+func (s subject) poolOfPod(f *Feed) []string {
+	if s.pod == "" || f.CiliumPools == nil {
 		return nil
 	}
-	return []string{f.CiliumPools.OfPod(e.pod, f.Ledger)}
+	return []string{f.CiliumPools.OfPod(s.pod, f.Ledger)}
 }
 
 // keeper returns the request for all pods if a pool keeps addresses for pods, or has done so.

@@ -84,7 +84,7 @@ type Feed struct {
 	WaitForKinds func(context.Context) error
 
 	mu        sync.RWMutex
-	starving  map[string]bool // all Nodes; true: it starves
+	starving  map[string]bool // by Node, for all Nodes
 	services  services
 	endpoints services
 }

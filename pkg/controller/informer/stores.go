@@ -224,7 +224,7 @@ func anyVersion[R any](missing func(map[types.UID]bool) []R) func(map[types.UID]
 }
 
 // exclude records the addresses of a cluster object that no pod may get. It returns the addresses that
-// have become excluded, or are no longer: nodes may hold any of them. Changed queues the pools.
+// have become excluded, or are no longer: nodes may hold any of them. SpaceChanged queues the pools.
 func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) []netip.Prefix {
 	added, removed := f.Ledger.Exclusions.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs)
 	return slices.Concat(added, removed)
@@ -240,7 +240,7 @@ func (f *Feed) excludeCiliumNode(name string) []netip.Prefix {
 	return slices.Concat(added, removed)
 }
 
-// ask records the addresses that an object only asks for. Changed queues the pools.
+// ask records the addresses that an object only asks for. SpaceChanged queues the pools.
 func (f *Feed) ask(kind, name string, begin time.Time, cidrs []netip.Prefix) {
 	f.Ledger.Exclusions.Ask(exclude.Ask{By: exclude.Claimant{Kind: kind, Name: name, Asks: true}, Since: begin, CIDRs: cidrs})
 }

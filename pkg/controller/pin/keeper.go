@@ -68,9 +68,17 @@ type madePin struct {
 	time     time.Time
 }
 
-// nodeAgain is when to ask again for a pod on a node that no pool with an address for it serves, as far
-// as the watch shows the node.
-const nodeAgain = 10 * time.Second
+const (
+	// nodeAgain is when to ask again for a pod on a node that no pool with an address for it serves, as far
+	// as the watch shows the node.
+	nodeAgain = 10 * time.Second
+	// shownWithin is the time in which the watch shows a new pin, or its deletion.
+	shownWithin = time.Minute
+	// neverHeldFor is how long a pin stays that no node has ever held.
+	neverHeldFor = time.Minute
+	// liveInterval is the least interval of live reads about the pod of a pin.
+	liveInterval = time.Minute
+)
 
 // maxSelected is the longest value of a label, which selectors compare names with.
 const maxSelected = 63
@@ -111,7 +119,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		errs = append(errs, err)
 	}
 	if k.notified = notified; len(k.made) > 0 {
-		wait = common.Sooner(wait, common.LongestWait)
+		wait = common.Sooner(wait, shownWithin)
 	}
 	for _, pins := range byPod(list.Items) {
 		requeue, err := k.deletePins(ctx, pins)
@@ -143,7 +151,7 @@ func (k *Keeper) forget() {
 		k.seen = map[string]time.Time{}
 	}
 	maps.DeleteFunc(k.made, func(_ podFamily, made madePin) bool {
-		obsolete := len(k.Ledger.Pins.In(made.cidr)) > 0 || k.Clock.Since(made.time) >= common.LongestWait
+		obsolete := len(k.Ledger.Pins.In(made.cidr)) > 0 || k.Clock.Since(made.time) >= shownWithin
 		if obsolete && made.reserved {
 			k.Ledger.Pins.Unreserve(made.cidr)
 		}
@@ -369,7 +377,7 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 		}
 	}
 	if neverHeld(obj, ready) {
-		rule = &crd.PodAddresses{ReleaseAfter: common.LongestWait}
+		rule = &crd.PodAddresses{ReleaseAfter: neverHeldFor}
 	}
 	if rule.Never {
 		return false, 0, nil
@@ -383,7 +391,7 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 	}
 	if due, err = k.isGone(ctx, pin.Pod); err == nil && !due {
 		k.seen[pin.Pod] = k.Clock.Now()
-		requeue = max(rule.ReleaseAfter, common.LongestWait)
+		requeue = max(rule.ReleaseAfter, liveInterval)
 	}
 	return due, requeue, err
 }

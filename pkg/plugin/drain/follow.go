@@ -36,24 +36,25 @@ func newFollower(e *cli.Env, f flags) *follower {
 // the wait or fails. Later than the first read, it outlasts errors that pass by themselves. stopped returns the
 // error of a wait that ended early.
 func (w *follower) follow(ctx context.Context, look func(context.Context, *clusterview.Cluster) (done bool, err error), stopped func(rest string) error) error {
-	reading := ctx // the first read may outlast the timeout, so that there is something to print
+	readCtx := ctx // the first read may outlast the timeout, so that there is something to print
 	if w.flags.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.flags.timeout)
 		defer cancel()
 	}
 	for first := true; ; first = false {
-		c, err := w.env.Read(reading)
-		running := reading
+		c, err := w.env.Read(readCtx)
+		stepCtx := readCtx
+		readCtx = ctx
 		done := false
-		if reading = ctx; err == nil {
-			running = ctx
+		if err == nil {
+			stepCtx = ctx
 			done, err = look(ctx, c)
 		}
-		if done || err != nil && running.Err() == nil && (first || !passes(err)) {
+		if done || err != nil && stepCtx.Err() == nil && (first || !passes(err)) {
 			return err
 		}
-		if err != nil && running.Err() == nil {
+		if err != nil && stepCtx.Err() == nil {
 			fmt.Fprintf(w.env.ErrOut, "trying again: %v\n", err)
 		}
 		if w.env.Sleep(ctx, 2*time.Second) != nil {
@@ -74,7 +75,8 @@ func followDrain(ctx context.Context, e *cli.Env, t target, f flags) error {
 	w := newFollower(e, f)
 	return w.follow(ctx, func(ctx context.Context, c *clusterview.Cluster) (done bool, err error) {
 		rows := leavingRows(c, t)
-		if done, err = w.leave(ctx, c, t, rows); len(rows) == 0 {
+		done, err = w.leave(ctx, c, t, rows)
+		if len(rows) == 0 {
 			fmt.Fprintf(e.Out, "%s is drained\n", t.name)
 			return true, nil
 		}
@@ -93,7 +95,8 @@ func followDrain(ctx context.Context, e *cli.Env, t target, f flags) error {
 func (w *follower) leave(ctx context.Context, c *clusterview.Cluster, t target, rows []list.BlockRow) (done bool, err error) {
 	printChanges(w.env, w.printed, rows)
 	if w.evicter == nil {
-		w.evicter, w.restarter = newEvicter(w.env, c.Client, w.flags), newRestarter(c.Client, w.env.Out, w.flags.maxRestarts)
+		w.evicter = newEvicter(w.env, c.Client, w.flags)
+		w.restarter = newRestarter(c.Client, w.env.Out, w.flags.maxRestarts)
 	}
 	if w.flags.evict {
 		pods := podsIn(c, draining(rows))

@@ -23,7 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// renumbering is what drain --to does: it replaces a range of nodes by another. Its progress follows
+// renumbering is drain --to: it replaces a range of nodes by another. Its progress follows
 // from the cluster alone.
 type renumbering struct {
 	oldRange, newRange string // as on the command line

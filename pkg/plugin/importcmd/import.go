@@ -142,7 +142,7 @@ func writeResult(e *cli.Env, source string, objects []importer.Object, result *i
 	if len(result.Pools) == 0 {
 		found := ""
 		if len(objects) > 0 {
-			found = " of " + importer.NothingToImport(objects)
+			found = " of " + importer.DescribeUnconverted(objects)
 		}
 		return fmt.Errorf("no PodIPPool was made%s. It takes %s", found, origins(e)[source].hint)
 	}
