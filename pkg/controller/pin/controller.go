@@ -68,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if meta.SetStatusCondition(&obj.Status.Conditions, ready) {
 		err = client.IgnoreNotFound(r.Counters.CountWrite("PodIPPin", obj.Name, "status", r.Client.Status().Update(ctx, obj)))
 	}
-	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return obj })
+	r.Events.ReportResult(key, err, func(*common.Refusal) runtime.Object { return obj })
 	return common.UntilShown(err)
 }
 

@@ -161,7 +161,7 @@ func TestPinReady(t *testing.T) {
 func TestPinRefused(t *testing.T) {
 	pin := fixtures.Pin("10.0.0.4/30", "n")
 	b := fakeapi.New(t, ciliumnode.CRD, pin, fixtures.Node(), ofPool(func(*v1alpha1.PodIPPoolSpec) {}))
-	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Events: b.Events, Shared: b.Shared, Clock: b.Clock}
+	r := &Reconciler{Cache: b.Cached(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, Events: b.Events, Counters: b.Shared, Clock: b.Clock}
 	service := exclude.Claimant{Kind: exclude.Service, Name: "x"}
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "podippins"}, pin.Name, errors.New("by a policy"))
 	for i, step := range []struct {

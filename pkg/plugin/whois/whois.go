@@ -125,7 +125,7 @@ func ownerOf(c *clusterview.Cluster, a netip.Addr) owner {
 func poolsWith(c *clusterview.Cluster, a netip.Addr) []string {
 	pools := []string{}
 	for _, name := range c.State.Pools.Names() {
-		if sums, ok := c.State.Pools.Get(name).FullCut(ipalloc.FamilyOf(a)); ok {
+		if whole, ok := c.State.Pools.Get(name).FullCut(ipalloc.FamilyOf(a)); ok {
 			if slices.ContainsFunc(whole.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
 				pools = append(pools, name)
 			}

@@ -300,10 +300,3 @@ func singles(addresses iter.Seq[netip.Addr]) []netip.Prefix {
 	}
 	return out
 }
-
-func (m *renumbering) goneWords(c *clusterview.Cluster) string {
-	if stale := m.stale(c); len(stale) > 0 {
-		return fmt.Sprintf("%s is gone: no PodIPBlock names anything of it. CiliumNodes name only addresses that their agents had when they ran the family, which are harmless: %s", m.oldRange, suggest.Few(stale))
-	}
-	return m.oldRange + " is gone: no PodIPBlock and no CiliumNode names anything of it"
-}
