@@ -142,28 +142,29 @@ func TestEventsPage(t *testing.T) {
 }
 
 // poolConditions returns all conditions that the code sets on a pool, as "type status
-// reason": the calls of isTrue, isFalse and isUnknown, by the function they are in.
+// reason": the calls of trueFor, falseFor and unknownFor, by the function they are in.
 func poolConditions(t *testing.T) []string {
 	t.Helper()
 	values := stringConstants(t, "api/v1alpha1")
 	maps.Copy(values, stringConstants(t, "pkg/controller/pool"))
 	kinds := map[string]string{
-		"overlapsIs": "PoolOverlapping", "exhaustedIs": "PoolExhausted", "readyIs": "PoolReady", "windowIs": "PoolWindow",
-		"familiesAre": "PoolFamiliesServed", "reservedIs": "PoolReservedHeld", "masqueradedIs": "PoolMasqueraded",
-		"excludedIs": "PoolCoversCluster", "ciliumPoolIs": "PoolCiliumPool",
+		"overlapCondition": "PoolOverlapping", "exhaustedCondition": "PoolExhausted", "readyCondition": "PoolReady", "windowCondition": "PoolWindow",
+		"familiesCondition": "PoolFamiliesServed", "reservedCondition": "PoolReservedHeld", "masqueradedCondition": "PoolMasqueraded",
+		"excludedCondition": "PoolCoversCluster", "ciliumPoolCondition": "PoolCiliumPool",
 	}
 	var found []string
 	inFunctions(source(t, "pkg/controller/pool"), func(_, function string, n ast.Node) {
-		note := func(is string, reason ast.Expr) {
+		note := func(status string, reason ast.Expr) {
 			kind := values[kinds[function]]
 			if kind == "" || values[name(reason)] == "" {
-				t.Fatalf("cannot read a condition: %q, %q, %q", kind, is, name(reason))
+				t.Fatalf("cannot read a condition: %q, %q, %q", kind, status, name(reason))
 			}
-			found = append(found, kind+" "+is+" "+values[name(reason)])
+			found = append(found, kind+" "+status+" "+values[name(reason)])
 		}
 		if call, ok := n.(*ast.CallExpr); ok {
-			if is, ok := strings.CutPrefix(name(call.Fun), "is"); ok && function != "noSpec" && (is == "True" || is == "False" || is == "Unknown") {
-				note(is, call.Args[0])
+			status := map[string]string{"trueFor": "True", "falseFor": "False", "unknownFor": "Unknown"}[name(call.Fun)]
+			if status != "" && function != "noSpec" {
+				note(status, call.Args[0])
 			}
 		}
 	})

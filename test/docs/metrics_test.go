@@ -100,7 +100,7 @@ func countedWrites(t *testing.T) []string {
 	kindOf := map[string]string{} // by folder and method that takes the name
 	all := calls(t, "pkg/controller/")
 	for _, c := range all {
-		if name(c.call.Fun) != "Wrote" {
+		if name(c.call.Fun) != "CountWrite" {
 			continue
 		}
 		kind, write := firstText(c.call.Args[:1]), firstText(c.call.Args[2:3])

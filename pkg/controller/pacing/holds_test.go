@@ -62,13 +62,13 @@ func holding(pools, nodes int) map[string]holds.Call {
 	}
 	each := func(do, undo func(i int)) holds.Call { return holds.Call{N: min(nodes, 500), Do: do, Undo: undo} }
 	return map[string]holds.Call{
-		"Budgets": each(ask, nil),
-		"Budget":  each(func(i int) { p.PeekReclaims(pool(i), now) }, nil),
-		"Reserve": each(func(i int) { p.ReserveReclaims(&shares[0], 1, now) }, nil),
-		"Spend":   each(reclaim, nil),
-		"Begun":   each(func(i int) { p.Begun(name(i), block) }, reclaim),
-		"Release": each(func(i int) { p.GiveBack(name(i), now) }, func(i int) { reclaim(i); ask(i) }),
-		"MayMove": each(func(i int) { p.KeepPlace(name(i), pool(i).Name, now) }, nil),
+		"DrainBudgets":    each(ask, nil),
+		"PeekReclaims":    each(func(i int) { p.PeekReclaims(pool(i), now) }, nil),
+		"ReserveReclaims": each(func(i int) { p.ReserveReclaims(&shares[0], 1, now) }, nil),
+		"SpendReclaims":   each(reclaim, nil),
+		"Begun":           each(func(i int) { p.Begun(name(i), block) }, reclaim),
+		"GiveBack":        each(func(i int) { p.GiveBack(name(i), now) }, func(i int) { reclaim(i); ask(i) }),
+		"KeepPlace":       each(func(i int) { p.KeepPlace(name(i), pool(i).Name, now) }, nil),
 		"ForgetPool": {N: pools, Do: func(i int) { p.ForgetPool(all[i].Name) }, Undo: func(i int) {
 			for n := i; n < nodes; n += pools {
 				ask(n)
