@@ -144,7 +144,7 @@ func feedOf(c Environment, s config.Settings, cluster *state.Cluster, pressure *
 	feed.Awaiting = cluster.Awaiting
 	feed.Now = c.Clock.Now
 	feed.Mode = s.Mode
-	cluster.Ledger.Changed = feed.Changed
+	cluster.Ledger.Changed = feed.SpaceChanged
 	cluster.Awaiting.Changed = feed.QueueNodes
 	pressure.Changed = feed.QueueNodes
 	c.Recovery.Notify(feed.Reconfigured)

@@ -279,7 +279,7 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 		// When an agent returns the last CIDR of a Cilium pool, it forgets the closed ones. A pod's pool
 		// has one CIDR of a family (pkg/ipam/multipool_manager.go, updateLocalNode, v1.20.2).
 		_, closed := c.hasClosed(cidr, o.Node, agent)
-		if ipalloc.FamilyOf(cidr.Addr()) != f || !pool.MayGive(cidr) || closed && pool.Pod == "" {
+		if ipalloc.FamilyOf(cidr.Addr()) != f || !pool.AssignsNow(cidr) || closed && pool.Pod == "" {
 			continue
 		}
 		if !c.refused[cidr] {

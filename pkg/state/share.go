@@ -140,7 +140,7 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 		state.BlockAssignment.Requested = 0
 	}
 	for _, cidr := range s.missingPins {
-		if ipalloc.FamilyOf(cidr.Addr()) == share.Family && slices.ContainsFunc(share.Pools, func(p *crd.Pool) bool { return p.Pod == "" && p.MayGive(cidr) }) {
+		if ipalloc.FamilyOf(cidr.Addr()) == share.Family && slices.ContainsFunc(share.Pools, func(p *crd.Pool) bool { return p.Pod == "" && p.AssignsNow(cidr) }) {
 			state.Pins++
 		}
 	}
