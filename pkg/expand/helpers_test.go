@@ -295,7 +295,8 @@ type decideCase struct {
 	remember *Memory
 }
 
-// runDecide decides each case twice: alone, and beside addresses of the other family, which must not matter.
+// runDecide decides each case twice: alone, and beside addresses of the other family, which must not matter. No decision
+// changes its state or its memory.
 func runDecide(t *testing.T, cases map[string]decideCase) {
 	t.Helper()
 	for name, c := range cases {
@@ -308,6 +309,7 @@ func runDecide(t *testing.T, cases map[string]decideCase) {
 				c.budget = budget(1)
 			}
 			for twin, state := range map[string]State{"": c.state, "beside the other family: ": withOtherFamily(c.state)} {
+				inputs := fmt.Sprintf("%+v %+v %+v", state, state.BlockAssignment, c.memory)
 				plan, memory := Decide(noon, p, state, *c.budget, c.memory)
 				if diff := cmp.Diff(c.want, describe(plan)); diff != "" {
 					t.Errorf("%splan (-want +got):\n%s", twin, diff)
@@ -316,6 +318,9 @@ func runDecide(t *testing.T, cases map[string]decideCase) {
 					if diff := cmp.Diff(*c.remember, memory, addrKeys, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 						t.Errorf("%smemory (-want +got):\n%s", twin, diff)
 					}
+				}
+				if diff := cmp.Diff(inputs, fmt.Sprintf("%+v %+v %+v", state, state.BlockAssignment, c.memory)); diff != "" {
+					t.Errorf("%sit changed its inputs (-was +is):\n%s", twin, diff)
 				}
 			}
 		})
