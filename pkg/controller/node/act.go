@@ -56,7 +56,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, decisions []decisi
 	if err := result.record(err); err != nil {
 		return outcomes, err
 	}
-	change, err := r.changeOf(ctx, o, decisions, outcomes, result)
+	change, err := r.claimAndCompose(ctx, o, decisions, outcomes, result)
 	if err != nil {
 		return outcomes, err
 	}
@@ -72,16 +72,16 @@ func (r *Reconciler) act(ctx context.Context, o *observation, decisions []decisi
 	return outcomes, r.actOnBlocks(ctx, o, decisions, result)
 }
 
-// changeOf claims the blocks of decisions, and returns the change of the CiliumNode that publishes, removes and lists
+// claimAndCompose claims the blocks of decisions, and returns the change of the CiliumNode that publishes, removes and lists
 // what they say.
-func (r *Reconciler) changeOf(ctx context.Context, o *observation, decisions []decision, outcomes []outcome, result *result) (ciliumnode.Change, error) {
+func (r *Reconciler) claimAndCompose(ctx context.Context, o *observation, decisions []decision, outcomes []outcome, result *result) (ciliumnode.Change, error) {
 	change := ciliumnode.Change{}
 	for i := range decisions {
 		err := r.claim(ctx, o, &decisions[i], &outcomes[i], &change, result)
 		result.failed = errors.Join(result.failed, err) // also if it lost a race: none of the claimed did
 	}
 	for i := range decisions {
-		if err := r.publishable(ctx, o, &decisions[i], &outcomes[i], &change, result); err != nil {
+		if err := r.addVerified(ctx, o, &decisions[i], &outcomes[i], &change, result); err != nil {
 			return change, err
 		}
 		plan := &decisions[i].plan
@@ -92,13 +92,13 @@ func (r *Reconciler) changeOf(ctx context.Context, o *observation, decisions []d
 		}
 	}
 	change.Unpark = append(change.Unpark, r.parkedAlone(o)...)
-	return change, r.toList(ctx, o, decisions, &change, result)
+	return change, r.addListed(ctx, o, decisions, &change, result)
 }
 
-// toList returns the blocks that podCIDRs may name: all blocks of the node in the planned families,
-// except blocks that overlap one published earlier. Anything already published but not listed may
-// belong to another block, which is read live.
-func (r *Reconciler) toList(ctx context.Context, o *observation, decisions []decision, change *ciliumnode.Change, result *result) error {
+// addListed adds to a change the blocks that podCIDRs may name: all blocks of the node in the planned families,
+// except blocks that overlap one published earlier. If addresses of a block are published though it is
+// not listed, they may belong to another one, so the block is read live.
+func (r *Reconciler) addListed(ctx context.Context, o *observation, decisions []decision, change *ciliumnode.Change, result *result) error {
 	for _, b := range r.Cluster.Ledger.NodeBlocks(o.Name) {
 		ciliumPool := r.Cluster.CiliumPoolOf(b, o.CiliumNode)
 		if r.Cluster.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(decisions, func(d decision) bool { return d.covers(b, ciliumPool) }) {
@@ -139,7 +139,7 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, d *decisio
 			return nil, fmt.Errorf("%w: another node has its place to move off the pool of block %s", errStale, drain.CIDR)
 		}
 		err := r.setPhase(ctx, o, drain.CIDR, ipalloc.Draining, drain.Reason, d.plan.Obstacles)
-		if !provesUnwritten(err) {
+		if !provesNotWritten(err) {
 			r.Pacing.Begun(o.Name, drain.CIDR)
 		}
 		if err != nil {
@@ -168,10 +168,10 @@ func (r *Reconciler) lostPlace(o *observation, d expand.Drain) bool {
 	return err == nil && d.Reason == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown && !r.Pacing.KeepPlace(o.Name, b.Pool, r.Clock.Now())
 }
 
-// provesUnwritten reports whether err proves that a write was not carried out, or was never
+// provesNotWritten reports whether err proves that a write was not carried out, or was never
 // sent.
-func provesUnwritten(err error) bool {
-	return errors.Is(err, errStale) || apierrors.IsConflict(err) || definite(err)
+func provesNotWritten(err error) bool {
+	return errors.Is(err, errStale) || apierrors.IsConflict(err) || provesFailed(err)
 }
 
 func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, decisions []decision) (*ciliumnode.View, error) {
@@ -187,7 +187,7 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, decisio
 	if len(change.Mark)+len(change.Retire)+len(change.Clear) == 0 {
 		return o.CiliumNode, nil
 	}
-	view, err := r.release(ctx, o, o.CiliumNode, change)
+	view, err := r.writeEntries(ctx, o, o.CiliumNode, change)
 	o.memory.noteWrite(o.uid(), "", err, r.Clock.Now())
 	if err != nil { // if it was done all the same, the next write of this version conflicts
 		return o.CiliumNode, err
@@ -200,13 +200,13 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, decisio
 	return view, nil
 }
 
-// release writes release entries. Entries that are already correct cause no write.
-func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Entries) (*ciliumnode.View, error) {
+// writeEntries writes release entries. Entries that are already correct cause no write.
+func (r *Reconciler) writeEntries(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Entries) (*ciliumnode.View, error) {
 	written, err := r.CiliumNodes.Release(ctx, view, change)
 	if err == nil && written == nil {
 		return view, nil
 	}
-	return r.wroteNode(o, "release", written, err)
+	return r.wroteCiliumNode(o, "release", written, err)
 }
 
 // apply writes a change to the CiliumNode, without the addresses that may no longer be
@@ -220,7 +220,7 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 	if err == nil && written == nil {
 		return nil
 	}
-	now, err := r.wroteNode(o, "publish", written, err)
+	now, err := r.wroteCiliumNode(o, "publish", written, err)
 	if err != nil {
 		return err
 	}
@@ -234,10 +234,10 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 	return nil
 }
 
-// wroteNode counts a write of the node's CiliumNode, and takes its result into the ledger. Any
+// wroteCiliumNode counts a write of the node's CiliumNode, and takes its result into the ledger. Any
 // pending patch of an older version now conflicts, so every block that was cooling down by then can
 // no longer be published concurrently.
-func (r *Reconciler) wroteNode(o *observation, write string, written *ciliumnode.View, err error) (*ciliumnode.View, error) {
+func (r *Reconciler) wroteCiliumNode(o *observation, write string, written *ciliumnode.View, err error) (*ciliumnode.View, error) {
 	if err := r.Counters.CountWrite("CiliumNode", o.Name, write, err); err != nil {
 		return nil, err
 	}
@@ -250,11 +250,11 @@ func (r *Reconciler) wroteNode(o *observation, write string, written *ciliumnode
 	return written, nil
 }
 
-// publishable adds to a change the planned addresses and blocks, of blocks that, read live, still
+// addVerified adds to a change the planned addresses and blocks, of blocks that, read live, still
 // belong to the node and are in the planned phase. The CiliumNode was read earlier, so if a block leaves service after
 // this, the patch conflicts. No address is added to a block that overlaps another, or that has no
 // known Cilium pool, or that could go at any moment, as it lacks the finalizer.
-func (r *Reconciler) publishable(ctx context.Context, o *observation, d *decision, out *outcome, change *ciliumnode.Change, result *result) error {
+func (r *Reconciler) addVerified(ctx context.Context, o *observation, d *decision, out *outcome, change *ciliumnode.Change, result *result) error {
 	missing := len(d.plan.Publish) + len(d.plan.Assign)
 	if missing == 0 {
 		return nil

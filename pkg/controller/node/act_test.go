@@ -118,7 +118,7 @@ func TestPublishesAll(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare(), inService("10.0.0.0/30"))
 	_, result := b.carriesOut(expand.Plan{Publish: fixtures.Addrs("10.0.0.1", "10.0.0.2")}, func(o *observation, d *decision, out *outcome, result *result) error {
 		change := &ciliumnode.Change{}
-		err := b.r.publishable(t.Context(), o, d, out, change, result)
+		err := b.r.addVerified(t.Context(), o, d, out, change, result)
 		if len(change.Publish) != 2 {
 			t.Errorf("ready are %v", change.Publish)
 		}
@@ -201,12 +201,12 @@ func TestForgetsANodeThatIsGone(t *testing.T) {
 			b := newBed(t, fixtures.Node(), bare())
 			runs(b.r)
 			b.step()
-			if len(b.r.memory.nodes) != 1 {
+			if len(b.r.memories.nodes) != 1 {
 				t.Fatal("nothing is remembered of a node that is there")
 			}
 			b.must(errors.Join(b.API.Delete(t.Context(), fixtures.Node()), b.API.Delete(t.Context(), bare())))
 			b.step()
-			if len(b.r.memory.nodes) > 0 {
+			if len(b.r.memories.nodes) > 0 {
 				t.Error("it is remembered")
 			}
 		})
@@ -218,15 +218,15 @@ func TestParkedIsRemembered(t *testing.T) {
 	of := func(pool, cidr string) state.Share {
 		return state.Share{CiliumPool: pool, State: expand.State{Blocks: []expand.Block{{CIDR: fixtures.Prefix(cidr)}}}}
 	}
-	o := &observation{Snapshot: &state.Snapshot{Shares: []state.Share{of("", "10.0.0.0/30"), of("blue", "10.8.0.0/30")}}, memory: &nodeState{}}
+	o := &observation{Snapshot: &state.Snapshot{Shares: []state.Share{of("", "10.0.0.0/30"), of("blue", "10.8.0.0/30")}}, memory: &nodeMemory{}}
 	o.noteParked(fixtures.Prefix("10.8.0.0/30"), expand.Parking{Agent: "c"})
-	if other, its := o.memory.of(o, &o.Shares[0]).Parked, o.memory.of(o, &o.Shares[1]).Parked; len(other) != 0 || len(its) != 1 {
+	if other, its := o.memory.forShare(o, &o.Shares[0]).Parked, o.memory.forShare(o, &o.Shares[1]).Parked; len(other) != 0 || len(its) != 1 {
 		t.Errorf("of the default pool %v, of blue %v", other, its)
 	}
 }
 
 func TestBackoff(t *testing.T) {
-	n := &nodeState{}
+	n := &nodeMemory{}
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600} {
 		if got := n.nextBackoff(); got != want*common.ConflictRetry {
 			t.Errorf("wait %d is %s", i, got)
@@ -236,14 +236,14 @@ func TestBackoff(t *testing.T) {
 
 // A failure lasts once writes have failed for as long as the longest wait.
 func TestFailureLasts(t *testing.T) {
-	n, err := &nodeState{}, errors.New("no answer")
+	n, err := &nodeMemory{}, errors.New("no answer")
 	for after, want := range map[time.Duration]bool{common.MaxBackoff - 1: false, common.MaxBackoff: true} {
 		n.failing = fixtures.Noon()
-		if got := n.lasts(err, fixtures.Noon().Add(after)); got != want {
+		if got := n.noteFailure(err, fixtures.Noon().Add(after)); got != want {
 			t.Errorf("after %s it lasts: %t", after, got)
 		}
 	}
-	if n.failing = (time.Time{}); n.lasts(err, fixtures.Noon()) {
+	if n.failing = (time.Time{}); n.noteFailure(err, fixtures.Noon()) {
 		t.Error("the first failure lasts")
 	}
 }
@@ -293,22 +293,22 @@ func TestObservationSays(t *testing.T) {
 	foreign := view(ciliumnode.Addresses{Pool: map[netip.Addr]string{fixtures.Addrs("10.0.0.1")[0]: ""}, NonCanonical: fixtures.Addrs("::ffff:10.0.0.1")})
 	unserved := view(ciliumnode.Addresses{})
 	unserved.Shares = []state.Share{{}, {Family: ipalloc.IPv6}}
-	supplied := func(exhausted int, s expand.State) supply {
-		return newSupply(&state.Share{State: s}, expand.Plan{}, outcome{Shortfall: expand.Shortfall{Exhausted: exhausted}})
+	supplied := func(exhausted int, s expand.State) account {
+		return newAccount(&state.Share{State: s}, expand.Plan{}, outcome{Shortfall: expand.Shortfall{Exhausted: exhausted}})
 	}
 	for name, is := range map[string]bool{
 		"a node with a block does not lack its first":      !supplied(1, expand.State{Blocks: []expand.Block{listed}}).lacksFirstBlock(),
 		"a node that has all it wants lacks none":          !supplied(0, expand.State{}).lacksFirstBlock(),
 		"a node without one lacks its first":               supplied(1, expand.State{}).lacksFirstBlock(),
 		"blocks whole: listed ones are usable, others not": whole.Blocks[0].Size == 1 && whole.Blocks[1].Size == 0,
-		"a report is asked for in the family of the node":  sixth.reportAddress(&ciliumnode.View{}).Is6(),
-		"no pool, and no address: pods wait":               view(ciliumnode.Addresses{}).unselected(nil).unmet,
-		"no pool, and addresses of another IPAM":           !foreign.unselected(nil).unmet,
-		"families that no pool has are not missed":         unserved.familyDisabled() == "",
+		"a report is asked for in the family of the node":  sixth.probeAddress(&ciliumnode.View{}).Is6(),
+		"no pool, and no address: pods wait":               view(ciliumnode.Addresses{}).shortageOfUnselected(nil).podsWait,
+		"no pool, and addresses of another IPAM":           !foreign.shortageOfUnselected(nil).podsWait,
+		"families that no pool has are not missed":         unserved.familyDisabledText() == "",
 		"nothing differs":                                  difference{}.String() == "",
 		"something differs":                                strings.HasPrefix(difference{claim: 1}.String(), "adopt 0, claim 1"),
-		"a CiliumNode that can be read":                    view(ciliumnode.Addresses{}).unreadable() == "",
-		"one that cannot":                                  strings.Contains(unread.unreadable(), "spec.ipam.podCIDRs[0]"),
+		"a CiliumNode that can be read":                    view(ciliumnode.Addresses{}).unreadableText() == "",
+		"one that cannot":                                  strings.Contains(unread.unreadableText(), "spec.ipam.podCIDRs[0]"),
 	} {
 		if !is {
 			t.Errorf("%s: it is not so", name)

@@ -80,7 +80,7 @@ func (b *bed) reconcile() ([]string, error) {
 	b.T.Helper()
 	b.Calls = nil
 	b.Watch()
-	for _, share := range b.r.memory.of("n").shares { // a Memory is replaced
+	for _, share := range b.r.memories.of("n").shares { // a Memory is replaced
 		fakeapi.Shared(b.Cluster, &share.memory)
 	}
 	_, err := b.r.Reconcile(b.T.Context(), fakeapi.RequestOf("n"))
@@ -216,7 +216,7 @@ func (b *bed) settled() {
 // memoryOf returns the memory of a family of node n with a CiliumNode of this UID.
 func (b *bed) memoryOf(uid types.UID, f ipalloc.Family) *expand.Memory {
 	o := &observation{Snapshot: &state.Snapshot{Name: "n", CiliumNode: &ciliumnode.View{Name: "n", UID: uid}}}
-	return b.r.memory.of("n").of(o, &state.Share{Family: f})
+	return b.r.memories.of("n").forShare(o, &state.Share{Family: f})
 }
 
 // get reads an object without a namespace.

@@ -221,9 +221,9 @@ func (c *BlockClient) assume(obj *v1alpha1.PodIPBlock) (crd.Block, error) {
 	return b, nil
 }
 
-// release removes the finalizer of a block and deletes it. Another finalizer keeps the
+// delete removes the finalizer of a block and deletes it. Another finalizer keeps the
 // object, which keeps the addresses: the next call fails.
-func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.PodIPBlock) error {
+func (c *BlockClient) delete(ctx context.Context, b crd.Block, obj *v1alpha1.PodIPBlock) error {
 	if obj.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
 		return fmt.Errorf("block %s has cooled down, and others' finalizers keep it: %s", b.CIDR, suggest.Few(obj.Finalizers))
 	}
@@ -276,7 +276,7 @@ func (c *BlockClient) claimAny(ctx context.Context, node *corev1.Node, f ipalloc
 	for tries := 1; ; tries++ {
 		b, pool, err := c.claimOne(ctx, node, f, container, pools, pinned)
 		switch {
-		case isOfKind(err):
+		case refusesAll(err):
 			return b, nil, err
 		case common.RefusalIn(err) != nil:
 			if common.RefusalIn(refused) == nil {
@@ -319,7 +319,7 @@ func (c *BlockClient) claimOne(ctx context.Context, node *corev1.Node, f ipalloc
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return c.claimedBefore(ctx, node.Name, cidr, pool)
-	case isOfKind(err), definite(err) && common.RefusalIn(err) == nil:
+	case refusesAll(err), provesFailed(err) && common.RefusalIn(err) == nil:
 		c.Ledger.Forget(node.Name, cidr)
 	case common.RefusalIn(err) != nil:
 		c.Ledger.Refuse(node.Name, cidr)
@@ -353,14 +353,14 @@ func (c *BlockClient) claimedBefore(ctx context.Context, node string, cidr netip
 	return crd.Block{}, nil, nil
 }
 
-// isOfKind reports whether the API server would refuse any other block as well.
-func isOfKind(err error) bool {
+// refusesAll reports whether the API server would refuse any other block as well.
+func refusesAll(err error) bool {
 	refused := common.RefusalIn(err)
 	return refused != nil && refused.OfKind()
 }
 
-// definite reports whether err proves that a write was not carried out.
-func definite(err error) bool {
+// provesFailed reports whether the answer of the API server, or its lack, proves that a write was not carried out.
+func provesFailed(err error) bool {
 	return common.IsUnsent(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
 }

@@ -159,7 +159,7 @@ func TestRefusalBesideALostRaceLasts(t *testing.T) {
 		"a refusal, then a race": {errors.Join(refused, raced), true},
 		"a race, then a refusal": {errors.Join(raced, fmt.Errorf("claiming: %w", refused)), true},
 	} {
-		if got := (&nodeState{}).lasts(test.err, b.Clock.Now()); got != test.want {
+		if got := (&nodeMemory{}).noteFailure(test.err, b.Clock.Now()); got != test.want {
 			t.Errorf("%s lasts: %t", name, got)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // claim creates the blocks of a plan. It adds to a change what may be published or assigned of them,
-// also if it returns an error, and records in the outcome the number of addresses that it fell short.
+// also if another block could not be created, and records in the outcome the number of addresses that it fell short.
 //
 // A block is created before its first address is published, and published only after
 // the watch has delivered everything up to its creation and no overlapping block: of
@@ -76,7 +76,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out
 		result.pollFor = "its pool has no block to replace others"
 	case errors.Is(failed, ipalloc.ErrExhausted):
 		failed = nil
-		out.exhausts(missing, o.whyStuck(d.Share))
+		out.exhausts(missing, o.failedWriteOf(d.Share))
 	case failed != nil:
 		out.fails(failed, 0, missing)
 	}
@@ -115,7 +115,7 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 		logHolder(ctx, "returned", b, string(reason), "since", b.Created.UTC())
 	}
 	r.Reporter.sendPhase(o, b, phase, reason, message)
-	r.Reporter.sendDrainWaits(o.Node, b, obstacle)
+	r.Reporter.sendObstacle(o.Node, b, obstacle)
 	return nil
 }
 
@@ -149,7 +149,7 @@ func (r *Reconciler) deleteBlock(ctx context.Context, o *observation, cidr netip
 			return err
 		}
 	}
-	return r.Blocks.release(ctx, b, obj)
+	return r.Blocks.delete(ctx, b, obj)
 }
 
 // fence changes the CiliumNode of a block that cools down, unless it has changed since,
@@ -162,10 +162,10 @@ func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode
 	}
 	addr := b.CIDR.Addr()
 	if live.Publishes(addr) || live.BlockAssignment != nil && state.ContainsAddr(live.Listed(), addr) { // of another block, which overlaps this one
-		addr = o.reportAddress(live)
+		addr = o.probeAddress(live)
 	}
 	moved, err := r.CiliumNodes.BumpVersion(ctx, live, addr)
-	_, err = r.wroteNode(o, "release", moved, err)
+	_, err = r.wroteCiliumNode(o, "release", moved, err)
 	return err
 }
 
@@ -199,10 +199,10 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 	}
 	restored := false
 	for _, cidr := range view.Listed() {
-		if _, known := r.Cluster.Ledger.Block(cidr); known || o.pausedFor(cidr, view.ListedFor(cidr)) {
+		if _, known := r.Cluster.Ledger.Block(cidr); known || o.unchangeableFor(cidr, view.ListedFor(cidr)) {
 			continue
 		}
-		pool := poolOfOrphan(r, o, view, cidr)
+		pool := r.poolOfOrphan(o, view, cidr)
 		if pool == nil {
 			continue
 		}
@@ -229,7 +229,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 
 // poolOfOrphan returns the pool to recreate a listed block of, or nil: no pool of the node for the
 // Cilium pool that it is listed for has it on its grid.
-func poolOfOrphan(r *Reconciler, o *observation, view *ciliumnode.View, cidr netip.Prefix) *crd.Pool {
+func (r *Reconciler) poolOfOrphan(o *observation, view *ciliumnode.View, cidr netip.Prefix) *crd.Pool {
 	ciliumPool := view.ListedFor(cidr)
 	pod := crd.PodOfPool(ciliumPool)
 	for _, pool := range r.Cluster.Pools.Match(o.Node.Labels) {
@@ -294,9 +294,9 @@ func (r *Reconciler) reportObstacles(ctx context.Context, o *observation, decisi
 			if obstacle.Reason == b.Obstacle.Reason && obstacle.Request == b.Obstacle.Request && (obstacle.Note == b.Obstacle.Note || !obstacle.Reason.IsDelay()) {
 				continue
 			}
-			err := r.Blocks.setObstacle(ctx, b, obstacle, o.waitMessage(b, obstacle))
+			err := r.Blocks.setObstacle(ctx, b, obstacle, o.obstacleMessage(b, obstacle))
 			if err == nil {
-				r.Reporter.sendDrainWaits(o.Node, b, obstacle)
+				r.Reporter.sendObstacle(o.Node, b, obstacle)
 			}
 			if err := result.record(err); err != nil {
 				return err
@@ -315,7 +315,7 @@ func changesPhase(p expand.Plan, cidr netip.Prefix) bool {
 
 // obstacleNote describes an obstacle, and its remedy where it does not end by itself. That of a delay
 // changes only when a window opens or closes, or the hourly rate is used up: it is written to
-// every held block. pool may be nil.
+// every delayed block. pool may be nil.
 func obstacleNote(b crd.Block, pool *crd.Pool, obstacle expand.Obstacle) string {
 	switch obstacle.Reason {
 	case expand.WaitPods:
@@ -368,6 +368,6 @@ func agentObstacleNote(b crd.Block, obstacle expand.Obstacle) string {
 func (r *Reconciler) parkedAlone(o *observation) []netip.Prefix {
 	alone := ipalloc.Uncovered(o.CiliumNode.Parked(), crd.CIDRs(r.Cluster.Ledger.NodeBlocks(o.Name)))
 	return slices.DeleteFunc(alone, func(cidr netip.Prefix) bool {
-		return !o.uses(cidr) || o.pausedFor(cidr, o.CiliumNode.ListedFor(cidr))
+		return !o.uses(cidr) || o.unchangeableFor(cidr, o.CiliumNode.ListedFor(cidr))
 	})
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// reportAddress is marked for release to request a fresh report from the agent. It is of a
+// probeAddress is marked for release to request a fresh report from the agent. It is of a
 // family that the node has and that is not paused, so that the entry is cleared again.
-func (o *observation) reportAddress(live *ciliumnode.View) netip.Addr {
+func (o *observation) probeAddress(live *ciliumnode.View) netip.Addr {
 	i := slices.IndexFunc(o.Shares, func(share state.Share) bool { return share.Standing.MayChange() })
 	if i >= 0 {
 		return expand.ProbeAddress(o.Shares[i].Family, live.Published())
@@ -46,7 +46,7 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, resul
 		return r.recreate(ctx, o, last, result)
 	}
 	written, err := r.CiliumNodes.Create(ctx, o.Node)
-	if _, err := r.wroteNode(o, "create", written, err); err != nil || len(o.Blocks) == 0 {
+	if _, err := r.wroteCiliumNode(o, "create", written, err); err != nil || len(o.Blocks) == 0 {
 		return nil, err
 	}
 	// Otherwise the CiliumNode went with the Node, or was never there, as where people made the
@@ -55,7 +55,7 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, resul
 		r.Events.Send(o.Node, event.ReasonCiliumNodeRemade, event.Reconcile,
 			"the CiliumNode was missing and its last state is not known; recreated it with the node's blocks and addresses. Restart the cilium agent on this node, so that it adds the rest")
 	}
-	return nil, r.requestReport(ctx, o)
+	return nil, r.probeAgent(ctx, o)
 }
 
 // recreate restores a deleted CiliumNode with the addresses of the blocks that the node
@@ -76,7 +76,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	excluded := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Cluster.Ledger.NodeBlocks(o.Name))...)
 	excluded = append(excluded, r.Cluster.Ledger.HeldElsewhere(o.Name, last.Named())...)
 	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, excluded)
-	if written, err = r.wroteNode(o, "create", written, err); err != nil {
+	if written, err = r.wroteCiliumNode(o, "create", written, err); err != nil {
 		return nil, err
 	}
 	o = o.with(func(s *state.Snapshot) { s.CiliumNode = written })
@@ -107,7 +107,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	if err := r.apply(ctx, o, written, change, result); err != nil {
 		return nil, err
 	}
-	return nil, r.requestReport(ctx, o)
+	return nil, r.probeAgent(ctx, o)
 }
 
 // checkNode fails unless a live read shows a Node as observed. While the watch lags, the
@@ -125,15 +125,15 @@ func checkNode(ctx context.Context, reader client.Reader, node *corev1.Node) err
 	return nil
 }
 
-// ensureReport requests a report from a running agent that has not reported the
+// ensureProbe requests a report from a running agent that has not reported the
 // addresses it uses: its CiliumNode was recreated while it ran, by the agent or by a
 // process that did not request the report. It asks once per CiliumNode, as an agent
 // that does not answer is broken. An agent in another mode would not answer.
-func (r *Reconciler) ensureReport(ctx context.Context, o *observation, result *result) (*observation, error) {
-	if err := r.requestReport(ctx, o); err != nil {
+func (r *Reconciler) ensureProbe(ctx context.Context, o *observation, result *result) (*observation, error) {
+	if err := r.probeAgent(ctx, o); err != nil {
 		return o, result.record(err)
 	}
-	o.memory.requested = o.CiliumNode.UID
+	o.memory.probed = o.CiliumNode.UID
 	return nil, nil
 }
 
@@ -156,13 +156,13 @@ func (r *Reconciler) readRuns(ctx context.Context, o *observation, _ *result) (*
 	}), nil
 }
 
-// requestReport makes the agent report all addresses it uses.
-func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
+// probeAgent makes the agent report all addresses it uses.
+func (r *Reconciler) probeAgent(ctx context.Context, o *observation) error {
 	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil || live == nil || live.BlockAssignment != nil { // that agent reports unasked
 		return err
 	}
-	_, err = r.release(ctx, o, live, ciliumnode.Entries{Mark: []netip.Addr{o.reportAddress(live)}})
+	_, err = r.writeEntries(ctx, o, live, ciliumnode.Entries{Mark: []netip.Addr{o.probeAddress(live)}})
 	return err
 }
 

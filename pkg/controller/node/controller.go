@@ -26,8 +26,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// maxRepairs bounds the repairs of one reconcile: a node needs two or three.
-const maxRepairs = 4
+// maxPreparations bounds the observations of one reconcile that preparations need: a node needs two or three.
+const maxPreparations = 4
 
 // Reconciler assigns blocks to nodes, reclaims them, and keeps each CiliumNode in
 // sync with the node's blocks.
@@ -58,7 +58,7 @@ type Reconciler struct {
 	// Shadow: reports the plan without writing.
 	Shadow bool
 
-	memory memory
+	memories nodeMemories
 }
 
 // Routes are the routes to the blocks of nodes.
@@ -70,7 +70,8 @@ type Routes interface {
 }
 
 // Reconcile reconciles one node, named by the request, with its pools and pods:
-// observe, prepare, decide, offer, act, report.
+// observe, prepare, decide, offer, act, report. docs/contributing/architecture.md#act says what a crash after each
+// write leaves.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.Cluster.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -84,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if r.Shadow {
-		return r.dryRun(ctx, o), nil
+		return r.reportShadow(ctx, o), nil
 	}
 	// 2. Make sure there is something to decide on.
 	memory := o.memory
@@ -108,7 +109,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	err = errors.Join(result.failed, err)
 	// 5. Report, also lasting failures.
-	if err == nil || o.Node == nil || memory.lasts(err, r.Clock.Now()) {
+	if err == nil || o.Node == nil || memory.noteFailure(err, r.Clock.Now()) {
 		err = errors.Join(err, r.report(ctx, o, decisions, outcomes))
 	}
 	if err = errors.Join(doubt, err, offerErr); err != nil {
@@ -122,7 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // result is the result of a reconcile's writes.
 type result struct {
 	failed error // writes that failed and did not stop the rest
-	next   requeue
+	next   wakeup
 	// pollFor is a change without an event that the node waits for; "": none.
 	pollFor string
 }
@@ -137,31 +138,30 @@ func (result *result) record(err error) error {
 	return nil
 }
 
-// requeue is when to reconcile a node again without an event, and why. Zero: no time is set.
-type requeue struct {
+// wakeup is when to reconcile a node again without an event, and why. Zero: no time is set.
+type wakeup struct {
 	due     time.Time
 	because string
 }
 
-// by sets a time, unless an earlier one is set.
-func (q *requeue) by(due time.Time, because string) {
+// noLaterThan sets a time, unless an earlier one is set.
+func (q *wakeup) noLaterThan(due time.Time, because string) {
 	if !due.IsZero() && (q.due.IsZero() || due.Before(q.due)) {
-		*q = requeue{due, because}
+		*q = wakeup{due, because}
 	}
 }
 
-// repairs are the repairs that a node may need before any decision, in this order.
-var repairs = []struct {
+// preparations are the steps that a node may need before any decision, in this order.
+var preparations = []struct {
 	name string
 	when func(*observation) bool
-	// run returns the observation to go on with, or nil if it has written something and the node
-	// must be observed again.
+	// run returns the observation to go on with, or nil: see prepare.
 	run func(*Reconciler, context.Context, *observation, *result) (*observation, error)
 }{
-	{"recover what its pods use", func(o *observation) bool { return o.Node != nil }, (*Reconciler).recover},
+	{"recover what its pods use", func(o *observation) bool { return o.Node != nil }, (*Reconciler).recoverAfterRestore},
 	{"delete the CiliumNode of a Node that is gone", func(o *observation) bool { return o.Node == nil }, (*Reconciler).nodeGone},
 	{"create the CiliumNode", func(o *observation) bool {
-		return o.Node != nil && o.CiliumNode == nil && !o.paused() && len(o.Shares) > 0
+		return o.Node != nil && o.CiliumNode == nil && !o.unchangeable() && len(o.Shares) > 0
 	}, (*Reconciler).ensureCiliumNode},
 	{"create blocks that the CiliumNode lists", func(o *observation) bool {
 		return o.lives() && len(o.CiliumNode.Listed()) > 0
@@ -172,10 +172,10 @@ var repairs = []struct {
 		}
 		return o, err
 	}},
-	{"wait for adopted blocks", (*observation).isUnreported, (*Reconciler).awaitAdopted},
+	{"wait for adopted blocks", (*observation).publishedUnreported, (*Reconciler).awaitAdopted},
 	{"ask the agent for a report", func(o *observation) bool {
-		return o.isUnreported() && o.Standing.Kind != state.Adopting && o.Settled && o.memory.requested != o.CiliumNode.UID
-	}, (*Reconciler).ensureReport},
+		return o.publishedUnreported() && o.Standing.Kind != state.Adopting && o.Settled && o.memory.probed != o.CiliumNode.UID
+	}, (*Reconciler).ensureProbe},
 	{"read what the agent runs with", func(o *observation) bool {
 		return o.lives() && len(o.Blocks) > 0 && slices.ContainsFunc(o.Shares, lacksAssigned)
 	}, (*Reconciler).readRuns},
@@ -183,10 +183,10 @@ var repairs = []struct {
 
 func (o *observation) lives() bool { return o.Node != nil && o.CiliumNode != nil }
 
-// isUnreported reports whether addresses are published to an agent that has not reported the ones
+// publishedUnreported reports whether addresses are published to an agent that has not reported the ones
 // that it uses.
-func (o *observation) isUnreported() bool {
-	return o.lives() && !o.paused() && len(o.CiliumNode.Used) == 0 && len(o.CiliumNode.Published()) > 0
+func (o *observation) publishedUnreported() bool {
+	return o.lives() && !o.unchangeable() && len(o.CiliumNode.Used) == 0 && len(o.CiliumNode.Published()) > 0
 }
 
 // lacksAssigned reports whether a Node names no podCIDR of a family.
@@ -194,22 +194,23 @@ func lacksAssigned(share state.Share) bool {
 	return share.State.BlockAssignment != nil && len(share.State.BlockAssignment.Assigned) == 0
 }
 
-// prepare repairs a node until no repair is left. It returns the node as observed after its last
-// write, and the result of its last repairs.
+// prepare runs the preparations that a node needs, until none writes anything. One that has written something
+// returns no observation, and the node is observed again. prepare returns the node as observed after the last
+// write, and the result of the last preparations.
 func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation, *result, error) {
-	for range maxRepairs {
+	for range maxPreparations {
 		next := o
 		result := &result{}
-		for _, repair := range repairs {
-			if !repair.when(next) {
+		for _, preparation := range preparations {
+			if !preparation.when(next) {
 				continue
 			}
 			var err error
-			if next, err = repair.run(r, ctx, next, result); err != nil {
+			if next, err = preparation.run(r, ctx, next, result); err != nil {
 				return nil, nil, err
 			}
 			if next == nil {
-				log.FromContext(ctx).V(1).Info("repaired the node", "repair", repair.name)
+				log.FromContext(ctx).V(1).Info("repaired the node", "repair", preparation.name)
 				break
 			}
 		}
@@ -221,7 +222,7 @@ func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation,
 			return nil, nil, err
 		}
 	}
-	return nil, nil, fmt.Errorf("%w: it has needed %d repairs in a row", errStale, maxRepairs)
+	return nil, nil, fmt.Errorf("%w: it has needed %d repairs in a row", errStale, maxPreparations)
 }
 
 var (
@@ -241,7 +242,7 @@ func lostRace(err error) bool {
 
 // resultOf distinguishes waits and lost races, which the next reconcile resolves, from
 // failures.
-func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeState, err error) (reconcile.Result, error) {
+func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeMemory, err error) (reconcile.Result, error) {
 	r.Reporter.reportWrites(ctx, node, err)
 	refused := common.RefusalIn(err) != nil
 	if !refused && (errors.Is(err, errCacheBehind) || errors.Is(err, errUnprotected)) {
@@ -260,21 +261,21 @@ func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeStat
 func (r *Reconciler) requeue(ctx context.Context, o *observation, decisions []decision, result *result) reconcile.Result {
 	next := result.next
 	for _, d := range decisions {
-		next.by(d.plan.RequeueAt, "the plan goes on")
+		next.noLaterThan(d.plan.RequeueAt, "the plan goes on")
 	}
 	if !o.Settled { // or the agent waits for a family that it did not run before
-		next.by(o.Settles, "the agent settles")
+		next.noLaterThan(o.Settles, "the agent settles")
 	}
-	next.by(o.EndedUntil, "the addresses of ended pods are free")
+	next.noLaterThan(o.EndedUntil, "the addresses of ended pods are free")
 	if o.Standing.Kind == state.AwaitsLabels {
-		next.by(o.Standing.Until, "the wait for labels is over")
+		next.noLaterThan(o.Standing.Until, "the wait for labels is over")
 	}
 	now := r.Clock.Now()
 	if r.Cluster.Awaiting.Has(o.Name) {
-		next.by(now.Add(common.LongestWait), "it waits for a free block")
+		next.noLaterThan(now.Add(common.LongestWait), "it waits for a free block")
 	}
 	if result.pollFor != "" {
-		next.by(now.Add(common.LongestWait), result.pollFor)
+		next.noLaterThan(now.Add(common.LongestWait), result.pollFor)
 	}
 	if next.due.IsZero() {
 		return reconcile.Result{}
@@ -303,7 +304,7 @@ func (r *Reconciler) forget(node string) {
 	if r.Cluster.Unscheduled != nil {
 		r.Cluster.Unscheduled.SetWithoutBlock(node, false)
 	}
-	r.memory.forget(node)
+	r.memories.forget(node)
 	r.Metrics.shadow.DeletePartialMatch(prometheus.Labels{"node": node})
 	for _, f := range ipalloc.Families() {
 		r.Metrics.Forget(node, f)

@@ -91,7 +91,7 @@ func TestDefinite(t *testing.T) {
 		"an unknown status error": {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 599}}, false},
 	}
 	for name, test := range tests {
-		if got := definite(test.err); got != test.want {
+		if got := provesFailed(test.err); got != test.want {
 			t.Errorf("%s: definite is %t", name, got)
 		}
 	}

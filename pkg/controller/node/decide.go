@@ -20,8 +20,8 @@ type decision struct {
 	*state.Share
 	budget expand.Budget
 	plan   expand.Plan
-	// memory is for the next decision.
-	memory expand.Memory
+	// nextMemory is for the next decision.
+	nextMemory expand.Memory
 }
 
 // decide decides on each share of the node that may change, with what pacing lets it begin now, and records the
@@ -39,18 +39,18 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []decision {
 		if !share.Standing.MayChange() {
 			continue
 		}
-		memory := *o.memory.of(o, share)
+		memory := *o.memory.forShare(o, share)
 		if o.CiliumNode != nil {
 			most := expand.MostReclaims(now, share.Policy, &share.State, memory)
 			budgets[i].Reclaims, budgets[i].ReclaimDelay = r.Pacing.ReserveReclaims(share, most, now)
 		}
-		d := decide(now, o, share, budgets[i], memory, decisions)
+		d := decideShare(now, o, share, budgets[i], memory, decisions)
 		if d.budget.Reclaims > 0 {
 			r.Pacing.SpendReclaims(o.Name, d.budget.Reclaims, reclaims(d.plan), d.Pools[0], now)
 		}
 		decisions = append(decisions, d)
 	}
-	r.record(ctx, o, decisions)
+	r.keepDecisions(ctx, o, decisions)
 	return decisions
 }
 
@@ -63,31 +63,31 @@ func (r *Reconciler) budgets(o *observation, now time.Time) []expand.Budget {
 	return r.Pacing.DrainBudgets(o.Name, o.Shares, r.Cluster.Ledger, r.Cluster.PoolOf, now)
 }
 
-// decide decides on a share of a node, after others. One block of a node is compacted, and one is parked, at a
+// decideShare decides on a share of a node, after others. One block of a node is compacted, and one is parked, at a
 // time.
-func decide(now time.Time, o *observation, share *state.Share, budget expand.Budget, memory expand.Memory, earlier []decision) decision {
+func decideShare(now time.Time, o *observation, share *state.Share, budget expand.Budget, memory expand.Memory, earlier []decision) decision {
 	budget.OtherDrains = slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.Phase == ipalloc.Draining })
 	for i := range earlier {
 		budget.OtherDrains = budget.OtherDrains || len(earlier[i].plan.Drain) > 0
 		budget.OtherParks = budget.OtherParks || earlier[i].plan.Park.IsValid()
 	}
 	d := decision{Share: share, budget: budget}
-	d.plan, d.memory = expand.Decide(now, share.Policy, share.State, budget, memory)
+	d.plan, d.nextMemory = expand.Decide(now, share.Policy, share.State, budget, memory)
 	return d
 }
 
-// record keeps the memory for the next decisions, and reports the decisions by metrics and in the log.
-func (r *Reconciler) record(ctx context.Context, o *observation, decisions []decision) {
+// keepDecisions keeps the memory for the next decisions, and reports the decisions by metrics and in the log.
+func (r *Reconciler) keepDecisions(ctx context.Context, o *observation, decisions []decision) {
 	for i := range o.Shares {
 		if share := &o.Shares[i]; !share.Standing.MayChange() {
-			*o.memory.of(o, share) = expand.Memory{} // changes meanwhile go unobserved
+			*o.memory.forShare(o, share) = expand.Memory{} // changes meanwhile go unobserved
 		}
 	}
 	var idle [2][]string
 	for i := range decisions {
 		d := &decisions[i]
-		*o.memory.of(o, d.Share) = d.memory
-		if len(d.memory.IdleSince) > 0 {
+		*o.memory.forShare(o, d.Share) = d.nextMemory
+		if len(d.nextMemory.IdleSince) > 0 {
 			idle[d.Family] = o.PoolsInService(d.Family)
 		}
 		r.Metrics.decided(d.Family, d.plan)
@@ -107,7 +107,7 @@ func reclaims(plan expand.Plan) (blocks []netip.Prefix) {
 	return blocks
 }
 
-// withoutMarks returns decisions that mark no address, and neither close nor delete a block.
+// withoutMarks returns decisions that mark no address, and neither park nor delete a block.
 func withoutMarks(decisions []decision) []decision {
 	decisions = slices.Clone(decisions)
 	for i := range decisions {
@@ -152,10 +152,10 @@ func (r *Reconciler) forgetShares(o *observation) {
 	if o.CiliumNode != nil && !o.CiliumNode.NeverReadByAgent() {
 		o.memory.first = firstBlocks{}
 	}
-	maps.DeleteFunc(o.memory.stuck, func(uid types.UID, _ stuckWrite) bool {
+	maps.DeleteFunc(o.memory.unwritable, func(uid types.UID, _ failedWrite) bool {
 		return uid != o.uid() && !slices.ContainsFunc(o.Blocks, func(b crd.Block) bool { return b.UID == uid })
 	})
-	o.memory.shares = slices.DeleteFunc(o.memory.shares, func(s shareState) bool {
+	o.memory.shares = slices.DeleteFunc(o.memory.shares, func(s poolMemory) bool {
 		if slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.CiliumPool == s.ciliumPool }) {
 			return false
 		}

@@ -218,7 +218,7 @@ func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 	if got := b.CiliumNode().PublishedIn(fixtures.Prefix("10.1.0.0/30")); len(got) == 0 {
 		t.Error("the block of z is not published")
 	}
-	if n := b.r.memory.of("n").conflicts; n > 0 {
+	if n := b.r.memories.of("n").conflicts; n > 0 {
 		t.Errorf("%d races lost once settled", n)
 	}
 	b.Check("settled")

@@ -17,46 +17,46 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// memory is the reconciler's memory of nodes between reconciles. Losing it costs time, never an
+// nodeMemories are the reconciler's memory of nodes between reconciles. Losing it costs time, never an
 // address.
-type memory struct {
+type nodeMemories struct {
 	mu    sync.Mutex
-	nodes map[string]*nodeState
+	nodes map[string]*nodeMemory
 }
 
 // of returns the memory of a node, new where there is none.
-func (m *memory) of(node string) *nodeState {
+func (m *nodeMemories) of(node string) *nodeMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.nodes == nil {
-		m.nodes = map[string]*nodeState{}
+		m.nodes = map[string]*nodeMemory{}
 	}
 	if m.nodes[node] == nil {
-		m.nodes[node] = &nodeState{}
+		m.nodes[node] = &nodeMemory{}
 	}
 	return m.nodes[node]
 }
 
 // forget drops the memory of a node that is gone.
-func (m *memory) forget(node string) {
+func (m *nodeMemories) forget(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.nodes, node)
 }
 
-// nodeState is the memory of one node. The controller's queue has one reconcile of a node run at a
+// nodeMemory is the memory of one node. The controller's queue has one reconcile of a node run at a
 // time, so it needs no lock.
-type nodeState struct {
+type nodeMemory struct {
 	// conflicts counts consecutive write conflicts. failing is since when other writes have
 	// failed in each reconcile; zero: the last one succeeded.
 	conflicts int
 	failing   time.Time
 	// shares are in no order. A node has one, or a few in multi-pool mode.
-	shares []shareState
+	shares []poolMemory
 	// hadShare are the families that concerned it.
 	hadShare [2]bool
-	// requested is the CiliumNode of the agent that was last asked for a report.
-	requested types.UID
+	// probed is the CiliumNode of the agent that was last asked for a report.
+	probed types.UID
 	// first are its blocks while its agent has not started yet.
 	first firstBlocks
 	// wait is the last answer of endsWait.
@@ -66,12 +66,12 @@ type nodeState struct {
 	}
 	// offered is the last offer written to its Node.
 	offered offered
-	// stuck are its blocks with writes that fail, and its CiliumNode if writes of release entries do.
-	stuck map[types.UID]stuckWrite
+	// unwritable are its blocks with writes that fail, and its CiliumNode if writes of release entries do.
+	unwritable map[types.UID]failedWrite
 }
 
-// stuckWrite is the version of an object that a write failed in, since when, and with which error.
-type stuckWrite struct {
+// failedWrite is the version of an object that a write failed in, since when, and with which error.
+type failedWrite struct {
 	version string
 	since   time.Time
 	err     error
@@ -79,54 +79,54 @@ type stuckWrite struct {
 
 // noteWrite records the result of a write of a block, of its publication, or of the release entries of a
 // CiliumNode, with version "" as its agent changes it all the time.
-func (n *nodeState) noteWrite(object types.UID, version string, err error, now time.Time) {
+func (n *nodeMemory) noteWrite(object types.UID, version string, err error, now time.Time) {
 	if err == nil || lostRace(err) {
-		delete(n.stuck, object)
+		delete(n.unwritable, object)
 		return
 	}
-	if stuck, noted := n.stuck[object]; noted && stuck.version == version {
+	if failed, noted := n.unwritable[object]; noted && failed.version == version {
 		return
 	}
 	if common.RefusalIn(err) != nil { // it stands until a person changes something
 		now = now.Add(-common.MaxBackoff)
 	}
-	if n.stuck == nil {
-		n.stuck = map[types.UID]stuckWrite{}
+	if n.unwritable == nil {
+		n.unwritable = map[types.UID]failedWrite{}
 	}
-	n.stuck[object] = stuckWrite{version, now, err}
+	n.unwritable[object] = failedWrite{version, now, err}
 }
 
-// isStuck reports whether an object could not be written for long.
-func (n *nodeState) isStuck(object types.UID, version string, now time.Time) bool {
-	stuck, noted := n.stuck[object]
-	return noted && stuck.version == version && now.Sub(stuck.since) >= common.MaxBackoff
+// isUnwritable reports whether an object could not be written for long.
+func (n *nodeMemory) isUnwritable(object types.UID, version string, now time.Time) bool {
+	failed, noted := n.unwritable[object]
+	return noted && failed.version == version && now.Sub(failed.since) >= common.MaxBackoff
 }
 
-// whyStuck returns why a write of a stuck object of a share has failed; nil: none is stuck.
-func (o *observation) whyStuck(share *state.Share) error {
+// failedWriteOf returns why a write of an object of a share has failed for long; nil: none has.
+func (o *observation) failedWriteOf(share *state.Share) error {
 	for i := range share.State.Blocks {
-		if stuck := &share.State.Blocks[i]; stuck.Unwritable {
-			b, _ := o.block(stuck.CIDR)
-			return o.memory.stuck[b.UID].err
+		if block := &share.State.Blocks[i]; block.Unwritable {
+			b, _ := o.block(block.CIDR)
+			return o.memory.unwritable[b.UID].err
 		}
 	}
 	if share.State.EntriesStuck {
-		return o.memory.stuck[o.uid()].err
+		return o.memory.unwritable[o.uid()].err
 	}
 	return nil
 }
 
-// setStuck marks what could not be written for long in a share.
-func (o *observation) setStuck(share *state.Share, now time.Time) {
-	share.State.EntriesStuck = o.memory.isStuck(o.uid(), "", now)
+// setUnwritable marks what could not be written for long in a share.
+func (o *observation) setUnwritable(share *state.Share, now time.Time) {
+	share.State.EntriesStuck = o.memory.isUnwritable(o.uid(), "", now)
 	for i := range share.State.Blocks {
 		b, err := o.block(share.State.Blocks[i].CIDR)
-		share.State.Blocks[i].Unwritable = err == nil && o.memory.isStuck(b.UID, b.ResourceVersion, now)
+		share.State.Blocks[i].Unwritable = err == nil && o.memory.isUnwritable(b.UID, b.ResourceVersion, now)
 	}
 }
 
-// shareState is the memory of one of Cilium's pools on a node.
-type shareState struct {
+// poolMemory is the memory of one of Cilium's pools on a node, of both families.
+type poolMemory struct {
 	// ciliumPool is "" for the default one.
 	ciliumPool string
 	// memory is of one CiliumNode: a successor with the same name starts empty.
@@ -141,16 +141,16 @@ type firstBlocks struct {
 	blocks     []types.UID
 }
 
-// of returns the memory of a share for Decide, empty if it is of another CiliumNode. The result is
+// forShare returns the memory of a share for Decide, empty if it is of another CiliumNode. The result is
 // valid until the next call.
-func (n *nodeState) of(o *observation, share *state.Share) *expand.Memory {
-	i := slices.IndexFunc(n.shares, func(s shareState) bool { return s.ciliumPool == share.CiliumPool })
+func (n *nodeMemory) forShare(o *observation, share *state.Share) *expand.Memory {
+	i := slices.IndexFunc(n.shares, func(s poolMemory) bool { return s.ciliumPool == share.CiliumPool })
 	if i < 0 {
 		i = len(n.shares)
-		n.shares = append(n.shares, shareState{ciliumPool: share.CiliumPool, ciliumNode: o.uid()})
+		n.shares = append(n.shares, poolMemory{ciliumPool: share.CiliumPool, ciliumNode: o.uid()})
 	}
 	if n.shares[i].ciliumNode != o.uid() {
-		n.shares[i] = shareState{ciliumPool: share.CiliumPool, ciliumNode: o.uid()}
+		n.shares[i] = poolMemory{ciliumPool: share.CiliumPool, ciliumNode: o.uid()}
 	}
 	return &n.shares[i].memory[share.Family]
 }
@@ -162,7 +162,7 @@ func (o *observation) noteParked(cidr netip.Prefix, parking expand.Parking) {
 		if !slices.ContainsFunc(share.State.Blocks, func(b expand.Block) bool { return b.CIDR == cidr }) {
 			continue
 		}
-		memory := o.memory.of(o, share)
+		memory := o.memory.forShare(o, share)
 		if memory.Parked = maps.Clone(memory.Parked); memory.Parked == nil {
 			memory.Parked = map[netip.Prefix]expand.Parking{}
 		}
@@ -171,22 +171,22 @@ func (o *observation) noteParked(cidr netip.Prefix, parking expand.Parking) {
 }
 
 // succeeded ends the failures of the node's writes.
-func (n *nodeState) succeeded() {
+func (n *nodeMemory) succeeded() {
 	n.conflicts = 0
 	n.failing = time.Time{}
 }
 
 // nextBackoff is the wait after a lost race: twice as long with each consecutive one.
-func (n *nodeState) nextBackoff() time.Duration {
+func (n *nodeMemory) nextBackoff() time.Duration {
 	wait := min(common.ConflictRetry<<min(n.conflicts, 10), common.LongestWait)
 	n.conflicts++
 	return wait
 }
 
-// lasts reports whether err stands until a person changes something, or writes of the node
+// noteFailure records err, and reports whether it stands until a person changes something, or writes of the node
 // have failed for long by now: people and schedulers should know then. While the API server
 // is merely busy, reports would add to its load.
-func (n *nodeState) lasts(err error, now time.Time) bool {
+func (n *nodeMemory) noteFailure(err error, now time.Time) bool {
 	if lostRace(err) || common.RefusalIn(err) != nil {
 		return common.RefusalIn(err) != nil
 	}
@@ -214,7 +214,7 @@ func (f *firstBlocks) has(cn *ciliumnode.View, block types.UID) bool {
 
 // lastOffer returns the offer of a Node, by its latest known version: the cache may lag behind our
 // own last write.
-func (n *nodeState) lastOffer(node *corev1.Node) offered {
+func (n *nodeMemory) lastOffer(node *corev1.Node) offered {
 	seen := offeredBy(node)
 	if n.offered.uid != node.UID {
 		return seen

@@ -121,13 +121,13 @@ type drainMetrics struct {
 
 // nodeDrains is the obstacles to one family of a node.
 type nodeDrains struct {
-	blocks map[waitKey]int
+	blocks map[obstacleKey]int
 	// pool rules the node; its agent has answered no mark since unanswered.
 	pool       string
 	unanswered time.Time // zero: no answer is due
 }
 
-type waitKey struct {
+type obstacleKey struct {
 	pool   string
 	reason expand.WaitReason
 }
@@ -149,7 +149,7 @@ func (w *drainMetrics) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (w *drainMetrics) Collect(out chan<- prometheus.Metric) {
 	type series struct {
-		waitKey
+		obstacleKey
 		family ipalloc.Family
 	}
 	blocks := map[series]int{}
@@ -160,7 +160,7 @@ func (w *drainMetrics) Collect(out chan<- prometheus.Metric) {
 			for k, count := range n.blocks {
 				blocks[series{k, key.Family}] += count
 			}
-			at := series{waitKey{pool: n.pool}, key.Family}
+			at := series{obstacleKey{pool: n.pool}, key.Family}
 			if old, ok := oldest[at]; !n.unanswered.IsZero() && (!ok || n.unanswered.Before(old)) {
 				oldest[at] = n.unanswered
 			}
@@ -194,9 +194,9 @@ func (w *drainMetrics) set(share *state.Share, obstacles []expand.Obstacle, mark
 		w.drop(node, key)
 		return
 	}
-	n.blocks = map[waitKey]int{}
+	n.blocks = map[obstacleKey]int{}
 	for _, obstacle := range obstacles {
-		n.blocks[waitKey{poolOf(obstacle), obstacle.Reason}]++
+		n.blocks[obstacleKey{poolOf(obstacle), obstacle.Reason}]++
 	}
 	if w.nodes[node] == nil {
 		w.nodes[node] = map[state.ShareKey]nodeDrains{}

@@ -22,7 +22,7 @@ import (
 type observation struct {
 	*state.Snapshot
 	// memory is this process's memory of the node. It outlives the observation, and changes.
-	memory *nodeState
+	memory *nodeMemory
 	// replacing are the pools with blocks that would replace the node's first ones.
 	replacing [2][]*crd.Pool
 }
@@ -46,15 +46,15 @@ func (o *observation) withGone() *observation {
 	})
 }
 
-// paused reports whether the node must not change. A pause of one family, or of the pools that
+// unchangeable reports whether the node must not change: it is paused, another IPAM serves it, or it waits for labels. A pause of one family, or of the pools that
 // serve one Cilium pool, affects only that share.
-func (o *observation) paused() bool {
+func (o *observation) unchangeable() bool {
 	return len(o.Shares) > 0 && !slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.Standing.MayChange() })
 }
 
-// pausedFor reports whether the share a CIDR belongs to must not change: its family, for a Cilium
+// unchangeableFor reports whether the share a CIDR belongs to must not change: its family, for a Cilium
 // pool.
-func (o *observation) pausedFor(cidr netip.Prefix, ciliumPool string) bool {
+func (o *observation) unchangeableFor(cidr netip.Prefix, ciliumPool string) bool {
 	return slices.ContainsFunc(o.Shares, func(share state.Share) bool {
 		return !share.Standing.MayChange() && share.Family == ipalloc.FamilyOf(cidr.Addr()) && share.CiliumPool == ciliumPool
 	})
@@ -77,7 +77,7 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 	} else if err != nil {
 		node = nil
 	}
-	o := &observation{Snapshot: r.Cluster.Snapshot(name, node, r.Clock.Now()), memory: r.memory.of(name)}
+	o := &observation{Snapshot: r.Cluster.Snapshot(name, node, r.Clock.Now()), memory: r.memories.of(name)}
 	if o.Standing.Kind == state.AwaitsLabels {
 		isOver, err := r.endsWait(ctx, o)
 		if err != nil {
@@ -88,9 +88,9 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 		}
 	}
 	for i := range o.Shares {
-		o.setStuck(&o.Shares[i], r.Clock.Now())
-		if o.mayReplace(&o.Shares[i]) {
-			o.replaceFirst(&r.Cluster, &o.Shares[i])
+		o.setUnwritable(&o.Shares[i], r.Clock.Now())
+		if o.mayMoveFirstBlocks(&o.Shares[i]) {
+			o.requestMoveOfFirstBlocks(&r.Cluster, &o.Shares[i])
 		}
 	}
 	return o, nil
@@ -135,17 +135,17 @@ func podsOf(ctx context.Context, live client.Reader, node string) ([]corev1.Pod,
 	return pods.Items, nil
 }
 
-// mayReplace reports whether blocks of a family of the node are replaceable at all.
-func (o *observation) mayReplace(share *state.Share) bool {
+// mayMoveFirstBlocks reports whether blocks of a family of the node may move to another pool at all.
+func (o *observation) mayMoveFirstBlocks(share *state.Share) bool {
 	return o.CiliumNode != nil && share.State.BlockAssignment == nil && share.Standing.MayChange() && len(share.Pools) > 0 && o.Node != nil
 }
 
-// replaceFirst requests the replacement of the first blocks of a node that late labels
+// requestMoveOfFirstBlocks requests the replacement of the first blocks of a node that late labels
 // moved to another pool, while none of their addresses is in use: before an agent has
 // read them. The node gets a block of the new pool first, and the old ones leave by the
 // handshake: their addresses are marked before the agent starts, which then avoids
 // them. If the agent was faster, its own address shows that, and the block stays.
-func (o *observation) replaceFirst(c *state.Cluster, share *state.Share) {
+func (o *observation) requestMoveOfFirstBlocks(c *state.Cluster, share *state.Share) {
 	s := &share.State
 	s.Fresh = o.CiliumNode.NeverReadByAgent() && !c.Agents.Runs(o.Name)
 	for i := range s.Blocks {
@@ -155,7 +155,7 @@ func (o *observation) replaceFirst(c *state.Cluster, share *state.Share) {
 			continue
 		}
 		leaves := b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.FirstBlockMayLeave(b.CIDR)
-		if leaves || b.Phase == ipalloc.InService && s.Fresh && o.memory.first.has(o.CiliumNode, o.Blocks[j].UID) && o.canReplace(c, share) {
+		if leaves || b.Phase == ipalloc.InService && s.Fresh && o.memory.first.has(o.CiliumNode, o.Blocks[j].UID) && o.findReplacement(c, share) {
 			b.Request = expand.PoolChanged
 			b.Delay = expand.Obstacle{}
 		}
@@ -170,9 +170,9 @@ func isUndecided(b *expand.Block) bool {
 	return b.Request == expand.None || b.Request == expand.NodeUnselected || state.MayWait(b)
 }
 
-// canReplace reports whether the pool that rules a node has a block for it, or has
-// assigned it one. Otherwise the node waits for one.
-func (o *observation) canReplace(c *state.Cluster, share *state.Share) bool {
+// findReplacement reports whether the pool that rules a node has a block for it, or has
+// assigned it one. Otherwise it has the node wait for one.
+func (o *observation) findReplacement(c *state.Cluster, share *state.Share) bool {
 	if slices.ContainsFunc(o.Blocks, func(b crd.Block) bool {
 		return b.Pool == share.Ruling() && b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family
 	}) {

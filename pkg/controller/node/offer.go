@@ -34,7 +34,7 @@ type offered struct {
 
 // offer writes the number of addresses that the Node offers to pods that request one. The offer
 // excludes the plans' marks for release, and comes before the marks: a pod is bound only where an
-// address is left for it. If it fails, no address must be marked, and no block closed or deleted.
+// address is left for it. If it fails, no address must be marked, and no block parked or deleted.
 func (r *Reconciler) offer(ctx context.Context, o *observation, decisions []decision, result *result) error {
 	if o.Node == nil || r.Cluster.Paused {
 		return nil
@@ -46,7 +46,7 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, decisions []deci
 	}
 	marks := slices.ContainsFunc(decisions, func(d decision) bool { return len(d.plan.Mark)+len(d.plan.Retire) > 0 })
 	if next := last.written.Add(offerInterval); !marks && r.Clock.Now().Before(next) {
-		result.next.by(next, "the next offer may be written")
+		result.next.noLaterThan(next, "the next offer may be written")
 		return nil
 	}
 	written, err := r.Reporter.writeOffer(ctx, o.Name, last.version, change)

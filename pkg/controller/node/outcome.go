@@ -22,11 +22,11 @@ func (out *outcome) fails(err error, published, claimed int) {
 	out.Unpublished += published
 }
 
-// exhausts records that no pool has a free block for addresses, and why a write of a stuck block failed, if one did.
-func (out *outcome) exhausts(addresses int, stuck error) {
+// exhausts records that no pool has a free block for addresses, and why a write of the node has failed for long, if one has.
+func (out *outcome) exhausts(addresses int, failed error) {
 	out.Exhausted = addresses
 	if out.err == nil {
-		out.err = stuck
+		out.err = failed
 	}
 }
 

@@ -19,9 +19,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// recover gives a node back the blocks that its agent and its pods use, after a restore of etcd, once its agent
+// recoverAfterRestore gives a node back the blocks that its agent and its pods use, after a restore of etcd, once its agent
 // has reported. Pauses of the node do not matter: other nodes must not claim these blocks.
-func (r *Reconciler) recover(ctx context.Context, o *observation, result *result) (*observation, error) {
+func (r *Reconciler) recoverAfterRestore(ctx context.Context, o *observation, result *result) (*observation, error) {
 	if !r.Cluster.Recovery.Active() || r.Cluster.Paused || o.Standing.Kind == state.OtherIPAM || r.Cluster.Recovery.HasRecovered(o.Name) {
 		return o, nil
 	}
@@ -31,14 +31,14 @@ func (r *Reconciler) recover(ctx context.Context, o *observation, result *result
 	if o.CiliumNode == nil || !o.Settled {
 		return o, nil
 	}
-	report, err := r.askAgain(ctx, o, result)
-	if err != nil || report == reportAsked {
+	answer, err := r.probeAgain(ctx, o, result)
+	if err != nil || answer == answerAsked {
 		return nil, err
 	}
-	if report == reportAwaited {
+	if answer == answerAwaited {
 		return o, nil
 	}
-	for _, used := range usedOutsideBlocks(r, o) {
+	for _, used := range r.usedOutsideBlocks(o) {
 		made, err := r.remake(ctx, o, used)
 		if err != nil || made {
 			return nil, err
@@ -50,7 +50,7 @@ func (r *Reconciler) recover(ctx context.Context, o *observation, result *result
 
 // remake creates the block of an address in use, and reports whether it did.
 func (r *Reconciler) remake(ctx context.Context, o *observation, used usedAddress) (bool, error) {
-	cidr, pool := blockOfUse(r, o, used)
+	cidr, pool := r.blockOfUse(o, used)
 	if pool == nil {
 		return false, nil
 	}
@@ -68,26 +68,26 @@ func (r *Reconciler) remake(ctx context.Context, o *observation, used usedAddres
 	return true, nil
 }
 
-// report is the state of an agent's report after a restore.
-type report int
+// answer is the state of an agent's report after a restore.
+type answer int
 
 const (
-	reportAwaited report = iota
-	// reportAsked: the CiliumNode was written.
-	reportAsked
-	reportGiven
+	answerAwaited answer = iota
+	// answerAsked: the CiliumNode was written.
+	answerAsked
+	answerGiven
 )
 
-// askAgain makes the agent report all addresses it uses, since this process leads. An agent that is assigned whole blocks reports by
+// probeAgain makes the agent report all addresses it uses, since this process leads. An agent that is assigned whole blocks reports by
 // itself: in multi-pool mode it lists the CIDRs that it uses again, and in kubernetes mode it keeps one block.
-func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *result) (report, error) {
-	if demand := o.CiliumNode.BlockAssignment; demand != nil {
+func (r *Reconciler) probeAgain(ctx context.Context, o *observation, result *result) (answer, error) {
+	if assignment := o.CiliumNode.BlockAssignment; assignment != nil {
 		rewritten := r.Cluster.Recovery.Rewritten()
-		if demand.SingleBlock || !r.Clock.Now().Before(rewritten) {
-			return reportGiven, nil
+		if assignment.SingleBlock || !r.Clock.Now().Before(rewritten) {
+			return answerGiven, nil
 		}
-		result.next.by(rewritten, "agents correct their CiliumNodes")
-		return reportAwaited, nil
+		result.next.noLaterThan(rewritten, "agents correct their CiliumNodes")
+		return answerAwaited, nil
 	}
 	family := ipalloc.IPv4
 	if len(o.Shares) > 0 {
@@ -98,25 +98,25 @@ func (r *Reconciler) askAgain(ctx context.Context, o *observation, result *resul
 	wasAsked := r.Cluster.Recovery.Probed(o.Name)
 	marked := ok && entry == expand.Marked
 	if wasAsked && !marked {
-		return reportGiven, nil
+		return answerGiven, nil
 	}
 	view := o.CiliumNode
 	if !wasAsked && len(view.Published()) == 0 {
 		opened, err := r.CiliumNodes.OpenPool(ctx, view)
-		if view, err = r.wroteNode(o, "publish", opened, err); err != nil {
-			return reportAsked, err
+		if view, err = r.wroteCiliumNode(o, "publish", opened, err); err != nil {
+			return answerAsked, err
 		}
 	}
 	if marked {
 		r.Cluster.Recovery.NoteProbe(o.Name)
-		return reportAwaited, nil
+		return answerAwaited, nil
 	}
 	change := ciliumnode.Entries{Mark: mark}
 	if ok { // an answer from before
 		change = ciliumnode.Entries{Clear: mark}
 	}
-	_, err := r.release(ctx, o, view, change)
-	return reportAsked, err
+	_, err := r.writeEntries(ctx, o, view, change)
+	return answerAsked, err
 }
 
 // usedAddress is an address in use, and the Cilium pool that it is of.
@@ -126,7 +126,7 @@ type usedAddress struct {
 }
 
 // usedOutsideBlocks returns the addresses in no block that the agent's report or pods' statuses name, sorted.
-func usedOutsideBlocks(r *Reconciler, o *observation) []usedAddress {
+func (r *Reconciler) usedOutsideBlocks(o *observation) []usedAddress {
 	pools := map[netip.Addr]string{}
 	if o.CiliumNode.Addresses != nil {
 		for addr := range o.CiliumNode.Used {
@@ -148,7 +148,7 @@ func usedOutsideBlocks(r *Reconciler, o *observation) []usedAddress {
 }
 
 // blockOfUse returns the block with an address in use, and its pool; nil: no pool of the node has it on its grid.
-func blockOfUse(r *Reconciler, o *observation, used usedAddress) (netip.Prefix, *crd.Pool) {
+func (r *Reconciler) blockOfUse(o *observation, used usedAddress) (netip.Prefix, *crd.Pool) {
 	for _, pool := range r.Cluster.Pools.Match(o.Node.Labels) {
 		ranges, ok := pool.Ranges(ipalloc.FamilyOf(used.addr))
 		if !ok || r.Cluster.Defaults.CiliumPools && pool.CiliumPool != used.ciliumPool {

@@ -36,9 +36,9 @@ const (
 
 // shortage is the lack of addresses of a node.
 type shortage struct {
-	// unmet means that pods wait for an address; otherwise only the reserve that the
+	// podsWait means that pods wait for an address; otherwise only the reserve that the
 	// pool requires is missing.
-	unmet bool
+	podsWait bool
 	// someOnly: only pods that ask for a Cilium pool, or for the address of their name, wait. Others can
 	// start.
 	someOnly bool
@@ -48,39 +48,39 @@ type shortage struct {
 	shares []string
 }
 
-// supply is a share of a node, with the balance of its addresses after the writes of its plan.
-type supply struct {
+// account is a share of a node, with the balance of its addresses after the writes of its plan.
+type account struct {
 	*state.Share
 	plan expand.Plan
 	outcome
 	balance expand.Balance
 }
 
-func newSupply(share *state.Share, plan expand.Plan, out outcome) supply {
-	return supply{share, plan, out, expand.BalanceOf(&share.State, plan, out.Shortfall, share.Standing.MayChange())}
+func newAccount(share *state.Share, plan expand.Plan, out outcome) account {
+	return account{share, plan, out, expand.BalanceOf(&share.State, plan, out.Shortfall, share.Standing.MayChange())}
 }
 
-// supplies returns the supplies of the node's shares: of decisions with their outcomes, and of the shares that are
+// accounts returns the accounts of the node's shares: of decisions with their outcomes, and of the shares that are
 // paused.
-func (o *observation) supplies(decisions []decision, outcomes []outcome, now time.Time) []supply {
-	var supplies []supply
+func (o *observation) accounts(decisions []decision, outcomes []outcome, now time.Time) []account {
+	var accounts []account
 	for i := range decisions {
-		supplies = append(supplies, newSupply(decisions[i].Share, decisions[i].plan, outcomes[i]))
+		accounts = append(accounts, newAccount(decisions[i].Share, decisions[i].plan, outcomes[i]))
 	}
 	for i := range o.Shares {
 		if share := &o.Shares[i]; !share.Standing.MayChange() {
 			plan, _ := expand.Decide(now, share.Policy, asPublished(share.State), expand.Budget{}, expand.Memory{})
-			supplies = append(supplies, newSupply(share, plan, outcome{Shortfall: expand.Shortfall{Exhausted: plan.Claim.Addresses}}))
+			accounts = append(accounts, newAccount(share, plan, outcome{Shortfall: expand.Shortfall{Exhausted: plan.Claim.Addresses}}))
 		}
 	}
-	return supplies
+	return accounts
 }
 
 // report reports, to users and schedulers, the shortage of a node and the obstacles to its drains.
 func (r *Reconciler) report(ctx context.Context, o *observation, decisions []decision, outcomes []outcome) error {
-	supplies := o.supplies(decisions, outcomes, r.Clock.Now())
+	accounts := o.accounts(decisions, outcomes, r.Clock.Now())
 	if r.Cluster.Unscheduled != nil { // other nodes return an idle block for it
-		r.Cluster.Unscheduled.SetWithoutBlock(o.Name, slices.ContainsFunc(supplies[:len(decisions)], supply.lacksFirstBlock))
+		r.Cluster.Unscheduled.SetWithoutBlock(o.Name, slices.ContainsFunc(accounts[:len(decisions)], account.lacksFirstBlock))
 	}
 	if o.Node == nil {
 		r.Metrics.drains.forget(o.Name, func(state.ShareKey) bool { return true })
@@ -88,7 +88,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 		r.Metrics.offered.DeletePartialMatch(prometheus.Labels{"node": o.Name}) // its blocks cool down for long
 	}
 	if !r.Cluster.Paused {
-		r.Reporter.reportAwaited(ctx, o)
+		r.Reporter.reportLabelsWait(ctx, o)
 	}
 	unselected := o.Standing.Kind == state.Unselected
 	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent && !u.AtRestart }))
@@ -103,22 +103,22 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 		r.Reporter.sendShortage(o.Node, nil, nil)
 		return r.setShortage(ctx, o, decisions, nil, nil)
 	}
-	lack := shortageOf(supplies)
-	r.reportSupplies(o, supplies, lack)
-	r.Events.SendOnce(o.Node, topicFamily, event.ReasonFamilyNotRun, o.familyDisabled())
-	r.Events.SendOnce(o.Node, topicBad, event.ReasonCiliumNodeUnreadable, o.unreadable())
+	lack := shortageOf(accounts)
+	r.reportAccounts(o, accounts, lack)
+	r.Events.SendOnce(o.Node, topicFamily, event.ReasonFamilyNotRun, o.familyDisabledText())
+	r.Events.SendOnce(o.Node, topicBad, event.ReasonCiliumNodeUnreadable, o.unreadableText())
 	if unselected {
-		lack = o.unselected(lack)
+		lack = o.shortageOfUnselected(lack)
 	}
 	lack = withUnserved(lack, o.Unserved)
-	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Cluster.Ledger, supplies) })
+	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Cluster.Ledger, accounts) })
 	r.Reporter.sendUnservedPods(o)
-	return r.setShortage(ctx, o, decisions, supplies, lack)
+	return r.setShortage(ctx, o, decisions, accounts, lack)
 }
 
 // reportSupplies reports the shortages and obstacles of the node's shares, and has the node woken once a pool has
 // a block for it.
-func (r *Reconciler) reportSupplies(o *observation, supplies []supply, lack *shortage) {
+func (r *Reconciler) reportAccounts(o *observation, accounts []account, lack *shortage) {
 	now := r.Clock.Now()
 	poolOf := func(obstacle expand.Obstacle) string { // "" if the block is not known
 		b, _ := o.block(obstacle.CIDR)
@@ -126,9 +126,9 @@ func (r *Reconciler) reportSupplies(o *observation, supplies []supply, lack *sho
 	}
 	var missing [2]int
 	helpful := o.replacing // the pools with free blocks that would help
-	starves := lack != nil && lack.unmet
-	for i := range supplies {
-		s := &supplies[i]
+	starves := lack != nil && lack.podsWait
+	for i := range accounts {
+		s := &accounts[i]
 		missing[s.Family] += s.balance.Missing
 		setUnless(0, r.Metrics.shortages, missing[s.Family], o.Name, s.Family.String())
 		starves = starves || s.lacksFirstBlock()
@@ -161,19 +161,19 @@ func asPublished(s expand.State) expand.State {
 }
 
 // lacksFirstBlock reports whether the node waits for the first block of a family.
-func (s supply) lacksFirstBlock() bool {
+func (s account) lacksFirstBlock() bool {
 	return s.Exhausted > 0 && len(s.State.Blocks) == 0 && !s.OfPods
 }
 
-// isOfPod reports whether the supply is for the address of one pod's name.
-func (s *supply) isOfPod() bool { return crd.PodOfPool(s.CiliumPool) != "" }
+// isOfPod reports whether the account is for the address of one pod's name.
+func (s *account) isOfPod() bool { return crd.PodOfPool(s.CiliumPool) != "" }
 
-// shortageOf returns the shortage of a node with these supplies; nil: it has none.
-func shortageOf(supplies []supply) *shortage {
+// shortageOf returns the shortage of a node with these accounts; nil: it has none.
+func shortageOf(accounts []account) *shortage {
 	var parts []string
 	lack := &shortage{someOnly: true}
-	for i := range supplies {
-		s := &supplies[i]
+	for i := range accounts {
+		s := &accounts[i]
 		if s.balance.Wanted == 0 {
 			continue
 		}
@@ -183,7 +183,7 @@ func shortageOf(supplies []supply) *shortage {
 		if lack.reason == "" || lack.reason == reasonMoves || reason == v1alpha1.NodePoolsExhausted || reason == reasonWriteFails {
 			lack.reason = reason
 		}
-		lack.unmet = lack.unmet || s.balance.Missing > 0
+		lack.podsWait = lack.podsWait || s.balance.Missing > 0
 		lack.someOnly = lack.someOnly && (s.balance.Missing == 0 || s.OfPods)
 	}
 	if len(parts) == 0 {
@@ -193,8 +193,8 @@ func shortageOf(supplies []supply) *shortage {
 	return lack
 }
 
-// what names the family and the Cilium pool of a supply.
-func (s *supply) what() string {
+// what names the family and the Cilium pool of an account.
+func (s *account) what() string {
 	if s.CiliumPool != "" {
 		return s.Family.String() + " of Cilium's pool " + s.CiliumPool
 	}
@@ -202,7 +202,7 @@ func (s *supply) what() string {
 }
 
 // cause describes why one family of a node lacks addresses, and their number.
-func (s *supply) cause() (reason, message string) {
+func (s *account) cause() (reason, message string) {
 	subject := s.what()
 	wanted := s.balance.Wanted
 	switch {
@@ -247,13 +247,13 @@ func poolNames(share *state.Share) string {
 	return suggest.First(5, names)
 }
 
-// unselected reports a Node that no pool selects, in addition to the shortage of its blocks. With
+// shortageOfUnselected returns the shortage of a Node that no pool selects, in addition to the shortage of its blocks. With
 // addresses from before, or from another IPAM, its pods keep running: no need is unmet until these
 // run out.
-func (o *observation) unselected(lack *shortage) *shortage {
+func (o *observation) shortageOfUnselected(lack *shortage) *shortage {
 	isEmpty := o.CiliumNode == nil || o.CiliumNode.AssignsNone()
 	return &shortage{
-		unmet: isEmpty || lack != nil && lack.unmet, reason: reasonNoPool,
+		podsWait: isEmpty || lack != nil && lack.podsWait, reason: reasonNoPool,
 		message: "no PodIPPool selects this node, so it gets no block",
 	}
 }
@@ -271,8 +271,8 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 	}
 	for i := range unserved {
 		u := &unserved[i]
-		if !lack.unmet && !u.AtRestart {
-			lack.unmet = true
+		if !lack.podsWait && !u.AtRestart {
+			lack.podsWait = true
 			lack.someOnly = !u.OfAgent
 			lack.reason = reasonNotServed
 		} else if u.OfAgent && !u.AtRestart {
@@ -316,9 +316,9 @@ const cooldownPools = 3
 // cooldowns describes the full pools that could serve the node's shortage: the number of cooling
 // blocks, and the end of their cooldown. The condition of the Node does not say so: each block that
 // comes or goes would be a write about every node that starves.
-func cooldowns(ledger *state.Ledger, supplies []supply) string {
+func cooldowns(ledger *state.Ledger, accounts []account) string {
 	var text string
-	for _, s := range supplies {
+	for _, s := range accounts {
 		if s.Exhausted == 0 {
 			continue
 		}
@@ -343,8 +343,8 @@ var advice = map[string]string{
 	reasonRunsWithOther: "Drain the Node, stop its kubelet for a minute, and delete the Node; or, if the podCIDR is no other node's, write it into the Node's annotation",
 }
 
-// familyDisabled describes the families that pools offer the node and its agent does not run.
-func (o *observation) familyDisabled() string {
+// familyDisabledText describes the families that pools offer the node and its agent does not run.
+func (o *observation) familyDisabledText() string {
 	var parts []string
 	rest := "one that it holds stays until it is drained"
 	if o.CiliumNode != nil && o.CiliumNode.BlockAssignment != nil {

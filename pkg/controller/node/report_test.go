@@ -21,24 +21,24 @@ import (
 )
 
 func TestShortageOf(t *testing.T) {
-	v4 := func(plan expand.Plan, pools ...*crd.Pool) supply {
-		return supply{Share: &state.Share{Family: ipalloc.IPv4, Pools: pools}, plan: plan}
+	v4 := func(plan expand.Plan, pools ...*crd.Pool) account {
+		return account{Share: &state.Share{Family: ipalloc.IPv4, Pools: pools}, plan: plan}
 	}
-	v6 := func(plan expand.Plan) supply {
-		return supply{Share: &state.Share{Family: ipalloc.IPv6}, plan: plan}
+	v6 := func(plan expand.Plan) account {
+		return account{Share: &state.Share{Family: ipalloc.IPv6}, plan: plan}
 	}
 	east, west := fixtures.PoolOf(t, fixtures.PodIPPool("east", 1, "10.0.0.0/28")), fixtures.PoolOf(t, fixtures.PodIPPool("west", 1, "10.0.1.0/28"))
 	claim := func(n int) expand.Claim { return expand.Claim{Addresses: n, Blocks: 9} }
 	limited := expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}
-	fixed := supply{Share: &state.Share{State: expand.State{BlockAssignment: &expand.BlockAssignment{SingleBlock: true}}}, plan: limited}
-	blue := func(ofPods bool) supply {
-		return supply{Share: &state.Share{CiliumPool: "blue", OfPods: ofPods}, plan: expand.Plan{Demand: 8, Claim: claim(8)}}
+	fixed := account{Share: &state.Share{State: expand.State{BlockAssignment: &expand.BlockAssignment{SingleBlock: true}}}, plan: limited}
+	blue := func(ofPods bool) account {
+		return account{Share: &state.Share{CiliumPool: "blue", OfPods: ofPods}, plan: expand.Plan{Demand: 8, Claim: claim(8)}}
 	}
 	const pod = "shop/web-0"
-	web := supply{Share: &state.Share{CiliumPool: crd.CiliumPoolOfPod(pod), OfPods: true, Pools: []*crd.Pool{west.ForCiliumPoolOfPod(crd.CiliumPoolOfPod(pod))}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
+	web := account{Share: &state.Share{CiliumPool: crd.CiliumPoolOfPod(pod), OfPods: true, Pools: []*crd.Pool{west.ForCiliumPoolOfPod(crd.CiliumPoolOfPod(pod))}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
 	const exhausted = v1alpha1.NodePoolsExhausted
 	tests := map[string]struct {
-		supplies []supply
+		accounts []account
 		short    [2]int
 		unmet    bool
 		reason   string // "": no shortage
@@ -46,37 +46,37 @@ func TestShortageOf(t *testing.T) {
 		some     bool   // others can start
 	}{
 		"nothing decided":                        {},
-		"enough":                                 {supplies: []supply{v4(expand.Plan{Demand: 3, Capacity: 6})}},
-		"a claim that was met":                   {supplies: []supply{v4(expand.Plan{Demand: 5, Capacity: 2, Claim: claim(7)})}},
-		"only the reserve is lacking":            {[]supply{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: claim(3)}, east, west)}, [2]int{3, 0}, false, exhausted, "no pool that serves this node (east, west)", false},
-		"pods wait":                              {[]supply{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{6, 0}, true, exhausted, "ipv4: 6 more addresses wanted", false},
-		"what was claimed suffices for the pods": {[]supply{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{4, 0}, false, exhausted, "ipv4: 4 more addresses wanted", false},
-		"pods run on in blocks that must leave":  {[]supply{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted", false},
-		"a limit":                                {[]supply{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than", false},
-		"the one block of a Node":                {[]supply{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has", false},
-		"no pool at all":                         {[]supply{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)", false},
-		"a pool of Cilium's":                     {[]supply{blue(true)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", true},
-		"and the default one":                    {[]supply{blue(true), v4(limited)}, [2]int{8, 0}, true, exhausted, "; ipv4: 8 more addresses wanted", false},
-		"one that the agent needs to start":      {[]supply{blue(false)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", false},
-		"an address that moves":                  {[]supply{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 cannot come here yet", true},
-		"and other pods wait":                    {[]supply{web, v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(1)}, east)}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", false},
-		"and a reserve is lacking":               {[]supply{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}, east), web}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", true},
-		"full pools before a limit":              {[]supply{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: 2 more addresses needed", false},
-		"each family for itself":                 {[]supply{v4(limited), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow; ipv6: 1 more addresses wanted", false},
+		"enough":                                 {accounts: []account{v4(expand.Plan{Demand: 3, Capacity: 6})}},
+		"a claim that was met":                   {accounts: []account{v4(expand.Plan{Demand: 5, Capacity: 2, Claim: claim(7)})}},
+		"only the reserve is lacking":            {[]account{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: claim(3)}, east, west)}, [2]int{3, 0}, false, exhausted, "no pool that serves this node (east, west)", false},
+		"pods wait":                              {[]account{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{6, 0}, true, exhausted, "ipv4: 6 more addresses wanted", false},
+		"what was claimed suffices for the pods": {[]account{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{4, 0}, false, exhausted, "ipv4: 4 more addresses wanted", false},
+		"pods run on in blocks that must leave":  {[]account{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted", false},
+		"a limit":                                {[]account{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than", false},
+		"the one block of a Node":                {[]account{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has", false},
+		"no pool at all":                         {[]account{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)", false},
+		"a pool of Cilium's":                     {[]account{blue(true)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", true},
+		"and the default one":                    {[]account{blue(true), v4(limited)}, [2]int{8, 0}, true, exhausted, "; ipv4: 8 more addresses wanted", false},
+		"one that the agent needs to start":      {[]account{blue(false)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", false},
+		"an address that moves":                  {[]account{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 cannot come here yet", true},
+		"and other pods wait":                    {[]account{web, v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(1)}, east)}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", false},
+		"and a reserve is lacking":               {[]account{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}, east), web}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", true},
+		"full pools before a limit":              {[]account{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: 2 more addresses needed", false},
+		"each family for itself":                 {[]account{v4(limited), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow; ipv6: 1 more addresses wanted", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			waiting := 0 // the metric is of pods that wait, as the condition
-			for i, s := range test.supplies {
-				s = newSupply(s.Share, s.plan, outcome{Shortfall: expand.Shortfall{Exhausted: test.short[s.Family]}})
-				test.supplies[i] = s
+			for i, s := range test.accounts {
+				s = newAccount(s.Share, s.plan, outcome{Shortfall: expand.Shortfall{Exhausted: test.short[s.Family]}})
+				test.accounts[i] = s
 				waiting += s.balance.Missing
 			}
-			got := shortageOf(test.supplies)
+			got := shortageOf(test.accounts)
 			if test.unmet != (waiting > 0) || (got != nil) != (test.reason != "") {
 				t.Errorf("%d addresses are lacking, shortage %v", waiting, got)
 			}
-			if got != nil && (got.unmet != test.unmet || got.reason != test.reason || got.unmet && got.someOnly != test.some || !strings.Contains(got.message, test.message)) {
+			if got != nil && (got.podsWait != test.unmet || got.reason != test.reason || got.podsWait && got.someOnly != test.some || !strings.Contains(got.message, test.message)) {
 				t.Errorf("shortage %+v, want %+v", got, test)
 			}
 		})
@@ -204,8 +204,8 @@ func (b *bed) reportsShortage(want string) {
 func TestNodeConditionAtRest(t *testing.T) {
 	b := newBed(t, fixtures.Node())
 	b.r.Reporter.NodeCondition = true
-	lack := &shortage{unmet: true, reason: v1alpha1.NodePoolsExhausted, message: "x"}
-	more := &shortage{unmet: true, reason: v1alpha1.NodePoolsExhausted, message: "y"}
+	lack := &shortage{podsWait: true, reason: v1alpha1.NodePoolsExhausted, message: "x"}
+	more := &shortage{podsWait: true, reason: v1alpha1.NodePoolsExhausted, message: "y"}
 	for i, step := range []struct {
 		lack *shortage
 		want int

@@ -75,7 +75,7 @@ func (o *observation) phaseMessage(b crd.Block, phase ipalloc.Phase, reason expa
 }
 
 func (o *observation) drainMessage(cidr netip.Prefix, reason expand.Reason) string {
-	condition := "it goes once " + o.leaves(cidr)
+	condition := "it goes once " + o.leaveText(cidr)
 	switch reason {
 	case expand.Deleted:
 		return "the block was deleted; " + condition
@@ -93,8 +93,8 @@ func (o *observation) drainMessage(cidr netip.Prefix, reason expand.Reason) stri
 	return "the node has more addresses than it needs; the block goes as its pods go"
 }
 
-// waitMessage describes what happens to a block while it waits.
-func (o *observation) waitMessage(b crd.Block, obstacle expand.Obstacle) string {
+// obstacleMessage describes what happens to a block while it waits.
+func (o *observation) obstacleMessage(b crd.Block, obstacle expand.Obstacle) string {
 	if b.Phase == ipalloc.Draining {
 		return o.drainMessage(b.CIDR, b.Reason)
 	}
@@ -104,8 +104,8 @@ func (o *observation) waitMessage(b crd.Block, obstacle expand.Obstacle) string 
 	return "it must leave its node, and has not begun to"
 }
 
-// leaves says when a block that people want back can go.
-func (o *observation) leaves(cidr netip.Prefix) string {
+// leaveText says when a block that people want back can go.
+func (o *observation) leaveText(cidr netip.Prefix) string {
 	unused := "no pod uses an address of it"
 	view := o.CiliumNode
 	if view == nil {
@@ -115,14 +115,14 @@ func (o *observation) leaves(cidr netip.Prefix) string {
 	for addr, owner := range view.Used {
 		isOfAgent = isOfAgent || cidr.Contains(addr) && expand.NamesAgent(owner)
 	}
-	whole := view.BlockAssignment
-	if whole == nil && isOfAgent {
+	assignment := view.BlockAssignment
+	if assignment == nil && isOfAgent {
 		return unused + " and the agent on node " + o.Name + ", which has addresses of its own in it, has restarted"
 	}
-	if whole == nil || whole.SingleBlock && !view.Lists(cidr) {
+	if assignment == nil || assignment.SingleBlock && !view.Lists(cidr) {
 		return unused
 	}
-	if whole.SingleBlock || isOfAgent {
+	if assignment.SingleBlock || isOfAgent {
 		return "the Node is deleted, as its agent keeps the block until then"
 	}
 	return unused + " and, unless it is parked, the node's other blocks cover what its agent requests"
@@ -183,8 +183,8 @@ func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns fun
 	r.Events.Send(node, kind, lack.reason, termsafe.Cut(lack.message+cooldowns(), longestShortage)+". "+advice[lack.reason])
 }
 
-// unreadable describes the values of the CiliumNode that cannot be read.
-func (o *observation) unreadable() string {
+// unreadableText describes the values of the CiliumNode that cannot be read.
+func (o *observation) unreadableText() string {
 	if o.CiliumNode == nil || len(o.CiliumNode.BadFields) == 0 {
 		return ""
 	}
@@ -196,8 +196,8 @@ func (o *observation) unreadable() string {
 		". Agents of Cilium v1.20 and later follow no CiliumNode until they are corrected: kubectl edit ciliumnode " + o.Name
 }
 
-// sendDrainWaits reports an obstacle to a block that does not go by itself.
-func (r *Reporter) sendDrainWaits(node *corev1.Node, b crd.Block, obstacle expand.Obstacle) {
+// sendObstacle reports an obstacle to a block that does not go by itself.
+func (r *Reporter) sendObstacle(node *corev1.Node, b crd.Block, obstacle expand.Obstacle) {
 	switch obstacle.Reason {
 	case expand.WaitPods, expand.WaitNewPods, expand.WaitRestart, expand.WaitAgent, expand.WaitReplacement:
 		r.Events.SendWith(node, &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name}}, event.ReasonDrainWaits,
@@ -241,7 +241,7 @@ var planTopics = [2]string{ipalloc.IPv4: "plan ipv4 ", ipalloc.IPv6: "plan ipv6 
 func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack *shortage) error {
 	want := corev1.NodeCondition{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionFalse, Reason: reasonEnough,
 		Message: "every pod of this node can have an address"}
-	if lack != nil && lack.unmet {
+	if lack != nil && lack.podsWait {
 		want.Status = corev1.ConditionTrue
 		want.Reason = lack.reason
 		want.Message = lack.message
@@ -267,9 +267,9 @@ func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack
 	return err
 }
 
-// reportAwaited reports once that a node waits for its labels, or that it did for too long,
+// reportLabelsWait reports once that a node waits for its labels, or that it did for too long,
 // and logs when the wait is over.
-func (r *Reporter) reportAwaited(ctx context.Context, o *observation) {
+func (r *Reporter) reportLabelsWait(ctx context.Context, o *observation) {
 	if o.Node == nil {
 		return
 	}
@@ -318,15 +318,15 @@ func (r *Reporter) concerned(ctx context.Context, node string, refused *common.R
 // setShortage writes the condition of the Node, puts the shortage taint on it while its pods cannot
 // get an address, and takes it off afterwards. A Node that registered with the taint keeps it until
 // it is served: autoscalers take a node without its startup taint for a complete one.
-func (r *Reconciler) setShortage(ctx context.Context, o *observation, decisions []decision, supplies []supply, lack *shortage) (err error) {
+func (r *Reconciler) setShortage(ctx context.Context, o *observation, decisions []decision, accounts []account, lack *shortage) (err error) {
 	if r.Cluster.Paused { // a pause promises no write about nodes
 		return nil
 	}
 	if r.Reporter.NodeCondition {
 		err = r.Reporter.setNodeCondition(ctx, o.Node, lack)
 	}
-	short := lack != nil && lack.unmet && !lack.someOnly
-	if r.Cluster.ShortageTaint == "" || !short && !r.Cluster.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, decisions, supplies) {
+	short := lack != nil && lack.podsWait && !lack.someOnly
+	if r.Cluster.ShortageTaint == "" || !short && !r.Cluster.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, decisions, accounts) {
 		return err
 	}
 	return errors.Join(err, r.Reporter.setNodeTaint(ctx, o.Node, r.Cluster.ShortageTaint, short && !r.SetsNoTaint))
@@ -335,15 +335,15 @@ func (r *Reconciler) setShortage(ctx context.Context, o *observation, decisions 
 // servesPods reports whether the node has all addresses that it gets for now: of its first block,
 // and for unscheduled pods. Where Nodes offer addresses, they count once they are offered. Another
 // IPAM serves its nodes by itself.
-func (o *observation) servesPods(families []ipalloc.Family, decisions []decision, supplies []supply) bool {
+func (o *observation) servesPods(families []ipalloc.Family, decisions []decision, accounts []account) bool {
 	if o.Standing.Kind == state.OtherIPAM {
 		return true
 	}
 	if o.CiliumNode == nil || len(o.Shares) == 0 {
 		return false
 	}
-	for i := range supplies {
-		s := &supplies[i]
+	for i := range accounts {
+		s := &accounts[i]
 		grows := len(s.plan.Publish)+len(s.plan.Assign) > 0 || s.plan.Claim.Blocks > 0 && s.Exhausted == 0 // by this plan
 		if !s.State.FamilyDisabled && (grows || s.CiliumPool == "" && !o.provides(families, decisions, s.Family)) {
 			return false

@@ -35,8 +35,8 @@ func (d difference) String() string {
 	return fmt.Sprintf("adopt %d, claim %d, drain %d, free %d", d.adopt, d.claim, d.drain, d.free)
 }
 
-// dryRun reports the plan of the node without writing. It runs in place of all writes.
-func (r *Reconciler) dryRun(ctx context.Context, o *observation) reconcile.Result {
+// reportShadow reports the plan of the node without writing. It runs in place of all writes.
+func (r *Reconciler) reportShadow(ctx context.Context, o *observation) reconcile.Result {
 	if o.Node == nil && o.CiliumNode == nil && len(o.Blocks) == 0 {
 		r.forget(o.Name)
 		return reconcile.Result{}
@@ -77,7 +77,7 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 		if len(share.Pools) > 0 {
 			budget.Reclaims, _ = r.Pacing.PeekReclaims(share.Pools[0], now)
 		}
-		memory := o.memory.of(o, share)
+		memory := o.memory.forShare(o, share)
 		plan, next := expand.Decide(now, share.Policy, s, budget, *memory)
 		*memory = next
 		if plan.Claim.Addresses > 0 {
