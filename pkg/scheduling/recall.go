@@ -33,19 +33,18 @@ func (c *Offering) recall(a *Assignment, nodes []corev1.Node, turnover map[strin
 	for _, f := range ipalloc.Families() {
 		a.Scarce[f] = map[string]bool{}
 		releasable := map[string][]netip.Prefix{} // of the nodes asked so far: each costs a Snapshot
+		returning := map[string]int{}
+		moved := map[string]int{}
 		for _, w := range missingBlocks(a, f) {
 			for _, pool := range w.pools {
 				a.Scarce[f][pool] = true
 			}
-			lack := w.blocks
-			for _, pool := range w.pools {
-				lack -= len(c.Returning(pool, f, now))
-			}
-			if moved := c.moved(w.pools, turnover); moved > 0 && lack > 0 {
-				lack -= moved
+			unreturned := countOn(returning, w.pools, w.blocks, func(pool string) int { return len(c.Returning(pool, f, now)) })
+			lack := countOn(moved, w.pools, unreturned, func(pool string) int { return c.moved(pool, turnover) })
+			if lack < unreturned {
 				a.sooner(now.Add(recallDelay))
 			}
-			if lack <= 0 {
+			if lack == 0 {
 				continue
 			}
 			for _, g := range c.donors(w.pools, f, a, nodes, releasable, now) {
@@ -61,6 +60,20 @@ func (c *Offering) recall(a *Assignment, nodes []corev1.Node, turnover map[strin
 	}
 }
 
+// countOn returns what is left of a lack that counts on blocks of pools. No two lacks count on the same one: left has
+// what nobody counts on yet, and count returns what a pool has.
+func countOn(left map[string]int, pools []string, lack int, count func(pool string) int) int {
+	for _, pool := range pools {
+		if _, counted := left[pool]; !counted {
+			left[pool] = count(pool)
+		}
+		n := min(lack, left[pool])
+		left[pool] -= n
+		lack -= n
+	}
+	return lack
+}
+
 // recallDelay is when to look again whether blocks must be recalled that were not while
 // others moved.
 const recallDelay = time.Second
@@ -69,14 +82,10 @@ const recallDelay = time.Second
 // recall. The block of a deleted Node cools down for longer than others.
 const muchLater = 15 * time.Minute
 
-// moved counts the blocks of pools that were claimed or freed since an earlier turnover. It must be
+// moved counts the blocks of a pool that were claimed or freed since an earlier turnover. It must be
 // read after the blocks and claims.
-func (c *Offering) moved(pools []string, earlier map[string]uint64) int {
-	n := uint64(0)
-	now := c.State.Ledger.Turnover()
-	for _, pool := range pools {
-		n += max(now[pool], earlier[pool]) - earlier[pool]
-	}
+func (c *Offering) moved(pool string, earlier map[string]uint64) int {
+	n := max(c.State.Ledger.Turnover()[pool], earlier[pool]) - earlier[pool]
 	return int(min(n, math.MaxInt32))
 }
 

@@ -171,6 +171,13 @@ func TestRecall(t *testing.T) {
 		"one drains without an agent":            {[]spoil{first("x"), leaves("10.0.1.4/30", ipalloc.Draining), dead}, "a 10.0.0.8/30"},
 		"one cools down until the day after":     {[]spoil{first("x"), tomorrow}, "a 10.0.0.8/30"},
 
+		"one comes back, and nodes of two lists of pools count on it": {
+			[]spoil{podsFor("n", 2), first("x"), leaves("10.0.1.4/30", ipalloc.Draining), set(fixtures.Edited(tight("q", "10.0.2.0/30"), func(s *v1alpha1.PodIPPoolSpec) {
+				s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": "x"}}
+			})), func(c *Offering, _ []corev1.Node) { c.State.Ledger.Upsert(fixtures.Block("10.0.2.0/30", "q", "z", 20)) }},
+			"a 10.0.0.8/30",
+		},
+
 		"a first block for x":              {[]spoil{first("x")}, "b 10.0.1.4/30"},
 		"one block each":                   {[]spoil{first("x", "y")}, "b 10.0.1.4/30 10.0.1.0/30"},
 		"x does not wait":                  {[]spoil{func(c *Offering, _ []corev1.Node) { c.join("x") }}, ""},
