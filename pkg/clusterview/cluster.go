@@ -229,7 +229,7 @@ func (c *Cluster) Decide(name string) []Decision {
 		s.Gone = snapshot.Node == nil && snapshot.CiliumNode == nil
 		c.holdAsReported(s)
 		if w := s.BlockAssignment; w != nil && len(w.Assigned) == 0 && len(snapshot.Blocks) > 0 { // as the operator reads it
-			w.Runs = c.RunsWith(name, share.Family)
+			w.ActiveCIDRs = c.RunsWith(name, share.Family)
 		}
 		d := Decision{Share: share, At: c.Now}
 		d.Plan, d.Memory = expand.Decide(c.Now, d.Policy, d.State, expand.Budget{}, expand.Memory{})

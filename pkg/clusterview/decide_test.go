@@ -50,7 +50,7 @@ func TestDecidesByWhatAnAgentRunsWith(t *testing.T) {
 				want = append(want, netip.MustParsePrefix(test.want))
 			}
 			decisions := New(s, clusterread.Operator{Settings: config.DefaultSettings()}).Decide("n")
-			if len(decisions) != 1 || !slices.Equal(decisions[0].State.BlockAssignment.Runs, want) {
+			if len(decisions) != 1 || !slices.Equal(decisions[0].State.BlockAssignment.ActiveCIDRs, want) {
 				t.Errorf("decisions are %+v, want one that knows of %v", decisions, want)
 			}
 		})

@@ -33,9 +33,9 @@ type BlockAssignment struct {
 	PreAllocation int
 	// SingleBlock says that it is assigned one block, before it starts, for the lifetime of the node.
 	SingleBlock bool
-	// Runs are the CIDRs that an agent with a fixed block runs with though Assigned is empty: from
+	// ActiveCIDRs are the CIDRs that an agent with a fixed block runs with though Assigned is empty: from
 	// an earlier Node of its name.
-	Runs []netip.Prefix
+	ActiveCIDRs []netip.Prefix
 }
 
 // blockShare is a node with an agent that is assigned whole blocks.
@@ -178,7 +178,7 @@ func (w *blockShare) needs(u *usage) needs {
 	switch {
 	case agent.SingleBlock && len(agent.Assigned) > 0:
 		// It has all it can have.
-	case len(agent.Runs) > 0, agent.SingleBlock && w.awaitsRedrain():
+	case len(agent.ActiveCIDRs) > 0, agent.SingleBlock && w.awaitsRedrain():
 		// It gets the block it runs with, or none.
 	case agent.SingleBlock:
 		n.target = 1
@@ -246,7 +246,7 @@ func (p *planner) assignBlock(b *block) {
 // assignSingle assigns the one block that an agent with a single block gets. A cooling block must
 // leave that phase first.
 func (w *blockShare) assignSingle(p *planner) {
-	if len(w.assignment.Assigned) > 0 || len(w.assignment.Runs) == 0 && w.awaitsRedrain() {
+	if len(w.assignment.Assigned) > 0 || len(w.assignment.ActiveCIDRs) == 0 && w.awaitsRedrain() {
 		return
 	}
 	if b := w.fixedBlock(); b != nil && b.Phase != ipalloc.CoolingDown {
@@ -279,7 +279,7 @@ func (w *blockShare) fixedBlock() *block {
 // gets the block it runs with, draining or not, and no other: it would take that when it
 // restarts, and its pods would lose connectivity.
 func (w *blockShare) fits(b *block) bool {
-	if len(w.assignment.Runs) > 0 {
+	if len(w.assignment.ActiveCIDRs) > 0 {
 		return b.assignment.runs
 	}
 	return b.Size > 0 && (!b.Unwritable && (b.inService() || b.drainEnds()) || b.users > 0 && b.keepsUsed())
@@ -288,14 +288,14 @@ func (w *blockShare) fits(b *block) bool {
 // runsWith reports whether an agent runs with a block that its Node can name, while the Node names
 // no CIDR.
 func (w *BlockAssignment) runsWith(b *Block) bool {
-	return slices.Contains(w.Runs, b.CIDR) && !b.Conflict && !b.Orphaned
+	return slices.Contains(w.ActiveCIDRs, b.CIDR) && !b.Conflict && !b.Orphaned
 }
 
 // RunsWithAnother reports whether an agent that is assigned no block runs with a CIDR that cannot
 // be assigned: none of the node's blocks has it. Then it gets no block.
 func (s *State) RunsWithAnother() bool {
 	d := s.BlockAssignment
-	return d != nil && len(d.Runs) > 0 && !slices.ContainsFunc(s.Blocks, func(b Block) bool { return d.runsWith(&b) })
+	return d != nil && len(d.ActiveCIDRs) > 0 && !slices.ContainsFunc(s.Blocks, func(b Block) bool { return d.runsWith(&b) })
 }
 
 // restoreLeftovers lists the blocks that an agent may have pods in, draining or not: its successor

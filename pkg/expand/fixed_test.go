@@ -9,7 +9,7 @@ import (
 func runs(cidrs ...string) func(*State) {
 	return func(s *State) {
 		for _, cidr := range cidrs {
-			s.BlockAssignment.Runs = append(s.BlockAssignment.Runs, netip.MustParsePrefix(cidr))
+			s.BlockAssignment.ActiveCIDRs = append(s.BlockAssignment.ActiveCIDRs, netip.MustParsePrefix(cidr))
 		}
 	}
 }

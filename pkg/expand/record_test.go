@@ -140,7 +140,7 @@ func (d dice) wholeBlocks(s State, single bool) State {
 		if b.Listed {
 			w.Assigned = append(w.Assigned, b.CIDR)
 		} else if d.percent(4) {
-			w.Runs = append(w.Runs, b.CIDR)
+			w.ActiveCIDRs = append(w.ActiveCIDRs, b.CIDR)
 		}
 	}
 	if d.percent(8) {

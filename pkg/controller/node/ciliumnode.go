@@ -149,7 +149,7 @@ func (r *Reconciler) readRuns(ctx context.Context, o *observation, _ *result) (*
 		for i := range s.Shares {
 			if f := &s.Shares[i]; lacksAssigned(*f) {
 				demand := *f.State.BlockAssignment
-				demand.Runs = slices.DeleteFunc(slices.Clone(runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f.Family })
+				demand.ActiveCIDRs = slices.DeleteFunc(slices.Clone(runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f.Family })
 				f.State.BlockAssignment = &demand
 			}
 		}

@@ -216,7 +216,7 @@ func (s *account) cause() (reason, message string) {
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			subject, s.Exhausted, poolNames(s.Share))
 	case s.State.RunsWithAnother():
-		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", subject, s.State.BlockAssignment.Runs[0])
+		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", subject, s.State.BlockAssignment.ActiveCIDRs[0])
 	case s.State.BlockAssignment != nil && s.State.BlockAssignment.SingleBlock:
 		return reasonBlockFull, fmt.Sprintf("%s: %d more addresses needed than the block of this node has, and a Node gets no second one in kubernetes mode",
 			subject, s.plan.Shortage)

@@ -203,7 +203,7 @@ func explainHeard(c *clusterview.Cluster, s *cli.Text, name string, d *clustervi
 	switch {
 	case unassigned && len(runs) == 0:
 		s.Line("Its agent waits for a podCIDR.")
-	case unassigned && len(w.Runs) > 0 && !d.State.RunsWithAnother():
+	case unassigned && len(w.ActiveCIDRs) > 0 && !d.State.RunsWithAnother():
 		s.Line("Its agent runs with podCIDR %s, a block of this node. The Node is to name it again.", suggest.Few(texts(runs)))
 	case unassigned:
 		s.Line("Its agent runs with podCIDR %s, which is no block of this node, so the node is assigned none. Drain the Node and delete it.", suggest.Few(texts(runs)))
