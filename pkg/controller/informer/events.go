@@ -63,7 +63,7 @@ var (
 		{NodeQueue, subject.excludedHolders, atOnce}, {NodeQueue, subject.ofNodes, atOnce},
 		{PinQueue, subject.pinsOfNodes, atOnce}, {PoolQueue, subject.ofPools, statusDelay},
 	}
-	spaceFreed   = change{{KeeperQueue, subject.keeper, after(assignDelay)}}
+	spaceFreed   = change{{KeeperQueue, subject.keeper, after(assignDelay)}, {UnscheduledQueue, subject.anyUnscheduled, after(reassignDelay)}}
 	spaceChanged = change{ // freed, or taken in other ways than by a claim
 		{NodeQueue, subject.pinOwners, atOnce}, {PinQueue, subject.pins, atOnce},
 		{NodeQueue, subject.ofNodes, after(wakeDelay)}, {PoolQueue, subject.ofPools, statusDelay},
@@ -306,3 +306,11 @@ func (subject) keeper(f *Feed) []string {
 }
 
 func (subject) unscheduled(*Feed) []string { return []string{allPods} }
+
+// anyUnscheduled returns the request for all pods if the scheduler finds no addresses for some.
+func (subject) anyUnscheduled(f *Feed) []string {
+	if f.Unscheduled == nil || !f.Unscheduled.Any() {
+		return nil
+	}
+	return []string{allPods}
+}

@@ -27,6 +27,7 @@ func TestUnscheduledPodsAreQueued(t *testing.T) {
 	var after []string
 	feed.Unscheduled, feed.queues[UnscheduledQueue] = scheduling.NewUnscheduled(), delays{after: &after}
 	waiting, bound := feed.unscheduledStore(), feed.podStore()
+	free := func() error { feed.SpaceChanged(fixtures.Prefixes("10.0.0.0/30"), nil, nil); return nil }
 	steps := []struct {
 		what string
 		do   func() error
@@ -34,9 +35,11 @@ func TestUnscheduledPodsAreQueued(t *testing.T) {
 	}{
 		{"the scheduler has yet to look", func() error { return waiting.Add(fixtures.Pod("a", "1", "")) }, nil},
 		{"a node changes", func() error { feed.QueueNode("n"); return nil }, nil},
+		{"space is freed", free, nil},
 		{"a pod waits", func() error { return waiting.Update(unscheduled("a", "1")) }, []string{"pods 50ms"}},
 		{"it waits still", func() error { return waiting.Update(unscheduled("a", "1")) }, nil},
 		{"a node changes meanwhile", func() error { feed.QueueNode("n"); return nil }, []string{"pods 500ms"}},
+		{"a Service is deleted meanwhile", free, []string{"pods 500ms"}},
 		{"it is bound", func() error { return bound.Add(fixtures.Pod("a", "1", "n")) }, []string{"pods 500ms"}},
 		{"the other watch shows that later", func() error { return waiting.Delete(unscheduled("a", "1")) }, nil},
 		{"two wait", func() error { return waiting.Replace([]any{unscheduled("b", "2"), unscheduled("c", "3")}, "1") }, []string{"pods 50ms", "pods 50ms"}},
