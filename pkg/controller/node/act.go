@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -166,12 +165,6 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, d *decisio
 func (r *Reconciler) lostPlace(o *observation, d expand.Drain) bool {
 	b, err := o.block(d.CIDR)
 	return err == nil && d.Reason == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown && !r.Pacing.KeepPlace(o.Name, b.Pool, r.Clock.Now())
-}
-
-// provesNotWritten reports whether err proves that a write was not carried out, or was never
-// sent.
-func provesNotWritten(err error) bool {
-	return errors.Is(err, errStale) || apierrors.IsConflict(err) || provesFailed(err)
 }
 
 func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, decisions []decision) (*ciliumnode.View, error) {

@@ -352,15 +352,3 @@ func (c *BlockClient) claimedBefore(ctx context.Context, node string, cidr netip
 	c.Counters.CountClaim(pool.Name, f, common.ClaimTaken)
 	return crd.Block{}, nil, nil
 }
-
-// refusesAll reports whether the API server would refuse any other block as well.
-func refusesAll(err error) bool {
-	refused := common.RefusalIn(err)
-	return refused != nil && refused.OfKind()
-}
-
-// provesFailed reports whether the answer of the API server, or its lack, proves that a write was not carried out.
-func provesFailed(err error) bool {
-	return common.IsUnsent(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
-		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
-}

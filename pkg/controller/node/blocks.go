@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // claim creates the blocks of a plan. It adds to a change what may be published or assigned of them,
@@ -311,55 +309,6 @@ func changesPhase(p expand.Plan, cidr netip.Prefix) bool {
 	return slices.Contains(p.Undrain, cidr) ||
 		slices.ContainsFunc(p.Drain, func(d expand.Drain) bool { return d.CIDR == cidr }) ||
 		slices.ContainsFunc(p.CoolDown, func(f expand.CoolDown) bool { return f.CIDR == cidr })
-}
-
-// obstacleNote describes an obstacle, and its remedy where it does not end by itself. That of a delay
-// changes only when a window opens or closes, or the hourly rate is used up: it is written to
-// every delayed block. pool may be nil.
-func obstacleNote(b crd.Block, pool *crd.Pool, obstacle expand.Obstacle) string {
-	switch obstacle.Reason {
-	case expand.WaitPods:
-		return "pods " + suggest.First(5, obstacle.By)
-	case expand.WaitNewPods, expand.WaitRestart, expand.WaitAgent, expand.WaitHandshake, expand.WaitReturn, expand.WaitUnsettled, expand.WaitMode:
-		return agentObstacleNote(b, obstacle)
-	case expand.WaitReplacement:
-		return fmt.Sprintf("a replacement: give a pool of %s free blocks, or raise the limit of its blocks", b.Node)
-	case expand.WaitPodAddress:
-		return "the addresses of new pods " + suggest.First(5, obstacle.By)
-	case expand.WaitNodes:
-		if pool != nil {
-			return fmt.Sprintf("other nodes: pool %s no longer selects this one, and nodes move off it %d at a time (spec.unselectedNodes.maxConcurrent)", pool.Name, pool.MaxUnselected)
-		}
-	case expand.WaitTurn:
-		if pool != nil {
-			return fmt.Sprintf("its turn: %d blocks of pool %s may begin in an hour, and as many have", pool.Maintenance.BlocksPerHour, pool.Name)
-		}
-	case expand.WaitNoWindow:
-		return fmt.Sprintf("a maintenance window of pool %s, and none will ever open: correct spec.maintenance.windows", b.Pool)
-	case expand.WaitWindow:
-		return fmt.Sprintf("the maintenance window of pool %s that opens at %s", b.Pool, obstacle.Until.UTC().Format(time.RFC3339))
-	}
-	return string(obstacle.Reason)
-}
-
-// agentObstacleNote describes an obstacle that the agent of a block's node is.
-func agentObstacleNote(b crd.Block, obstacle expand.Obstacle) string {
-	switch obstacle.Reason {
-	case expand.WaitNewPods:
-		return fmt.Sprintf("pods, also new ones: the agent of %s takes parked blocks back, so drain the Node (kubectl drain)", b.Node)
-	case expand.WaitRestart:
-		return fmt.Sprintf("a restart of the agent of %s, which has %s there: restart it, and it takes other addresses", b.Node, suggest.First(5, obstacle.By))
-	case expand.WaitAgent:
-		return fmt.Sprintf("the agent of %s, which keeps %s there as long as the Node exists: drain and delete the Node, or keep the block", b.Node, suggest.First(5, obstacle.By))
-	case expand.WaitHandshake:
-		return fmt.Sprintf("the agent of %s to agree, and for a moment after that", b.Node)
-	case expand.WaitReturn:
-		return fmt.Sprintf("the agent of %s to return it", b.Node)
-	case expand.WaitUnsettled:
-		return fmt.Sprintf("the agent of %s to run steadily", b.Node)
-	default:
-		return fmt.Sprintf("an agent of %s that is configured for the operator's IPAM mode", b.Node)
-	}
 }
 
 // parkedAlone returns the parked CIDRs in use that no block of the node covers: the block was torn

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -158,8 +157,11 @@ var preparations = []struct {
 	// run returns the observation to go on with, or nil: see prepare.
 	run func(*Reconciler, context.Context, *observation, *result) (*observation, error)
 }{
+
 	{"recover what its pods use", func(o *observation) bool { return o.Node != nil }, (*Reconciler).recoverAfterRestore},
+
 	{"delete the CiliumNode of a Node that is gone", func(o *observation) bool { return o.Node == nil }, (*Reconciler).nodeGone},
+
 	{"create the CiliumNode", func(o *observation) bool {
 		return o.Node != nil && o.CiliumNode == nil && !o.unchangeable() && len(o.Shares) > 0
 	}, (*Reconciler).ensureCiliumNode},
@@ -223,21 +225,6 @@ func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation,
 		}
 	}
 	return nil, nil, fmt.Errorf("%w: it has needed %d repairs in a row", errStale, maxPreparations)
-}
-
-var (
-	// errStale means that the state behind the decision has changed.
-	errStale = errors.New("the node has changed meanwhile")
-	// errCacheBehind means that the watch lags behind a write that must be seen first.
-	errCacheBehind = errors.New("the watch lags")
-	// errUnprotected means that a block could go at any moment.
-	errUnprotected = errors.New("not published")
-)
-
-// lostRace reports whether err means that the state behind a decision has changed, which
-// the next reconcile resolves.
-func lostRace(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStale) || errors.Is(err, ciliumnode.ErrRunsWithAnother)
 }
 
 // resultOf distinguishes waits and lost races, which the next reconcile resolves, from

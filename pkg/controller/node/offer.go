@@ -2,16 +2,12 @@ package node
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -120,29 +116,6 @@ func (o *observation) offerOf(families []ipalloc.Family, decisions []decision, f
 		return scheduling.NoOffer, true
 	}
 	return n, true
-}
-
-// writeOffer changes capacity and allocatable together: kubelets derive the one from the
-// other. The Node must not have changed since version. It returns the Node as written.
-func (r *Reporter) writeOffer(ctx context.Context, node, version string, change map[string]any) (*corev1.Node, error) {
-	return r.patchNodeStatus(ctx, node, "offer", types.MergePatchType, map[string]any{
-		"metadata": map[string]any{"resourceVersion": version},
-		"status":   map[string]any{"capacity": change, "allocatable": change},
-	})
-}
-
-// patchNodeStatus patches the status of a Node, which may be gone, and returns the Node as written.
-func (r *Reporter) patchNodeStatus(ctx context.Context, node, operation string, kind types.PatchType, patch map[string]any) (*corev1.Node, error) {
-	body, err := json.Marshal(patch)
-	if err != nil {
-		return nil, err
-	}
-	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
-	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(kind, body))
-	if err := r.Counters.CountWrite("Node", node, operation, client.IgnoreNotFound(err)); err != nil {
-		return nil, fmt.Errorf("writing the %s of Node %s: %w", operation, node, err)
-	}
-	return patched, nil
 }
 
 // offeredBy reads the offer of a Node.

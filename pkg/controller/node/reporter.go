@@ -3,9 +3,8 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -24,7 +23,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -53,79 +51,6 @@ type Reporter struct {
 	// Cache reads from the informers, Live from the API server.
 	Cache, Live client.Reader
 	Ledger      *state.Ledger
-}
-
-// phaseMessage explains the phase that a block enters.
-func (o *observation) phaseMessage(b crd.Block, phase ipalloc.Phase, reason expand.Reason) string {
-	switch {
-	case phase == ipalloc.InService && b.Phase == ipalloc.Draining && b.Reason == expand.Compaction:
-		return "the node needs it again, or its agent has restarted: the block is in service again"
-	case phase == ipalloc.InService && (b.Undone || b.Phase == ipalloc.Draining && b.Reason != expand.Reclaim):
-		return "the reason for its drain is gone: the block is in service again"
-	case phase == ipalloc.InService:
-		return "demand is back: the block is in service again"
-	case phase == ipalloc.CoolingDown && reason == expand.NodeGone && o.Node == nil:
-		return "the Node is gone; the block cools down, as its machine may still be running"
-	case phase == ipalloc.CoolingDown && reason == expand.NodeGone:
-		return "the Node runs without Cilium, or with another block since it came back; this one cools down, as its machine may still use it"
-	case phase == ipalloc.CoolingDown:
-		return "no address of the block is published any more; it cools down before another node can have it"
-	}
-	return o.drainMessage(b.CIDR, reason)
-}
-
-func (o *observation) drainMessage(cidr netip.Prefix, reason expand.Reason) string {
-	condition := "it goes once " + o.leaveText(cidr)
-	switch reason {
-	case expand.Deleted:
-		return "the block was deleted; " + condition
-	case expand.DrainRequested:
-		return "its spec.drain is true; " + condition
-	case expand.CIDRDraining:
-		return "its range has allocationPolicy Drain or is no longer in the pool; " + condition
-	case expand.PoolChanged:
-		return "another pool rules the node now, and nothing of the block has been in use; it goes once the agent, when it starts, has agreed"
-	case expand.NodeUnselected:
-		return "its pool no longer selects the node (spec.unselectedNodes); " + condition
-	case expand.PoolDeleted:
-		return "its pool was deleted; " + condition
-	}
-	return "the node has more addresses than it needs; the block goes as its pods go"
-}
-
-// obstacleMessage describes what happens to a block while it waits.
-func (o *observation) obstacleMessage(b crd.Block, obstacle expand.Obstacle) string {
-	if b.Phase == ipalloc.Draining {
-		return o.drainMessage(b.CIDR, b.Reason)
-	}
-	if obstacle.Request == v1alpha1.ConflictOverlap {
-		return "an older block has its addresses, so they leave its node"
-	}
-	return "it must leave its node, and has not begun to"
-}
-
-// leaveText says when a block that people want back can go.
-func (o *observation) leaveText(cidr netip.Prefix) string {
-	unused := "no pod uses an address of it"
-	view := o.CiliumNode
-	if view == nil {
-		return unused
-	}
-	isOfAgent := slices.ContainsFunc(view.Own, cidr.Contains)
-	for addr, owner := range view.Used {
-		isOfAgent = isOfAgent || cidr.Contains(addr) && expand.NamesAgent(owner)
-	}
-	assignment := view.BlockAssignment
-	if assignment == nil && isOfAgent {
-		return unused + " and the agent on node " + o.Name + ", which has addresses of its own in it, has restarted"
-	}
-	if assignment == nil || assignment.SingleBlock && !view.Lists(cidr) {
-		return unused
-	}
-	if assignment.SingleBlock || isOfAgent {
-		return "the Node is deleted, as its agent keeps the block until then"
-	}
-	return unused + " and, unless it is parked, the node's other blocks cover what its agent requests"
 }
 
 // sendBlock reports the fate of a block on the block and on its Node: the block may be gone before
@@ -181,19 +106,6 @@ func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns fun
 		kind = event.ReasonNoPoolSelectsNode
 	}
 	r.Events.Send(node, kind, lack.reason, termsafe.Cut(lack.message+cooldowns(), longestShortage)+". "+advice[lack.reason])
-}
-
-// unreadableText describes the values of the CiliumNode that cannot be read.
-func (o *observation) unreadableText() string {
-	if o.CiliumNode == nil || len(o.CiliumNode.BadFields) == 0 {
-		return ""
-	}
-	var bad []string
-	for _, b := range o.CiliumNode.BadFields {
-		bad = append(bad, b.String())
-	}
-	return "the CiliumNode has values that cannot be read: " + suggest.First(5, bad) +
-		". Agents of Cilium v1.20 and later follow no CiliumNode until they are corrected: kubectl edit ciliumnode " + o.Name
 }
 
 // sendObstacle reports an obstacle to a block that does not go by itself.
@@ -315,54 +227,6 @@ func (r *Reporter) concerned(ctx context.Context, node string, refused *common.R
 	return obj
 }
 
-// setShortage writes the condition of the Node, puts the shortage taint on it while its pods cannot
-// get an address, and takes it off afterwards. A Node that registered with the taint keeps it until
-// it is served: autoscalers take a node without its startup taint for a complete one.
-func (r *Reconciler) setShortage(ctx context.Context, o *observation, decisions []decision, accounts []account, lack *shortage) (err error) {
-	if r.Cluster.Paused { // a pause promises no write about nodes
-		return nil
-	}
-	if r.Reporter.NodeCondition {
-		err = r.Reporter.setNodeCondition(ctx, o.Node, lack)
-	}
-	short := lack != nil && lack.podsWait && !lack.someOnly
-	if r.Cluster.ShortageTaint == "" || !short && !r.Cluster.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, decisions, accounts) {
-		return err
-	}
-	return errors.Join(err, r.Reporter.setNodeTaint(ctx, o.Node, r.Cluster.ShortageTaint, short && !r.SetsNoTaint))
-}
-
-// servesPods reports whether the node has all addresses that it gets for now: of its first block,
-// and for unscheduled pods. Where Nodes offer addresses, they count once they are offered. Another
-// IPAM serves its nodes by itself.
-func (o *observation) servesPods(families []ipalloc.Family, decisions []decision, accounts []account) bool {
-	if o.Standing.Kind == state.OtherIPAM {
-		return true
-	}
-	if o.CiliumNode == nil || len(o.Shares) == 0 {
-		return false
-	}
-	for i := range accounts {
-		s := &accounts[i]
-		grows := len(s.plan.Publish)+len(s.plan.Assign) > 0 || s.plan.Claim.Blocks > 0 && s.Exhausted == 0 // by this plan
-		if !s.State.FamilyDisabled && (grows || s.CiliumPool == "" && !o.provides(families, decisions, s.Family)) {
-			return false
-		}
-	}
-	return true
-}
-
-// provides reports whether the node has addresses of a family for pods.
-func (o *observation) provides(families []ipalloc.Family, decisions []decision, f ipalloc.Family) bool {
-	if slices.Contains(families, f) {
-		n, known := o.offerOf(families, decisions, f, "")
-		last := o.memory.lastOffer(o.Node)
-		// An offer that was written in this reconcile has changed the Node.
-		return known && n > 0 && n == last.allocatable.Of("")[f] && last.version == o.Node.ResourceVersion
-	}
-	return slices.ContainsFunc(o.CiliumNode.Named(), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
-}
-
 // setNodeTaint keeps pods off a Node without addresses for them, by a taint of this key.
 func (r *Reporter) setNodeTaint(ctx context.Context, node *corev1.Node, key string, short bool) error {
 	isOurs := func(t corev1.Taint) bool { return t.Key == key }
@@ -379,4 +243,53 @@ func (r *Reporter) setNodeTaint(ctx context.Context, node *corev1.Node, key stri
 		return fmt.Errorf("tainting Node %s: %w", node.Name, err)
 	}
 	return nil
+}
+
+// maxNotified bounds the pods of a node that get an event about one unserved Cilium pool. Pods of one
+// workload have the same fault.
+const maxNotified = 10
+
+// sendUnservedPods reports to pods, once each, that no PodIPPool serves the Cilium pool that they
+// ask for on their node. A pod that the limit of events leaves out is told by a later reconcile.
+func (r *Reporter) sendUnservedPods(o *observation) {
+	pods := o.UnservedPods()
+	earlier := strings.Fields(r.Events.Last.Text(o.Name, topicUnserved))
+	var notified []string
+	for _, u := range o.Unserved {
+		isNew := func(name string) bool { return !slices.Contains(earlier, string(pods[name].UID)) }
+		names := slices.DeleteFunc(slices.Clone(u.Pods), isNew)
+		names = append(names, slices.DeleteFunc(slices.Clone(u.Pods), func(name string) bool { return !isNew(name) })...)
+		for _, name := range names[:min(maxNotified, len(names))] {
+			namespace, pod, _ := strings.Cut(name, "/")
+			obj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod, UID: pods[name].UID}}
+			if !isNew(name) || slices.Contains(notified, string(obj.UID)) ||
+				r.Events.SendOften(obj, o.Node, event.ReasonCiliumPoolNotServed, pods[name].Message) {
+				notified = append(notified, string(obj.UID))
+			}
+		}
+	}
+	r.Events.Last.Changed(o.Name, topicUnserved, strings.Join(notified, " "))
+}
+
+// writeOffer changes capacity and allocatable together: kubelets derive the one from the
+// other. The Node must not have changed since version. It returns the Node as written.
+func (r *Reporter) writeOffer(ctx context.Context, node, version string, change map[string]any) (*corev1.Node, error) {
+	return r.patchNodeStatus(ctx, node, "offer", types.MergePatchType, map[string]any{
+		"metadata": map[string]any{"resourceVersion": version},
+		"status":   map[string]any{"capacity": change, "allocatable": change},
+	})
+}
+
+// patchNodeStatus patches the status of a Node, which may be gone, and returns the Node as written.
+func (r *Reporter) patchNodeStatus(ctx context.Context, node, operation string, kind types.PatchType, patch map[string]any) (*corev1.Node, error) {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(kind, body))
+	if err := r.Counters.CountWrite("Node", node, operation, client.IgnoreNotFound(err)); err != nil {
+		return nil, fmt.Errorf("writing the %s of Node %s: %w", operation, node, err)
+	}
+	return patched, nil
 }

@@ -1,0 +1,239 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
+)
+
+// Reasons of the condition v1alpha1.NodeAddressShortage.
+const (
+	reasonLimitReached  = "LimitReached"
+	reasonBlockFull     = "BlockFull"
+	reasonMoves         = "AddressMoves"
+	reasonRunsWithOther = "AgentRunsWithAnother"
+	reasonWriteFails    = "WriteFails"
+	reasonPaused        = "Paused"
+	reasonNoPool        = "NoPool"
+	reasonNotServed     = "NotServed"
+	reasonEnough        = "EnoughAddresses"
+)
+
+// shortage is the lack of addresses of a node.
+type shortage struct {
+	// podsWait means that pods wait for an address; otherwise only the reserve that the
+	// pool requires is missing.
+	podsWait bool
+	// someOnly: only pods that ask for a Cilium pool, or for the address of their name, wait. Others can
+	// start.
+	someOnly bool
+	reason   string
+	message  string
+	// shares are the families and Cilium pools that lack addresses.
+	shares []string
+}
+
+// account is a share of a node, with the balance of its addresses after the writes of its plan.
+type account struct {
+	*state.Share
+	plan expand.Plan
+	outcome
+	balance expand.Balance
+}
+
+func newAccount(share *state.Share, plan expand.Plan, out outcome) account {
+	return account{share, plan, out, expand.BalanceOf(&share.State, plan, out.Shortfall, share.Standing.MayChange())}
+}
+
+// accounts returns the accounts of the node's shares: of decisions with their outcomes, and of the shares that are
+// paused.
+func (o *observation) accounts(decisions []decision, outcomes []outcome, now time.Time) []account {
+	var accounts []account
+	for i := range decisions {
+		accounts = append(accounts, newAccount(decisions[i].Share, decisions[i].plan, outcomes[i]))
+	}
+	for i := range o.Shares {
+		if share := &o.Shares[i]; !share.Standing.MayChange() {
+			plan, _ := expand.Decide(now, share.Policy, asPublished(share.State), expand.Budget{}, expand.Memory{})
+			accounts = append(accounts, newAccount(share, plan, outcome{Shortfall: expand.Shortfall{Exhausted: plan.Claim.Addresses}}))
+		}
+	}
+	return accounts
+}
+
+// asPublished is a state that leaves no more addresses to publish.
+func asPublished(s expand.State) expand.State {
+	s.Blocks = slices.Clone(s.Blocks)
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		b.Usable = slices.DeleteFunc(slices.Clone(b.Usable), func(a netip.Addr) bool {
+			_, published := s.Pool[a]
+			return !published
+		})
+		if !b.Listed {
+			b.Size = 0
+		}
+	}
+	return s
+}
+
+// lacksFirstBlock reports whether the node waits for the first block of a family.
+func (s account) lacksFirstBlock() bool {
+	return s.Exhausted > 0 && len(s.State.Blocks) == 0 && !s.OfPods
+}
+
+// isOfPod reports whether the account is for the address of one pod's name.
+func (s *account) isOfPod() bool { return crd.PodOfPool(s.CiliumPool) != "" }
+
+// shortageOf returns the shortage of a node with these accounts; nil: it has none.
+func shortageOf(accounts []account) *shortage {
+	var parts []string
+	lack := &shortage{someOnly: true}
+	for i := range accounts {
+		s := &accounts[i]
+		if s.balance.Wanted == 0 {
+			continue
+		}
+		reason, message := s.cause()
+		parts = append(parts, message)
+		lack.shares = append(lack.shares, s.what())
+		if lack.reason == "" || lack.reason == reasonMoves || reason == v1alpha1.NodePoolsExhausted || reason == reasonWriteFails {
+			lack.reason = reason
+		}
+		lack.podsWait = lack.podsWait || s.balance.Missing > 0
+		lack.someOnly = lack.someOnly && (s.balance.Missing == 0 || s.OfPods)
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	lack.message = suggest.Sentences(parts)
+	return lack
+}
+
+// what names the family and the Cilium pool of an account.
+func (s *account) what() string {
+	if s.CiliumPool != "" {
+		return s.Family.String() + " of Cilium's pool " + s.CiliumPool
+	}
+	return s.Family.String()
+}
+
+// cause describes why one family of a node lacks addresses, and their number.
+func (s *account) cause() (reason, message string) {
+	subject := s.what()
+	wanted := s.balance.Wanted
+	switch {
+	case !s.Standing.MayChange():
+		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", subject, wanted, s.Standing.Because())
+	case s.err != nil:
+		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", subject, wanted, termsafe.Line(s.err.Error()))
+	case s.Exhausted > 0 && len(s.Pools) > 0 && s.isOfPod():
+		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to pod %s cannot come here yet: kubectl get podippins", subject, s.Pools[0].Pod)
+	case s.Exhausted > 0:
+		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
+			subject, s.Exhausted, poolNames(s.Share))
+	case s.State.RunsWithAnother():
+		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", subject, s.State.BlockAssignment.ActiveCIDRs[0])
+	case s.State.BlockAssignment != nil && s.State.BlockAssignment.SingleBlock:
+		return reasonBlockFull, fmt.Sprintf("%s: %d more addresses needed than the block of this node has, and a Node gets no second one in kubernetes mode",
+			subject, s.plan.Shortage)
+	}
+	return reasonLimitReached, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
+		subject, s.plan.Shortage)
+}
+
+// shortageOfUnselected returns the shortage of a Node that no pool selects, in addition to the shortage of its blocks. With
+// addresses from before, or from another IPAM, its pods keep running: no need is unmet until these
+// run out.
+func (o *observation) shortageOfUnselected(lack *shortage) *shortage {
+	isEmpty := o.CiliumNode == nil || o.CiliumNode.AssignsNone()
+	return &shortage{
+		podsWait: isEmpty || lack != nil && lack.podsWait, reason: reasonNoPool,
+		message: "no PodIPPool selects this node, so it gets no block",
+	}
+}
+
+// withUnserved adds to a shortage the node's requests that no PodIPPool serves.
+func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
+	if len(unserved) == 0 {
+		return lack
+	}
+	var messages []string
+	if lack == nil {
+		lack = &shortage{someOnly: true, reason: reasonNotServed}
+	} else {
+		messages = append(messages, lack.message)
+	}
+	for i := range unserved {
+		u := &unserved[i]
+		if !lack.podsWait && !u.AtRestart {
+			lack.podsWait = true
+			lack.someOnly = !u.OfAgent
+			lack.reason = reasonNotServed
+		} else if u.OfAgent && !u.AtRestart {
+			lack.someOnly = false
+		}
+		messages = append(messages, u.Message)
+	}
+	lack.message = suggest.Sentences(messages)
+	return lack
+}
+
+// setShortage writes the condition of the Node, puts the shortage taint on it while its pods cannot
+// get an address, and takes it off afterwards. A Node that registered with the taint keeps it until
+// it is served: autoscalers take a node without its startup taint for a complete one.
+func (r *Reconciler) setShortage(ctx context.Context, o *observation, decisions []decision, accounts []account, lack *shortage) (err error) {
+	if r.Cluster.Paused { // a pause promises no write about nodes
+		return nil
+	}
+	if r.Reporter.NodeCondition {
+		err = r.Reporter.setNodeCondition(ctx, o.Node, lack)
+	}
+	short := lack != nil && lack.podsWait && !lack.someOnly
+	if r.Cluster.ShortageTaint == "" || !short && !r.Cluster.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, decisions, accounts) {
+		return err
+	}
+	return errors.Join(err, r.Reporter.setNodeTaint(ctx, o.Node, r.Cluster.ShortageTaint, short && !r.SetsNoTaint))
+}
+
+// servesPods reports whether the node has all addresses that it gets for now: of its first block,
+// and for unscheduled pods. Where Nodes offer addresses, they count once they are offered. Another
+// IPAM serves its nodes by itself.
+func (o *observation) servesPods(families []ipalloc.Family, decisions []decision, accounts []account) bool {
+	if o.Standing.Kind == state.OtherIPAM {
+		return true
+	}
+	if o.CiliumNode == nil || len(o.Shares) == 0 {
+		return false
+	}
+	for i := range accounts {
+		s := &accounts[i]
+		grows := len(s.plan.Publish)+len(s.plan.Assign) > 0 || s.plan.Claim.Blocks > 0 && s.Exhausted == 0 // by this plan
+		if !s.State.FamilyDisabled && (grows || s.CiliumPool == "" && !o.provides(families, decisions, s.Family)) {
+			return false
+		}
+	}
+	return true
+}
+
+// provides reports whether the node has addresses of a family for pods.
+func (o *observation) provides(families []ipalloc.Family, decisions []decision, f ipalloc.Family) bool {
+	if slices.Contains(families, f) {
+		n, known := o.offerOf(families, decisions, f, "")
+		last := o.memory.lastOffer(o.Node)
+		// An offer that was written in this reconcile has changed the Node.
+		return known && n > 0 && n == last.allocatable.Of("")[f] && last.version == o.Node.ResourceVersion
+	}
+	return slices.ContainsFunc(o.CiliumNode.Named(), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
+}
