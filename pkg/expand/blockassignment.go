@@ -36,6 +36,23 @@ type BlockAssignment struct {
 	// ActiveCIDRs are the CIDRs that an agent with a fixed block runs with though Assigned is empty: from
 	// an earlier Node of its name.
 	ActiveCIDRs []netip.Prefix
+
+	// Agent is the agent's container, "" if unknown.
+	Agent string
+	// MayPark is set if a block may be parked, because no other block of the node is.
+	MayPark bool
+	// Replaceable is set if a pool has a free block that could replace it.
+	Replaceable bool
+	// MayHaveClosed is set if the agent may have closed blocks that record nothing of it.
+	MayHaveClosed bool
+	// MayCompact is set if a block may be parked only because the node can do without it.
+	MayCompact bool
+	// Regains is set if the agent went on to allocate from a block of the node after each parking.
+	Regains bool
+	// OtherFamilyFull is set, if blocks may be parked, when the agent also runs the other
+	// family and neither has nor can get a free address of it: pods that wait do so for that
+	// family.
+	OtherFamilyFull bool
 }
 
 // blockShare is a node with an agent that is assigned whole blocks.
@@ -136,7 +153,7 @@ func (w *blockShare) countBlockAssignment() usage {
 		case fresh:
 			waiting++
 			u.pendingPods = append(u.pendingPods, pod.Name)
-		case !slices.ContainsFunc(pod.IPs, s.ours) && !w.assignment.familyUnused() && !s.OtherFamilyFull:
+		case !slices.ContainsFunc(pod.IPs, s.ours) && !w.assignment.familyUnused() && !w.assignment.OtherFamilyFull:
 			u.stuck = append(u.stuck, pod)
 		}
 	}
@@ -170,7 +187,7 @@ func (w *blockShare) needs(u *usage) needs {
 	agent := w.assignment
 	requested := limit(agent.Requested)
 	demand := max(u.demand, agent.agentRestores(u)) + w.closed.free
-	if w.closed.free > 0 && w.state.OtherFamilyFull {
+	if w.closed.free > 0 && w.assignment.OtherFamilyFull {
 		// Pods that find no address beside a closed block make the agent request some. Once
 		// they have found one they fail for the other family, and the agent returns it.
 		requested = 0

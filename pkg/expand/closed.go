@@ -56,7 +56,7 @@ func (w *blockShare) findClosed(u *usage) closedBlocks {
 		}
 		b.assignment.notCompacted = w.notCompacted(b, closed.contains(b))
 	}
-	if closed.free > 0 || w.state.MayHaveClosed {
+	if closed.free > 0 || w.assignment.MayHaveClosed {
 		w.findNotForAddresses(&closed, u)
 	}
 	w.judgeInferred(&closed)
@@ -178,7 +178,7 @@ func (w *blockShare) inferClosed(closed *closedBlocks, u *usage) bool {
 	agent := u.steadyAgent()
 	witness := w.stuckDespiteFree(closed, u, agent)
 	inferred := Closed{Agent: agent, Since: witness.Created, Inferred: true}
-	if !w.state.MayHaveClosed || w.assignment.Foreign > 0 || inferred.Agent == "" || inferred.Since.IsZero() {
+	if !w.assignment.MayHaveClosed || w.assignment.Foreign > 0 || inferred.Agent == "" || inferred.Since.IsZero() {
 		return false
 	}
 	var free []*block
@@ -205,7 +205,7 @@ func (w *blockShare) stuckDespiteFree(closed *closedBlocks, u *usage, agent stri
 	least := hangsFor
 	if w.requestsMore(u) {
 		least = givesBackWithin
-	} else if !w.state.Replaceable || w.blocks.inService() >= w.input.policy.MaxBlocks {
+	} else if !w.assignment.Replaceable || w.blocks.inService() >= w.input.policy.MaxBlocks {
 		return newest
 	}
 	for _, pod := range u.stuck {
@@ -238,11 +238,12 @@ func (s *State) HasFree() bool {
 }
 
 // hasClosed reports whether this run of the agent has closed a block.
-func (s *State) hasClosed(b *Block) bool { return b.Closed.By(s.Agent) }
+func (s *State) hasClosed(b *Block) bool { return b.Closed.By(s.BlockAssignment.Agent) }
 
 // regains reports whether this run of the agent regains parked blocks in use.
 func (s *State) regains() bool {
-	return s.Regains || slices.ContainsFunc(s.Blocks, func(b Block) bool { return b.Closed.Regained(s.Agent) })
+	w := s.BlockAssignment
+	return w.Regains || slices.ContainsFunc(s.Blocks, func(b Block) bool { return b.Closed.Regained(w.Agent) })
 }
 
 // usersIn is the number of addresses of a CIDR that pods have, or the agent itself.

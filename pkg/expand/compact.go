@@ -35,7 +35,7 @@ func (w *blockShare) compactionCandidate(p *planner) []*block {
 // compactionAllowed reports whether a block may be parked only because the node can do without it: no other one is on its way.
 func (w *blockShare) compactionAllowed() bool {
 	drains := slices.ContainsFunc(w.state.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining })
-	return w.state.MayCompact && (drains || !w.input.budget.OtherDrains)
+	return w.assignment.MayCompact && (drains || !w.input.budget.OtherDrains)
 }
 
 // isUnused reports whether the block is in service and no address of it in use.
@@ -50,6 +50,6 @@ func (b *block) compactable() bool {
 // addresses of the agent's own, the agent has restarted since it closed the block, or it closes none. It
 // would have to be parked again, after each restart.
 func (w *blockShare) notCompacted(b *block, closed bool) bool {
-	reopened := w.state.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.state.Agent
+	reopened := w.assignment.Agent != "" && b.Closed.Agent != "" && b.Closed.Agent != w.assignment.Agent
 	return b.own > 0 || reopened || !closed && w.state.regains() || !w.compactionAllowed() && b.Closed.Agent == ""
 }

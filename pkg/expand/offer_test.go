@@ -64,7 +64,7 @@ func TestOffer(t *testing.T) {
 		"no report of whole blocks":           {state: node(lone("10.0.0.0/28"), listing(-1, "10.0.0.0/28"), requesting("default/a", "10.0.0.3")), want: 1},
 		"pods of whole blocks":                {state: listed2(requesting("default/a", "10.0.0.3"), pod("default/b", "10.0.0.4"), pods(2)), want: 9},
 		"not the ones that it has returned":   {state: listed2(lone("10.0.1.0/28", cooling(Returned, noon)), lone("10.0.2.0/28")), want: 12},
-		"nor a closed one":                    {state: node(lone("10.0.0.0/28", closed("b", time.Hour)), listing(8, "10.0.0.0/28"), func(s *State) { s.Agent = "b" }), want: 0},
+		"nor a closed one":                    {state: node(lone("10.0.0.0/28", closed("b", time.Hour)), listing(8, "10.0.0.0/28"), func(s *State) { s.BlockAssignment.Agent = "b" }), want: 0},
 		"a whole block about to drain":        {state: listed2(), plan: Plan{Drain: []Drain{{CIDR: netip.MustParsePrefix("10.0.0.0/28")}}}, want: 0},
 		"a CIDR of no block":                  {state: listed2(listing(8, "10.0.0.0/28", "192.0.2.0/29"), pod("default/a", "192.0.2.1")), want: 17},
 		"of a pool for pods alone":            {state: node(lone("10.0.0.0/28"), listing(0, "10.0.0.0/28"), onDemand), want: 14},

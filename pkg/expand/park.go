@@ -13,7 +13,7 @@ import (
 // the agent has run steadily.
 
 // parkingAllowed reports whether a block may be parked: no other one of the node is, of any family or Cilium pool.
-func (w *blockShare) parkingAllowed() bool { return w.state.MayPark && !w.input.budget.OtherParks }
+func (w *blockShare) parkingAllowed() bool { return w.assignment.MayPark && !w.input.budget.OtherParks }
 
 // parkFor is the time that a block in use is parked: longer than the agent's watch takes.
 const parkFor = time.Second
@@ -61,14 +61,14 @@ func (u *usage) steadyAgent() string {
 	if !u.trusted {
 		return ""
 	}
-	return u.state.Agent
+	return u.state.BlockAssignment.Agent
 }
 
 // parkDraining parks a draining block, lists parked ones in use again, and records which
 // the agent has closed.
 func (w *blockShare) parkDraining(p *planner) {
 	p.rememberWaits()
-	if w.state.MayHaveClosed && p.usage.waiting+len(p.usage.stuck) > 0 {
+	if w.assignment.MayHaveClosed && p.usage.waiting+len(p.usage.stuck) > 0 {
 		p.requeueLater() // see inferClosed
 	}
 	for _, b := range w.blocks.all {
@@ -117,7 +117,7 @@ func (p *planner) recordClosed(b *block, closed Closed) {
 // fruitless counts the fruitless parkings of a block by this run of the agent, the last one that is recorded
 // included.
 func (w *blockShare) fruitless(b *block) int {
-	if b.Closed.Agent != w.state.Agent || b.Closed.Inferred {
+	if b.Closed.Agent != w.assignment.Agent || b.Closed.Inferred {
 		return 0
 	}
 	if w.state.hasNewer(b.CIDR, b.Closed.Since) {
@@ -130,7 +130,7 @@ func (w *blockShare) fruitless(b *block) int {
 // that is yet to be recorded.
 func (s *State) closedSince(b *Block, parking Parking) bool {
 	recorded := b.Closed.Agent == parking.Agent && !b.Closed.Since.Before(parking.Since)
-	return parking.Agent != "" && parking.Agent == s.Agent && !recorded
+	return parking.Agent != "" && parking.Agent == s.BlockAssignment.Agent && !recorded
 }
 
 // unpark lists a parked block in use again, once its agent must have seen that it was parked, and
@@ -174,7 +174,7 @@ func (w *blockShare) parkOrWait(p *planner, b *block) bool {
 		return false
 	}
 	emptySince := p.nextMemory.EmptySince[b.CIDR]
-	if b.Closed.Agent != w.state.Agent || closedSince.Before(emptySince) && !b.Closed.Regained(w.state.Agent) {
+	if b.Closed.Agent != w.assignment.Agent || closedSince.Before(emptySince) && !b.Closed.Regained(w.assignment.Agent) {
 		return true
 	}
 	// The agent has a user of it that is not known here, or finds new ones: it is asked again, later each time.
@@ -187,13 +187,13 @@ func (w *blockShare) parksInUse(p *planner, b *block, closedSince time.Time) boo
 	if w.closed.contains(b) || w.state.regains() {
 		return false
 	}
-	if b.own > 0 && b.Closed.Agent != "" && b.Closed.Agent != w.state.Agent && !b.Closed.Inferred {
+	if b.own > 0 && b.Closed.Agent != "" && b.Closed.Agent != w.assignment.Agent && !b.Closed.Inferred {
 		return false
 	}
-	return b.Closed.Agent != w.state.Agent || p.dueOrRequeue(closedSince.Add(reserveWait))
+	return b.Closed.Agent != w.assignment.Agent || p.dueOrRequeue(closedSince.Add(reserveWait))
 }
 
 // mayHaveAnother reports whether the node may have another block.
 func (w *blockShare) mayHaveAnother(p *planner) bool {
-	return w.state.Replaceable && w.blocks.inService() < w.input.policy.MaxBlocks && p.room() > 0
+	return w.assignment.Replaceable && w.blocks.inService() < w.input.policy.MaxBlocks && p.room() > 0
 }

@@ -7,11 +7,13 @@ import (
 )
 
 // parks allows blocks of a node to be parked; its agent runs in container c.
-func parks(s *State) { s.Agent, s.MayPark, s.Replaceable = "c", true, true }
+func parks(s *State) {
+	s.BlockAssignment.Agent, s.BlockAssignment.MayPark, s.BlockAssignment.Replaceable = "c", true, true
+}
 
-func otherFamilyFull(s *State) { s.OtherFamilyFull = true }
+func otherFamilyFull(s *State) { s.BlockAssignment.OtherFamilyFull = true }
 
-func unreplaceable(s *State) { s.Replaceable = false }
+func unreplaceable(s *State) { s.BlockAssignment.Replaceable = false }
 
 func parked(b *Block) { b.Parked = true }
 
@@ -103,7 +105,7 @@ func TestDecideParks(t *testing.T) {
 			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for NewPods a/a"},
 		},
 		"nor another block": {
-			state: node(parking(), pod("a/a", "10.0.0.9"), func(s *State) { s.Regains = true }),
+			state: node(parking(), pod("a/a", "10.0.0.9"), func(s *State) { s.BlockAssignment.Regains = true }),
 			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for NewPods a/a"},
 		},
 		"the next run of the agent may close it": {
@@ -281,12 +283,12 @@ func TestDecideInfersClosed(t *testing.T) {
 		return node(append([]func(*State){
 			lone(full), lone(goes), listing(2, full, goes), asks(4, 1), parks, pod("a/a", "10.0.0.1"), pod("a/z", "10.0.0.2"),
 			func(s *State) {
-				s.MayHaveClosed = true
+				s.BlockAssignment.MayHaveClosed = true
 				s.Pods = append(s.Pods, Pod{Name: "a/new", Seen: noon.Add(-7 * time.Minute), Created: noon.Add(-7 * time.Minute)})
 			},
 		}, edits...)...)
 	}
-	cautious := func(s *State) { s.MayHaveClosed = false }
+	cautious := func(s *State) { s.BlockAssignment.MayHaveClosed = false }
 	inferred := func(s *State) {
 		s.Blocks[1].Closed = Closed{Agent: "c", Since: noon.Add(-7 * time.Minute), Inferred: true}
 	}
@@ -396,7 +398,7 @@ func TestDecideCompacts(t *testing.T) {
 	// two blocks of 14, with a pod in each; the agent requests 8
 	pair := func(edits ...func(*State)) State {
 		return node(append([]func(*State){
-			lone(a), lone(b), listing(8, a, b), parks, pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.17"), func(s *State) { s.MayCompact = true },
+			lone(a), lone(b), listing(8, a, b), parks, pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.17"), func(s *State) { s.BlockAssignment.MayCompact = true },
 		}, edits...)...)
 	}
 	of := func(i int, edit func(*Block)) func(*State) { return func(s *State) { edit(&s.Blocks[i]) } }
@@ -408,8 +410,8 @@ func TestDecideCompacts(t *testing.T) {
 		"once it has not needed it for long": {state: pair(), memory: long, want: []string{"needs 2 of 28", "drain 10.0.0.16/28 Compaction", "10.0.0.16/28 waits for Pods a/b"}},
 		"not at once":                        {state: pair(), remember: &first, want: []string{"needs 2 of 28", "again in 10m0s"}},
 		"that with the fewest pods":          {state: pair(pod("a/c", "10.0.0.18")), memory: long, want: []string{"needs 3 of 28", "drain 10.0.0.0/28 Compaction", "10.0.0.0/28 waits for Pods a/a"}},
-		"not without the flag":               {state: pair(func(s *State) { s.MayCompact = false }), memory: long, want: stays},
-		"nor beside a parked block":          {state: pair(func(s *State) { s.MayPark = false }), memory: long, want: stays},
+		"not without the flag":               {state: pair(func(s *State) { s.BlockAssignment.MayCompact = false }), memory: long, want: stays},
+		"nor beside a parked block":          {state: pair(func(s *State) { s.BlockAssignment.MayPark = false }), memory: long, want: stays},
 		"nor if reclaim is off":              {state: pair(), policy: func(p *Policy) { p.ReclaimDisabled = true }, memory: long, want: stays},
 		"nor without budget":                 {state: pair(), budget: budget(0), memory: long, want: append(stays, "again in 10s")},
 		"nor outside a window":               {state: pair(func(s *State) { s.ReclaimDelay = Obstacle{Reason: WaitWindow, Until: noon.Add(time.Hour)} }), memory: long, want: append(stays, "again in 1h0m0s")},
@@ -436,7 +438,7 @@ func TestDecideCompacts(t *testing.T) {
 		"nor beside a closed one":  {state: pair(of(1, closed("c", time.Hour))), memory: long, want: []string{"needs 2 of 15"}},
 		"nor beside one that goes": {state: begun(of(1, draining(Deleted)), of(1, request(Deleted)), unreplaceable, func(s *State) { s.BlockAssignment.Requested = 8 }), memory: long, want: []string{"needs 2 of 28", "park 10.0.0.16/28", "10.0.0.16/28 waits for Pods a/b"}},
 		"the agent may return what is not in use": {
-			state:  node(lone(a), lone(spare), listing(8, a, spare), parks, pod("a/a", "10.0.0.1"), func(s *State) { s.MayCompact = true }),
+			state:  node(lone(a), lone(spare), listing(8, a, spare), parks, pod("a/a", "10.0.0.1"), func(s *State) { s.BlockAssignment.MayCompact = true }),
 			memory: long, want: []string{"needs 1 of 28"},
 		},
 		"then it is parked":                     {state: begun(), want: []string{"needs 2 of 28", "park 10.0.0.16/28", "10.0.0.16/28 waits for Pods a/b"}},
@@ -444,7 +446,7 @@ func TestDecideCompacts(t *testing.T) {
 		"put back on demand":                    {state: begun(func(s *State) { s.BlockAssignment.Requested = 29 }), want: []string{"needs 2 of 28", "undrain 10.0.0.16/28", "claim 1 in 2 blocks, room 2147483619"}},
 		"put back once the agent has restarted": {state: begun(of(1, closed("b", time.Minute))), want: []string{"needs 2 of 28", "undrain 10.0.0.16/28", "again in 10m0s"}},
 		"put back with its own address":         {state: begun(usedBy("10.0.0.18", "router")), want: []string{"needs 3 of 28", "undrain 10.0.0.16/28", "again in 10m0s"}},
-		"put back without the flag":             {state: begun(func(s *State) { s.MayCompact = false }), want: []string{"needs 2 of 28", "undrain 10.0.0.16/28"}},
+		"put back without the flag":             {state: begun(func(s *State) { s.BlockAssignment.MayCompact = false }), want: []string{"needs 2 of 28", "undrain 10.0.0.16/28"}},
 	})
 }
 

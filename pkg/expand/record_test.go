@@ -120,9 +120,9 @@ func (d dice) wholeBlocks(s State, single bool) State {
 	w := &BlockAssignment{
 		Reported: !d.percent(15), Requested: d(40), NoPreallocation: d.percent(10), PreAllocation: oneOf(d, 0, 4, 8), SingleBlock: single,
 	}
-	s.Agent = oneOf(d, "c1", "c1", "c2", "")
-	s.MayPark, s.Replaceable, s.MayHaveClosed = d.percent(60), d.percent(60), d.percent(30)
-	s.MayCompact, s.Regains, s.OtherFamilyFull = d.percent(40), d.percent(5), d.percent(5)
+	w.Agent = oneOf(d, "c1", "c1", "c2", "")
+	w.MayPark, w.Replaceable, w.MayHaveClosed = d.percent(60), d.percent(60), d.percent(30)
+	w.MayCompact, w.Regains, w.OtherFamilyFull = d.percent(40), d.percent(5), d.percent(5)
 	s.Pool = map[netip.Addr]string{}
 	for i := range s.Blocks {
 		b := &s.Blocks[i]

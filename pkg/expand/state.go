@@ -79,18 +79,6 @@ type State struct {
 	// AgentSettled is set if the agent's pod has been Ready for a while with the same
 	// container, so that its answers and its report can be trusted.
 	AgentSettled bool
-	// Agent is the agent's container, "" if unknown, if the agent is assigned whole blocks.
-	// MayPark is set if a block may be parked, because no other block of the node is.
-	// Replaceable is set if a pool has a free block that could replace it.
-	// MayHaveClosed is set if the agent may have closed blocks that record nothing of it.
-	// MayCompact is set if a block may be parked only because the node can do without it.
-	// Regains is set if the agent went on to allocate from a block of the node after each parking.
-	Agent                                                    string
-	MayPark, Replaceable, MayHaveClosed, MayCompact, Regains bool
-	// OtherFamilyFull is set, if blocks may be parked, when the agent also runs the other
-	// family and neither has nor can get a free address of it: pods that wait do so for that
-	// family.
-	OtherFamilyFull bool
 	// ReclaimDelay delays reclaims.
 	ReclaimDelay Obstacle
 	// PoolTaken is the percentage of blocks taken in the fullest of the pools that the node has

@@ -42,9 +42,9 @@ func TestMayHaveClosed(t *testing.T) {
 				c.Agents.Set(pod, fixtures.Noon())
 			}
 			for i, uid := range test.uids {
-				c.Ledger.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: uid, ResourceVersion: strconv.Itoa(i + 1), Addresses: &ciliumnode.Addresses{}})
+				c.Ledger.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: uid, ResourceVersion: strconv.Itoa(i + 1), BlockAssignment: &ciliumnode.BlockAssignment{}})
 			}
-			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.MayHaveClosed; got != test.want {
+			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.BlockAssignment.MayHaveClosed; got != test.want {
 				t.Errorf("%t, want %t", got, test.want)
 			}
 			checkTwins(t, c, fixtures.Node())
@@ -70,7 +70,8 @@ func TestMayCompact(t *testing.T) {
 			c.ParkBlocks, c.CompactBlocks, c.Defaults.CiliumPools, c.AnyMode = true, test.compacts, true, true
 			c.Cilium = &ciliumconfig.Latest{}
 			c.Cilium.Set(&ciliumconfig.Config{Known: test.known, Data: map[string]string{"enable-bgp-control-plane": test.bgp}})
-			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.MayCompact; got != test.want {
+			c.Ledger.UpsertCiliumNode(&ciliumnode.View{Name: "n", BlockAssignment: &ciliumnode.BlockAssignment{}})
+			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.BlockAssignment.MayCompact; got != test.want {
 				t.Errorf("%t, want %t", got, test.want)
 			}
 			checkTwins(t, c, fixtures.Node())

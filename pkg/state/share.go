@@ -73,7 +73,6 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 		state.ReclaimDelay = share.Pools[0].Maintenance.Delay(now)
 	}
 	if c.Defaults.CiliumPools {
-		c.setMayPark(s, &share)
 		share.OfPods = ciliumPool != "" && !c.agentNeeds(s, ciliumPool, now)
 	}
 	if c.Unscheduled != nil {
@@ -88,18 +87,6 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	}
 	c.addBlocks(s, &share, now)
 	return share
-}
-
-// setMayPark sets what a share says of its agent, and of the blocks that may be parked or closed.
-func (c *Cluster) setMayPark(s *Snapshot, share *Share) {
-	state := &share.State
-	state.Agent = c.Agents.Container(s.Name)
-	state.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
-	state.Regains = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool { return b.Closed.Regained(state.Agent) })
-	state.MayCompact = c.CompactBlocks && s.Node != nil && !c.mayAnnounce(s.Node)
-	state.MayHaveClosed = c.ParkBlocks && (s.recreated || c.Agents.RanBefore(s.Name))
-	drains := func(b crd.Block) bool { return b.Phase == ipalloc.Draining }
-	state.Replaceable = state.MayPark && (state.MayHaveClosed || slices.ContainsFunc(s.Blocks, drains)) && c.anyFree(share.Family, share.Pools)
 }
 
 // agentNeeds reports whether the agent of a node does not start without an address of a Cilium pool, by
@@ -127,32 +114,18 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 		state.Limits = view.Limits
 		// An agent that is assigned whole blocks shows by its requests which families it runs.
 		state.FamilyDisabled = view.Addresses != nil && view.FamilyDisabled(share.Family) && s.checkRunsWithout(c.Agents, now)
-		state.BlockAssignment = assignmentOf(view, share.Family, mine)
-		c.setPreAllocation(s, share)
+		state.BlockAssignment = c.assignment(s, share, view, mine)
 	}
 	for _, b := range mine {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family {
 			state.Blocks = append(state.Blocks, c.block(s, share, view, b, now))
 		}
 	}
-	// The agent of a node that the pod has left requests its address for some more minutes.
-	if pod := crd.PodOfPool(share.CiliumPool); pod != "" && len(state.Blocks) == 0 && state.BlockAssignment != nil && !s.hasPod(pod) {
-		state.BlockAssignment.Requested = 0
-	}
 	for _, cidr := range s.missingPins {
 		if ipalloc.FamilyOf(cidr.Addr()) == share.Family && slices.ContainsFunc(share.Pools, func(p *crd.Pool) bool { return p.Pod == "" && p.AssignsNow(cidr) }) {
 			state.Pins++
 		}
 	}
-}
-
-// setPreAllocation adds to a share the addresses that its agent keeps in reserve.
-func (c *Cluster) setPreAllocation(s *Snapshot, share *Share) {
-	if s.Node == nil || share.State.BlockAssignment == nil {
-		return
-	}
-	reserves := c.Cilium.Get().PreAllocation(s.Node.Labels)
-	share.State.BlockAssignment.PreAllocation = reserves[cmp.Or(share.CiliumPool, crd.DefaultCiliumPool)]
 }
 
 // podsOf returns the pods that count for one family and Cilium pool: pods that request it, and pods
@@ -345,15 +318,26 @@ func hasFamily(ips []netip.Addr, f ipalloc.Family) bool {
 	return slices.ContainsFunc(ips, func(a netip.Addr) bool { return ipalloc.FamilyOf(a) == f })
 }
 
-// assignmentOf returns the blocks and requests of an agent that is assigned whole blocks, for one
-// family; nil: it is not.
-func assignmentOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockAssignment {
+// assignment returns the part of a share that its agent is assigned as whole blocks, and requests; nil: it
+// is assigned single addresses.
+func (c *Cluster) assignment(s *Snapshot, share *Share, view *ciliumnode.View, blocks []crd.Block) *expand.BlockAssignment {
 	if view.BlockAssignment == nil {
 		return nil
 	}
-	w := &expand.BlockAssignment{Reported: view.BlockAssignment.Reported(), Requested: view.BlockAssignment.Requested[f], SingleBlock: view.BlockAssignment.SingleBlock, NoPreallocation: view.BlockAssignment.PodsOnly}
+	w := &expand.BlockAssignment{
+		Reported: view.BlockAssignment.Reported(), Requested: view.BlockAssignment.Requested[share.Family],
+		SingleBlock: view.BlockAssignment.SingleBlock, NoPreallocation: view.BlockAssignment.PodsOnly,
+	}
+	isOfFamily := func(b crd.Block) bool { return ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family }
+	// The agent of a node that the pod has left requests its address for some more minutes.
+	if pod := crd.PodOfPool(share.CiliumPool); pod != "" && !slices.ContainsFunc(blocks, isOfFamily) && !s.hasPod(pod) {
+		w.Requested = 0
+	}
+	if s.Node != nil {
+		w.PreAllocation = c.Cilium.Get().PreAllocation(s.Node.Labels)[cmp.Or(share.CiliumPool, crd.DefaultCiliumPool)]
+	}
 	for _, p := range view.PodCIDRs {
-		if ipalloc.FamilyOf(p.Addr()) != f {
+		if ipalloc.FamilyOf(p.Addr()) != share.Family {
 			continue
 		}
 		w.Assigned = append(w.Assigned, p)
@@ -361,5 +345,19 @@ func assignmentOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *
 			w.Foreign += view.BlockAssignment.Count(p)
 		}
 	}
+	if c.Defaults.CiliumPools {
+		c.setMayPark(s, share, w)
+	}
 	return w
+}
+
+// setMayPark sets what an assignment says of its agent, and of the blocks that may be parked or closed.
+func (c *Cluster) setMayPark(s *Snapshot, share *Share, w *expand.BlockAssignment) {
+	w.Agent = c.Agents.Container(s.Name)
+	w.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
+	w.Regains = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool { return b.Closed.Regained(w.Agent) })
+	w.MayCompact = c.CompactBlocks && s.Node != nil && !c.mayAnnounce(s.Node)
+	w.MayHaveClosed = c.ParkBlocks && (s.recreated || c.Agents.RanBefore(s.Name))
+	drains := func(b crd.Block) bool { return b.Phase == ipalloc.Draining }
+	w.Replaceable = w.MayPark && (w.MayHaveClosed || slices.ContainsFunc(s.Blocks, drains)) && c.anyFree(share.Family, share.Pools)
 }

@@ -19,7 +19,7 @@ import (
 func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, now time.Time) expand.Block {
 	pool := c.Pools.Get(b.Pool)
 	out := expand.Block{
-		CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason, Closed: c.Ledger.closedBy(b, share.State.Agent),
+		CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason, Closed: c.closedBy(b),
 		Pinned: slices.Contains(s.pins, b.CIDR), Frozen: pool != nil && pool.Frozen(), Orphaned: c.IsOrphaned(b, s.CiliumNode),
 		Undone: b.Undone,
 	}
@@ -47,6 +47,14 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 		out.CooldownUntil = c.cooldownUntil(share, view, b)
 	}
 	return out
+}
+
+// closedBy returns which run of its node's agent has closed a block: only agents with Cilium pools do.
+func (c *Cluster) closedBy(b crd.Block) expand.Closed {
+	if !c.Defaults.CiliumPools {
+		return b.Closed
+	}
+	return c.Ledger.closedBy(b, c.Agents.Container(b.Node))
 }
 
 // cooldownUntil returns the end of the cooldown of a block. view may be nil.

@@ -126,7 +126,7 @@ func (c *Cluster) setOtherFamilyFull(s *Snapshot) {
 		hasRoom := func(share Share) bool {
 			return share.Family == otherFamily && (share.State.HasFree() || c.anyFree(otherFamily, share.Pools))
 		}
-		s.Shares[i].State.OtherFamilyFull = demand.Reported() && demand.Uses(otherFamily) && !slices.ContainsFunc(s.Shares, hasRoom)
+		s.Shares[i].State.BlockAssignment.OtherFamilyFull = demand.Reported() && demand.Uses(otherFamily) && !slices.ContainsFunc(s.Shares, hasRoom)
 	}
 }
 

@@ -316,7 +316,7 @@ func TestOtherFamilyFull(t *testing.T) {
 				t.Fatalf("%d families", len(s.Shares))
 			}
 			for i := range s.Shares {
-				if got, want := s.Shares[i].State.OtherFamilyFull, test.want && s.Shares[i].Family == ipalloc.IPv6; got != want {
+				if got, want := s.Shares[i].State.BlockAssignment.OtherFamilyFull, test.want && s.Shares[i].Family == ipalloc.IPv6; got != want {
 					t.Errorf("%s: %t, want %t", s.Shares[i].Family, got, want)
 				}
 			}

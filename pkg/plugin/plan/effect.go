@@ -308,7 +308,7 @@ func claimBlocks(c *clusterview.Cluster, d *clusterview.Decision) (blocks []stri
 		if pinned {
 			claim = c.State.Ledger.ClaimPinned
 		}
-		cidr, pool, err := claim(d.Family, d.State.Node, d.State.Agent, d.Pools)
+		cidr, pool, err := claim(d.Family, d.State.Node, c.State.Agents.Container(d.State.Node), d.Pools)
 		if err != nil {
 			return blocks, max(0, want.Addresses-got) // ipalloc.ErrExhausted: the ledger is ready
 		}
