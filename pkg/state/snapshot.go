@@ -120,13 +120,13 @@ func (c *Cluster) setOtherFamilyFull(s *Snapshot) {
 	if !c.ParkBlocks || s.CiliumNode == nil || s.CiliumNode.BlockAssignment == nil {
 		return
 	}
-	demand := s.CiliumNode.BlockAssignment
+	assignment := s.CiliumNode.BlockAssignment
 	for i := range s.Shares {
 		otherFamily := 1 - s.Shares[i].Family
 		hasRoom := func(share Share) bool {
 			return share.Family == otherFamily && (share.State.HasFree() || c.anyFree(otherFamily, share.Pools))
 		}
-		s.Shares[i].State.BlockAssignment.OtherFamilyFull = demand.Reported() && demand.Uses(otherFamily) && !slices.ContainsFunc(s.Shares, hasRoom)
+		s.Shares[i].State.BlockAssignment.OtherFamilyFull = assignment.Reported() && assignment.Uses(otherFamily) && !slices.ContainsFunc(s.Shares, hasRoom)
 	}
 }
 

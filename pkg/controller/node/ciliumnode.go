@@ -91,8 +91,8 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	change := ciliumnode.Change{}
 	for _, b := range o.Blocks {
 		ciliumPool := r.Cluster.CiliumPoolOf(b, last)
-		share := last.Of(ciliumPool)
-		if !share.Lists(b.CIDR) && len(r.Cluster.Ledger.Overlaps(b.CIDR)) > 0 {
+		view := last.Of(ciliumPool)
+		if !view.Lists(b.CIDR) && len(r.Cluster.Ledger.Overlaps(b.CIDR)) > 0 {
 			continue // addresses published earlier stay, and no others of this block are added
 		}
 		change.Add(b.CIDR, ciliumPool)
@@ -101,7 +101,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 			return nil, err
 		}
 		if unchanged && b.Phase != ipalloc.CoolingDown {
-			change.Restore(share, b.CIDR)
+			change.Restore(view, b.CIDR)
 		}
 	}
 	if err := r.apply(ctx, o, written, change, result); err != nil {
@@ -148,9 +148,9 @@ func (r *Reconciler) readRuns(ctx context.Context, o *observation, _ *result) (*
 	return o.with(func(s *state.Snapshot) {
 		for i := range s.Shares {
 			if f := &s.Shares[i]; lacksAssigned(*f) {
-				demand := *f.State.BlockAssignment
-				demand.ActiveCIDRs = slices.DeleteFunc(slices.Clone(runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f.Family })
-				f.State.BlockAssignment = &demand
+				assignment := *f.State.BlockAssignment
+				assignment.ActiveCIDRs = slices.DeleteFunc(slices.Clone(runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f.Family })
+				f.State.BlockAssignment = &assignment
 			}
 		}
 	}), nil
