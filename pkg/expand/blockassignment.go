@@ -41,8 +41,8 @@ type BlockAssignment struct {
 	Agent string
 	// MayPark is set if a block may be parked, because no other block of the node is.
 	MayPark bool
-	// Replaceable is set if a pool has a free block that could replace it.
-	Replaceable bool
+	// PoolHasFree is set if a pool has a free block that could replace a parked one.
+	PoolHasFree bool
 	// MayHaveClosed is set if the agent may have closed blocks that record nothing of it.
 	MayHaveClosed bool
 	// MayCompact is set if a block may be parked only because the node can do without it.

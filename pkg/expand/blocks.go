@@ -140,7 +140,7 @@ func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
 	}
 	if owner != "" {
 		b.anchored = true
-	} else if usable && (!u.state.EntriesStuck || !inHandshake(entry)) {
+	} else if usable && (!u.state.EntriesUnwritable || !inHandshake(entry)) {
 		b.allocatable++
 	}
 	if !ok && b.releases(usable) {

@@ -205,7 +205,7 @@ func (w *blockShare) stuckDespiteFree(closed *closedBlocks, u *usage, agent stri
 	least := hangsFor
 	if w.requestsMore(u) {
 		least = givesBackWithin
-	} else if !w.assignment.Replaceable || w.blocks.inService() >= w.input.policy.MaxBlocks {
+	} else if !w.assignment.PoolHasFree || w.blocks.inService() >= w.input.policy.MaxBlocks {
 		return newest
 	}
 	for _, pod := range u.stuck {

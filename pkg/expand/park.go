@@ -195,5 +195,5 @@ func (w *blockShare) parksInUse(p *planner, b *block, closedSince time.Time) boo
 
 // mayHaveAnother reports whether the node may have another block.
 func (w *blockShare) mayHaveAnother(p *planner) bool {
-	return w.assignment.Replaceable && w.blocks.inService() < w.input.policy.MaxBlocks && p.room() > 0
+	return w.assignment.PoolHasFree && w.blocks.inService() < w.input.policy.MaxBlocks && p.room() > 0
 }

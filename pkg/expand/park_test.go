@@ -8,12 +8,12 @@ import (
 
 // parks allows blocks of a node to be parked; its agent runs in container c.
 func parks(s *State) {
-	s.BlockAssignment.Agent, s.BlockAssignment.MayPark, s.BlockAssignment.Replaceable = "c", true, true
+	s.BlockAssignment.Agent, s.BlockAssignment.MayPark, s.BlockAssignment.PoolHasFree = "c", true, true
 }
 
 func otherFamilyFull(s *State) { s.BlockAssignment.OtherFamilyFull = true }
 
-func unreplaceable(s *State) { s.BlockAssignment.Replaceable = false }
+func unreplaceable(s *State) { s.BlockAssignment.PoolHasFree = false }
 
 func parked(b *Block) { b.Parked = true }
 

@@ -173,7 +173,7 @@ func (d dice) state() (State, Budget) {
 	if d.percent(30) {
 		d.offer(&s)
 	}
-	s.EntriesStuck = len(s.Blocks) > 0 && s.Blocks[0].Unwritable
+	s.EntriesUnwritable = len(s.Blocks) > 0 && s.Blocks[0].Unwritable
 	return s, budget
 }
 

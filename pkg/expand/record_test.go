@@ -121,7 +121,7 @@ func (d dice) wholeBlocks(s State, single bool) State {
 		Reported: !d.percent(15), Requested: d(40), NoPreallocation: d.percent(10), PreAllocation: oneOf(d, 0, 4, 8), SingleBlock: single,
 	}
 	w.Agent = oneOf(d, "c1", "c1", "c2", "")
-	w.MayPark, w.Replaceable, w.MayHaveClosed = d.percent(60), d.percent(60), d.percent(30)
+	w.MayPark, w.PoolHasFree, w.MayHaveClosed = d.percent(60), d.percent(60), d.percent(30)
 	w.MayCompact, w.Regains, w.OtherFamilyFull = d.percent(40), d.percent(5), d.percent(5)
 	s.Pool = map[netip.Addr]string{}
 	for i := range s.Blocks {

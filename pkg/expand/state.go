@@ -37,9 +37,9 @@ type State struct {
 	Adopting bool
 	// Release is status.ipam.release-ips.
 	Release map[netip.Addr]ReleaseStatus
-	// EntriesStuck is set if the API server refuses writes of Release: until one passes, an address with an
+	// EntriesUnwritable is set if the API server refuses writes of Release: until one passes, an address with an
 	// entry that keeps the agent from it is no capacity.
-	EntriesStuck bool
+	EntriesUnwritable bool
 	// Own are the CiliumNode's own addresses (internal, health, ingress).
 	Own []netip.Addr
 	// Pods are the pods bound to the node that need an address: not on the host network, not

@@ -88,7 +88,7 @@ func (w *world) carryOut(plan Plan) {
 		}
 		b.Phase, b.Reason = ipalloc.Draining, d.Reason
 	}
-	w.state.EntriesStuck = w.state.EntriesStuck && len(plan.Clear)+len(plan.Mark)+len(plan.Retire) == 0
+	w.state.EntriesUnwritable = w.state.EntriesUnwritable && len(plan.Clear)+len(plan.Mark)+len(plan.Retire) == 0
 	for _, a := range plan.Clear {
 		delete(w.state.Release, a)
 	}

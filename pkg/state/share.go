@@ -359,5 +359,5 @@ func (c *Cluster) setMayPark(s *Snapshot, share *Share, w *expand.BlockAssignmen
 	w.MayCompact = c.CompactBlocks && s.Node != nil && !c.mayAnnounce(s.Node)
 	w.MayHaveClosed = c.ParkBlocks && (s.recreated || c.Agents.RanBefore(s.Name))
 	drains := func(b crd.Block) bool { return b.Phase == ipalloc.Draining }
-	w.Replaceable = w.MayPark && (w.MayHaveClosed || slices.ContainsFunc(s.Blocks, drains)) && c.anyFree(share.Family, share.Pools)
+	w.PoolHasFree = w.MayPark && (w.MayHaveClosed || slices.ContainsFunc(s.Blocks, drains)) && c.anyFree(share.Family, share.Pools)
 }

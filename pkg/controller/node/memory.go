@@ -110,7 +110,7 @@ func (o *observation) failedWriteOf(share *state.Share) error {
 			return o.memory.unwritable[b.UID].err
 		}
 	}
-	if share.State.EntriesStuck {
+	if share.State.EntriesUnwritable {
 		return o.memory.unwritable[o.uid()].err
 	}
 	return nil
@@ -118,7 +118,7 @@ func (o *observation) failedWriteOf(share *state.Share) error {
 
 // setUnwritable marks what could not be written for long in a share.
 func (o *observation) setUnwritable(share *state.Share, now time.Time) {
-	share.State.EntriesStuck = o.memory.isUnwritable(o.uid(), "", now)
+	share.State.EntriesUnwritable = o.memory.isUnwritable(o.uid(), "", now)
 	for i := range share.State.Blocks {
 		b, err := o.block(share.State.Blocks[i].CIDR)
 		share.State.Blocks[i].Unwritable = err == nil && o.memory.isUnwritable(b.UID, b.ResourceVersion, now)
