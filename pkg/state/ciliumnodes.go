@@ -401,8 +401,21 @@ func (c *ciliumNodes) setNamed(name string, named []netip.Prefix) (changed bool)
 	}
 	c.taken = append(c.taken, c.missingFrom(old, named)...)
 	c.freed = append(c.freed, c.missingFrom(named, old)...)
+	c.contest(name, old, named)
+	c.contest(name, named, old)
 	c.seen[name].named = named
 	return true
+}
+
+// contest records the prefixes of list that are not in sorted and that share addresses with blocks of other nodes than
+// name: these publish none of such addresses unless it is in use.
+func (c *ciliumNodes) contest(name string, sorted, list []netip.Prefix) {
+	isOther := func(block ipalloc.Held) bool { return block.Owner.Node != name }
+	for _, p := range list {
+		if _, found := slices.BinarySearchFunc(sorted, p, netip.Prefix.Compare); !found && slices.ContainsFunc(heldIn(c.space, p), isOther) {
+			c.contested = append(c.contested, p)
+		}
+	}
 }
 
 // missingFrom returns the prefixes of list that are not in sorted and that no block or

@@ -122,7 +122,7 @@ func TestMissingCiliumNodes(t *testing.T) {
 func TestChangedNamesWhatIsForeign(t *testing.T) {
 	l := NewLedger()
 	var freed, taken []netip.Prefix
-	l.Changed = func(f, t []netip.Prefix, _ []string) { freed, taken = append(freed, f...), append(taken, t...) }
+	l.Changed = func(f, t, _ []netip.Prefix, _ []string) { freed, taken = append(freed, f...), append(taken, t...) }
 	l.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	freed, taken = nil, nil
 	steps := []struct {
@@ -152,7 +152,7 @@ func TestChangedNamesWhatIsForeign(t *testing.T) {
 func TestUsedFollowsReports(t *testing.T) {
 	l, version := ReadyLedger(), 0
 	var changed []string
-	l.Changed = func(_, _ []netip.Prefix, used []string) { changed = append(changed, used...) }
+	l.Changed = func(_, _, _ []netip.Prefix, used []string) { changed = append(changed, used...) }
 	reports := func(mode ciliumnode.Mode, addrs ...string) func() {
 		return func() {
 			version++

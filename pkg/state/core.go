@@ -17,12 +17,12 @@ type core struct {
 	Now       func() time.Time
 	firstSeen map[moment]time.Time // see NotInFuture
 
-	// Changed, if set, receives the freed CIDRs, those taken in other ways than by a claim, and the
-	// pools with another number of addresses in use, after the ledger has recorded them. It may call
-	// the ledger.
-	Changed      func(freed, taken []netip.Prefix, used []string)
-	freed, taken []netip.Prefix // since the last call of Changed
-	usedIn       []string
+	// Changed, if set, receives the freed CIDRs, those taken in other ways than by a claim, those that a
+	// CiliumNode has begun or ceased to name beside a block of another node, and the pools with another
+	// number of addresses in use, after the ledger has recorded them. It may call the ledger.
+	Changed                 func(freed, taken, contested []netip.Prefix, used []string)
+	freed, taken, contested []netip.Prefix // since the last call of Changed
+	usedIn                  []string
 }
 
 // change records a change of the ledger under its lock, and then calls Changed, so that no waiting node
@@ -37,13 +37,15 @@ func (c *core) change(record func()) {
 func (c *core) unlock() {
 	freed := c.freed
 	taken := c.taken
+	contested := c.contested
 	used := c.usedIn
 	c.freed = nil
 	c.taken = nil
+	c.contested = nil
 	c.usedIn = nil
 	c.mu.Unlock()
-	if c.Changed != nil && len(freed)+len(taken)+len(used) > 0 {
-		c.Changed(freed, taken, used)
+	if c.Changed != nil && len(freed)+len(taken)+len(contested)+len(used) > 0 {
+		c.Changed(freed, taken, contested, used)
 	}
 }
 

@@ -81,7 +81,7 @@ func TestPinnedBlock(t *testing.T) {
 	c.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	free("the pool came back", 3)
 	var freed []netip.Prefix
-	c.Ledger.Changed = func(list, _ []netip.Prefix, _ []string) { freed = append(freed, list...) }
+	c.Ledger.Changed = func(list, _, _ []netip.Prefix, _ []string) { freed = append(freed, list...) }
 	c.Ledger.Pins.Remove(last)
 	free("no longer pinned", 4)
 	if !slices.Contains(freed, last) {

@@ -50,7 +50,7 @@ var (
 	blockChanged = change{
 		{NodeQueue, subject.excludedHolders, atOnce}, {NodeQueue, subject.ofNodes, atOnce}, {RouteQueue, subject.ofNodes, after(routeDelay)},
 		{PublishedQueue, subject.publishedBlocks, atOnce}, {PublishedQueue, subject.withdrawnBlocks, after(withdrawnDelay)},
-		{PoolQueue, subject.ofPools, statusDelay}, {BlockQueue, subject.itself, atOnce},
+		{PoolQueue, subject.ofPools, statusDelay}, {PoolQueue, subject.touched, statusDelay}, {BlockQueue, subject.itself, atOnce},
 		{NodeQueue, subject.pinOwners, atOnce}, {PinQueue, subject.pins, atOnce},
 		{NodeQueue, subject.overlapHolders, atOnce}, {BlockQueue, subject.overlaps, atOnce},
 	}
@@ -70,6 +70,7 @@ var (
 	}
 	usageChanged     = change{{PoolQueue, subject.ofPools, after(usedDelay)}}
 	exclusionChanged = change{{NodeQueue, subject.excludedHolders, atOnce}}
+	contestChanged   = change{{NodeQueue, subject.holders, atOnce}}
 
 	pinChanged      = change{{PinQueue, subject.itself, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}}
 	pinOwnerChanged = change{{NodeQueue, subject.ofNodes, atOnce}, {CiliumPoolQueue, subject.poolOfPod, atOnce}}
@@ -167,14 +168,20 @@ func holders(blocks []ipalloc.Held) []string {
 	return nodes
 }
 
-// excludedHolders returns the nodes that hold an address of excluded.
-func (s subject) excludedHolders(f *Feed) []string {
+// excludedHolders and holders return the nodes that hold an address of excluded, and of cidrs.
+func (s subject) excludedHolders(f *Feed) []string { return holdersIn(f, s.excluded) }
+func (s subject) holders(f *Feed) []string         { return holdersIn(f, s.cidrs) }
+
+func holdersIn(f *Feed, cidrs []netip.Prefix) []string {
 	var nodes []string
-	for _, cidr := range s.excluded {
+	for _, cidr := range cidrs {
 		nodes = append(nodes, holders(f.Ledger.HeldIn(cidr))...)
 	}
 	return nodes
 }
+
+// touched returns the pools with addresses of cidrs.
+func (s subject) touched(f *Feed) []string { return f.Pools.Touching(s.cidrs) }
 
 // overlapHolders and overlaps return the nodes and names of other blocks with the same addresses.
 func (s subject) overlapHolders(f *Feed) []string { return holders(s.others(f)) }

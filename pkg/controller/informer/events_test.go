@@ -98,9 +98,7 @@ func (w *smallWorld) step(t *testing.T) string {
 		obj = phased
 	case 1:
 		cn := fixtures.CiliumNode(node, "", pick(w, "10.0.1.0/30", "10.0.1.4/30"))
-		if cidr := w.cidr(); holder(cidr) == node {
-			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR(cidr))
-		}
+		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR(w.cidr()))
 		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: pick(w, "10.0.1.9", "192.0.2.9")}}
 		obj, store = cn, w.ciliumNodeStore()
 	case 2:
@@ -114,7 +112,7 @@ func (w *smallWorld) step(t *testing.T) string {
 	case 3:
 		pool := fixtures.PodIPPool("p", 1, pick(w, "10.0.0.0/28", "10.0.0.0/29"))
 		if w.random.IntN(2) == 0 {
-			pool = fixtures.PodIPPool("q", 2, "10.0.1.0/28")
+			pool = fixtures.PodIPPool("q", 2, pick(w, "10.0.1.0/28", "10.0.0.8/29"))
 		}
 		pool.Generation = int64(w.version)
 		pool.Spec.IPv4.BlockSize = 30

@@ -106,11 +106,11 @@ func TestFeedExcludes(t *testing.T) {
 		{"again", func() { feed.onNode(node) }, []string{"a"}},
 		{"a Node with another address", func() { feed.onNode(elsewhere) }, []string{"b"}},
 		{"a CiliumNode without any", func() { feed.onCiliumNode(ciliumnode.NewView(cn)) }, []string{"a"}},
-		{"its router in a block of another node", func() { feed.onCiliumNode(ciliumnode.NewView(router)) }, []string{"p", "holder", "a"}},
+		{"its router in a block of another node", func() { feed.onCiliumNode(ciliumnode.NewView(router)) }, []string{"holder", "p", "holder", "a"}},
 		{"and in one of its own", func() {
 			feed.Ledger.Upsert(its)
 			feed.wake(exclusionChanged, subject{excluded: feed.excludeCiliumNode("a")})
-		}, []string{"starving", "p", "holder", "a"}},
+		}, []string{"holder", "a", "starving", "p", "holder", "a"}},
 		{"Services", func() { deliver(feed, services, false) }, []string{"q", "other"}},
 		{"no Services", func() { deliver(feed, services, true) }, []string{"starving", "q", "other"}},
 		{"the Node is gone", func() { feed.onNodeGone(node) }, []string{"starving", "p", "holder", "a", "a"}},

@@ -250,8 +250,8 @@ func (f *Feed) Reassign() { f.wake(podScheduled, subject{}) }
 func (f *Feed) Reconfigured() { f.wake(configChanged, subject{}) }
 
 // SpaceChanged queues pools whose free blocks or addresses in use have changed, and the nodes that wait
-// for blocks of a pool with newly freed ones.
-func (f *Feed) SpaceChanged(freed, taken []netip.Prefix, used []string) {
+// for blocks of a pool with newly freed ones, or whose blocks a CiliumNode contests.
+func (f *Feed) SpaceChanged(freed, taken, contested []netip.Prefix, used []string) {
 	var nodes []string
 	changed := f.Pools.Touching(taken)
 	for _, family := range ipalloc.Families() {
@@ -264,6 +264,7 @@ func (f *Feed) SpaceChanged(freed, taken []netip.Prefix, used []string) {
 	if len(freed) > 0 {
 		f.wake(spaceFreed, subject{})
 	}
+	f.wake(contestChanged, subject{cidrs: contested})
 	f.wake(usageChanged, subject{pools: used})
 }
 

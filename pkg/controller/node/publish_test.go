@@ -115,7 +115,7 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	b.Fate = func(string) fakeapi.Fate { return fakeapi.Done }
 	b.must(b.API.Delete(t.Context(), fixtures.BeingDeleted(fixtures.Node())))
 	woken := 0
-	b.r.Cluster.Ledger.Changed = func(freed, _ []netip.Prefix, _ []string) { woken += len(freed) }
+	b.r.Cluster.Ledger.Changed = func(freed, _, _ []netip.Prefix, _ []string) { woken += len(freed) }
 	b.settle()
 	if got := b.r.Cluster.Ledger.UnknownClaims("n"); len(got) != 0 || woken != 1 {
 		t.Errorf("still in doubt about %v, woken %d times", got, woken)
