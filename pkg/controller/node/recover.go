@@ -38,34 +38,44 @@ func (r *Reconciler) recoverAfterRestore(ctx context.Context, o *observation, re
 	if answer == answerAwaited {
 		return o, nil
 	}
+	var made []netip.Prefix
 	for _, used := range r.usedOutsideBlocks(o) {
-		made, err := r.remake(ctx, o, used)
-		if err != nil || made {
+		if slices.ContainsFunc(made, func(p netip.Prefix) bool { return p.Contains(used.addr) }) {
+			continue
+		}
+		cidr, err := r.remake(ctx, o, used)
+		if err != nil {
 			return nil, err
 		}
+		if cidr.IsValid() {
+			made = append(made, cidr)
+		}
+	}
+	if len(made) > 0 {
+		return nil, nil
 	}
 	r.Cluster.Recovery.Recovered(o.Name)
 	return o, nil
 }
 
-// remake creates the block of an address in use, and reports whether it did.
-func (r *Reconciler) remake(ctx context.Context, o *observation, used usedAddress) (bool, error) {
+// remake creates the block of an address in use. It returns the zero Prefix if there is none to create.
+func (r *Reconciler) remake(ctx context.Context, o *observation, used usedAddress) (netip.Prefix, error) {
 	cidr, pool := r.blockOfUse(o, used)
 	if pool == nil {
-		return false, nil
+		return netip.Prefix{}, nil
 	}
 	b, err := r.Blocks.create(ctx, cidr, pool, o.Node)
 	if apierrors.IsAlreadyExists(err) { // another node's, as check reports; or its own, whose create had no answer
 		_, _, err := r.Blocks.claimedBefore(ctx, o.Name, cidr, pool)
-		return false, err
+		return netip.Prefix{}, err
 	}
 	if err != nil {
-		return false, err
+		return netip.Prefix{}, err
 	}
 	logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
 	r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
 		fmt.Sprintf("node %s uses %s of pool %s, which had no PodIPBlock after a restore; created it", o.Name, used.addr, pool.Name))
-	return true, nil
+	return cidr, nil
 }
 
 // answer is the state of an agent's report after a restore.

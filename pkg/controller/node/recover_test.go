@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -71,6 +72,23 @@ func TestRecoverBlocksInUse(t *testing.T) {
 			}
 			b.Check("the recovery has ended")
 		})
+	}
+}
+
+// A node that lost many blocks gets all back at once: errors that it needs so many repairs would slow it down.
+func TestRecoverManyBlocks(t *testing.T) {
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "10.0.0.2")
+	b := recovering(t, ciliumnode.CRD, cn, fixtures.PodIPPool("q", 1, "10.0.1.0/27"))
+	b.settle()
+	used := []string{"10.0.0.1", "10.0.0.2"}
+	for i := range 8 {
+		used = append(used, fmt.Sprintf("10.0.1.%d", 4*i+1), fmt.Sprintf("10.0.1.%d", 4*i+2))
+	}
+	b.reports(used...)
+	b.answers("do-not-release")
+	if _, err := b.reconcile(); err != nil || len(b.EventsOf(event.ReasonBlockRemade)) != 8 || !b.r.Cluster.Recovery.HasRecovered("n") {
+		t.Errorf("error %v, events %q", err, b.EventsOf(event.ReasonBlockRemade))
 	}
 }
 
