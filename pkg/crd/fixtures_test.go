@@ -18,7 +18,7 @@ func compareNetip() cmp.Option {
 	return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 }
 
-// checkEqual reports a difference between what is wanted and what there is.
+// checkEqual reports how got differs from want.
 func checkEqual(t testing.TB, what string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, compareNetip()); diff != "" {

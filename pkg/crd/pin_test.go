@@ -41,7 +41,7 @@ func TestPinFrom(t *testing.T) {
 }
 
 // The Cilium pool of a pod is named after it, and no two pods have the same. Its new name comes after the
-// pool of the agent's own addresses, whatever the pod's name is.
+// pool of the agent's own addresses, for any name of the pod.
 func TestPodPool(t *testing.T) {
 	for pod, want := range map[string]string{
 		"shop/web-0":       "web-0.shop",

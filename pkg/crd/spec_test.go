@@ -82,7 +82,7 @@ func readSpec(t *testing.T, edits ...string) *crd.Pool {
 	return p
 }
 
-// fieldsOf returns the fields of a type of the API, and those of its own types below them.
+// fieldsOf returns the fields of a type of the API, and the fields of its own types below them.
 func fieldsOf(path string, typ reflect.Type) []string {
 	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
 		typ = typ.Elem()
