@@ -86,7 +86,7 @@ func (n *nodeCheck) assignedBlocks() {
 
 func (n *nodeCheck) block(b *crd.Block, published int) {
 	f := aboutBlock(b, n.index.assigner(n.name))
-	listed := n.view.Lists(b.CIDR)
+	listed := n.view.ListsForDefaultPool(b.CIDR)
 	switch {
 	case b.Phase == ipalloc.CoolingDown && (published > 0 || listed):
 		n.add(CoolingBlockPublished, f, "cools down, and CiliumNode %s has %d of its addresses in the pool (in podCIDRs: %t)", n.name, published, listed)
@@ -148,7 +148,7 @@ func (n *nodeCheck) drain(b *crd.Block, usage string) {
 		return
 	}
 	used := func(a netip.Addr) bool { return b.CIDR.Contains(a) }
-	if slices.ContainsFunc(n.view.InUse(), used) || slices.ContainsFunc(slices.Collect(maps.Keys(n.inUse)), used) {
+	if slices.ContainsFunc(n.view.InUseUnreported(), used) || slices.ContainsFunc(slices.Collect(maps.Keys(n.inUse)), used) {
 		return
 	}
 	for a, owner := range n.view.Published() {
@@ -185,7 +185,7 @@ func (n *nodeCheck) routes() {
 		return
 	}
 	for _, b := range n.blocks {
-		if n.view.HasBlock(b.CIDR) {
+		if n.view.ListsInAnyPool(b.CIDR) {
 			n.route(b.CIDR, slices.Contains(announced, b.CIDR))
 		}
 	}

@@ -81,7 +81,7 @@ func (n *nodeCheck) cidrs() {
 	for _, b := range n.view.BadFields {
 		n.add(FieldUnreadable, n.at(netip.Prefix{}, b.Path), "cannot be read: %s", b)
 	}
-	for _, cidr := range n.view.Listed() {
+	for _, cidr := range n.view.ListedInAnyPool() {
 		f := n.at(cidr, "")
 		if pool := n.view.ListedFor(cidr); pool != "" {
 			f.Note = "for Cilium's pool " + pool
@@ -139,7 +139,7 @@ func acrossNodes(x *index, found *findings) {
 				used[a] = n
 			}
 		}
-		for _, cidr := range n.view.Listed() {
+		for _, cidr := range n.view.ListedInAnyPool() {
 			conflict := conflictOf(listed.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: n.name}}))
 			if conflict == nil || conflict.Old.Owner.Node == n.name {
 				continue

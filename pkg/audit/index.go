@@ -156,7 +156,7 @@ func (x *index) readBlocks() {
 		x.allBlocks = append(x.allBlocks, b)
 	}
 	unlisted := func(b crd.Block) int {
-		if n := x.byName[b.Node]; n != nil && n.view != nil && n.view.HasBlock(b.CIDR) {
+		if n := x.byName[b.Node]; n != nil && n.view != nil && n.view.ListsInAnyPool(b.CIDR) {
 			return 0
 		}
 		return 1
@@ -202,7 +202,7 @@ func (x *index) joinNodes() {
 			x.publishes[addr] = append(x.publishes[addr], n)
 		}
 		if n.view.BlockAssignment != nil {
-			for _, cidr := range n.view.Listed() {
+			for _, cidr := range n.view.ListedInAnyPool() {
 				// acrossNodes reports CIDRs that two nodes list.
 				_ = x.lists.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
 			}

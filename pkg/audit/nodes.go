@@ -27,9 +27,9 @@ func (n *nodeCheck) check(owners map[netip.Addr]Object) {
 		n.conditions()
 		n.service()
 		n.podCIDRs()
-	} else if n.view != nil && len(n.view.Published())+len(n.view.Listed()) > 0 { // checkBlocks reports blocks alone
+	} else if n.view != nil && len(n.view.Published())+len(n.view.ListedInAnyPool()) > 0 { // checkBlocks reports blocks alone
 		n.add(CiliumNodeWithoutNode, n.about(), "has %d addresses in its pool and %d CIDRs in %s, and there is no such Node",
-			len(n.view.Published()), len(n.view.Listed()), n.index.list)
+			len(n.view.Published()), len(n.view.ListedInAnyPool()), n.index.list)
 	}
 	n.routes()
 	n.checkPods(owners)
@@ -82,7 +82,7 @@ func (n *nodeCheck) service() {
 	node := Finding{Object: nodeObject(n.name)}
 	switch {
 	case n.moving:
-		n.add(NodeYetToMove, node, "was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.Given()), len(n.blocks))
+		n.add(NodeYetToMove, node, "was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.CIDRsOfAnyIPAM()), len(n.blocks))
 	case n.awaits != "":
 		if i := slices.IndexFunc(n.pods, func(p pod) bool { return len(p.ips) == 0 }); i >= 0 {
 			waits := n.pods[i].object
@@ -159,7 +159,7 @@ func (n *node) notOurs() bool {
 
 // givesAny reports whether the agent has an address that pods can get.
 func (cn *ciliumNode) givesAny() bool {
-	return len(cn.published()) > 0 || cn.BlockAssignment != nil && len(cn.Listed())+len(cn.BlockAssignment.ActiveCIDRs) > 0
+	return len(cn.published()) > 0 || cn.BlockAssignment != nil && len(cn.ListedInAnyPool())+len(cn.BlockAssignment.ActiveCIDRs) > 0
 }
 
 // isDefault reports whether a pool serves pods that request no other, and agents

@@ -15,7 +15,7 @@ import (
 // because the agent runs with it anyway.
 func (cn *ciliumNode) gives(a netip.Addr) bool {
 	contains := func(p netip.Prefix) bool { return p.Contains(a) }
-	return slices.ContainsFunc(cn.Listed(), contains) || slices.ContainsFunc(cn.BlockAssignment.ActiveCIDRs, contains)
+	return slices.ContainsFunc(cn.ListedInAnyPool(), contains) || slices.ContainsFunc(cn.BlockAssignment.ActiveCIDRs, contains)
 }
 
 // whole checks the CIDRs assigned to one node, on their own.
@@ -55,7 +55,7 @@ func (n *nodeCheck) annotations() {
 			continue
 		}
 		f := Finding{Object: nodeObject(n.name), Others: []Object{blockObject(block.Name)}, Subject: cidr}
-		if !n.view.Lists(cidr) {
+		if !n.view.ListsForDefaultPool(cidr) {
 			n.add(NodePodCIDRFirst, f, "in an annotation, and spec.podCIDRs goes first")
 		}
 		if family := ipalloc.FamilyOf(cidr.Addr()); n.view.FamilyDisabled(family) {
@@ -68,7 +68,7 @@ func (n *nodeCheck) annotations() {
 // CiliumNode (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
 func (n *nodeCheck) runs() {
 	for _, cidr := range n.view.BlockAssignment.ActiveCIDRs {
-		if n.view.Lists(cidr) {
+		if n.view.ListsForDefaultPool(cidr) {
 			continue
 		}
 		named := "none"
@@ -103,7 +103,7 @@ func (cn *ciliumNode) wants(f ipalloc.Family) bool {
 // wholeBlock checks a block of a node with an agent that is assigned whole ones.
 func (n *nodeCheck) wholeBlock(b *crd.Block) {
 	f := aboutBlock(b, n.index.assigner(n.name))
-	listed := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too
+	listed := slices.ContainsFunc(n.view.ListedInAnyPool(), b.CIDR.Overlaps) // as part of another, too
 	switch {
 	case b.Phase == ipalloc.CoolingDown && listed:
 		n.add(CoolingBlockPublished, f, "cools down, and %s of %s %s has it", n.index.list, n.index.kind, n.name)

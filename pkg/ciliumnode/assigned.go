@@ -41,9 +41,9 @@ func (v *View) AssignedCIDRs() []netip.Prefix {
 	return out
 }
 
-// CIDRsIn returns the CIDRs that an agent in a mode finds in the CiliumNode: in crd mode the
+// CIDRsAgentReads returns the CIDRs that an agent in a mode finds in the CiliumNode: in crd mode the
 // operator lists the blocks that it has published. Other modes than crd and multi-pool have none.
-func (v *View) CIDRsIn(m Mode) []netip.Prefix {
+func (v *View) CIDRsAgentReads(m Mode) []netip.Prefix {
 	if v == nil {
 		return nil
 	}
@@ -69,9 +69,9 @@ func (v *View) crdCIDRs() []netip.Prefix {
 	return v.BlockAssignment.LeftCIDRs
 }
 
-// Given returns the CIDRs assigned to the node by any IPAM, also in a field that agents of this mode
+// CIDRsOfAnyIPAM returns the CIDRs assigned to the node by any IPAM, also in a field that agents of this mode
 // do not read.
-func (v *View) Given() []netip.Prefix {
+func (v *View) CIDRsOfAnyIPAM() []netip.Prefix {
 	if v.Addresses != nil {
 		return v.AssignedCIDRs()
 	}

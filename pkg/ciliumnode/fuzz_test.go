@@ -103,8 +103,8 @@ func checkListed(t *testing.T, before, after *View, c Change) {
 		for a := range after.Addresses.Pool {
 			published = published || b.Contains(a)
 		}
-		if after.Lists(b) != published {
-			t.Errorf("block %s: listed %t, published %t", b, after.Lists(b), published)
+		if after.ListsForDefaultPool(b) != published {
+			t.Errorf("block %s: listed %t, published %t", b, after.ListsForDefaultPool(b), published)
 		}
 	}
 }

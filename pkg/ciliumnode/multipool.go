@@ -193,9 +193,9 @@ func (v *View) CiliumPools() []string {
 	return out
 }
 
-// Listed returns the CIDRs that the agent may allocate from, for any Cilium pool, without host
+// ListedInAnyPool returns the CIDRs that the agent may allocate from, for any Cilium pool, without host
 // bits; in crd mode, podCIDRs.
-func (v *View) Listed() []netip.Prefix {
+func (v *View) ListedInAnyPool() []netip.Prefix {
 	if v.Addresses != nil {
 		return v.PodCIDRs
 	}
@@ -205,7 +205,7 @@ func (v *View) Listed() []netip.Prefix {
 // ListedFor returns the Cilium pool that a CIDR is listed for; "": the default one, or it is
 // not listed.
 func (v *View) ListedFor(cidr netip.Prefix) string {
-	if v == nil || v.BlockAssignment == nil || v.Lists(cidr) {
+	if v == nil || v.BlockAssignment == nil || v.ListsForDefaultPool(cidr) {
 		return ""
 	}
 	for _, a := range v.Allocated {
@@ -270,7 +270,7 @@ func (v *View) allocate(entries []poolCIDRs) *patch {
 // their pool. It never removes a listed CIDR: the agent may have assigned an address of it to a pod
 // a moment ago, and there is no handshake to ask.
 func (c Change) patchPools(v *View) *patch {
-	listed := v.Listed()
+	listed := v.ListedInAnyPool()
 	parked := v.Parked()
 	added := map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {

@@ -105,7 +105,7 @@ func TestOf(t *testing.T) {
 	if red := base.Of("red"); len(red.PodCIDRs) > 0 || red.BlockAssignment.Requested != [2]int{} || !red.BlockAssignment.Reported() {
 		t.Errorf("of a pool that is not there it says %+v, %v", red.BlockAssignment, red.PodCIDRs)
 	}
-	checkEqual(t, "listed", cidrs("10.0.0.0/30", "10.9.0.0/28", "fd00:9::/126", "10.7.0.0/28"), base.Listed())
+	checkEqual(t, "listed", cidrs("10.0.0.0/30", "10.9.0.0/28", "fd00:9::/126", "10.7.0.0/28"), base.ListedInAnyPool())
 	for cidr, want := range map[string]string{"10.0.0.0/30": "", "10.9.0.0/28": "blue", "10.7.0.0/28": "green", "10.6.0.0/28": ""} {
 		if got := base.ListedFor(cidrs(cidr)[0]); got != want {
 			t.Errorf("%s is listed for %q, want %q", cidr, got, want)

@@ -150,7 +150,7 @@ func (c Change) podCIDRs(v *View, written []netip.Prefix, added, removed map[net
 		}
 	}
 	for _, cidr := range sorted(c.Blocks) {
-		if published[cidr] && !v.Lists(cidr) {
+		if published[cidr] && !v.ListsForDefaultPool(cidr) {
 			out = append(out, cidr)
 		}
 	}

@@ -73,10 +73,10 @@ func (v *View) NamedAddresses() iter.Seq[netip.Addr] {
 	}
 }
 
-// ReportsUse reports whether an agent in crd mode reports addresses in use, so that pods get none
+// KeepsToPool reports whether an agent in crd mode reports addresses in use, so that pods get none
 // of cidr outside its pool. A report is left from an earlier run if the agent has an address of its
 // own in cidr that neither the report nor the pool names: it now allocates from cidr.
-func (v *View) ReportsUse(cidr netip.Prefix) bool {
+func (v *View) KeepsToPool(cidr netip.Prefix) bool {
 	allocates := func(addr netip.Addr) bool {
 		_, used := v.Used[addr]
 		return cidr.Contains(addr) && !used && !v.Publishes(addr)

@@ -122,20 +122,22 @@ func (v *View) Answers() bool {
 	return false
 }
 
-// InUse returns the addresses in use that neither the agent's report nor pods name: the
+// InUseUnreported returns the addresses in use that neither the agent's report nor pods name: the
 // agent's own, and non-canonical ones, which the handshake cannot release.
-func (v *View) InUse() []netip.Addr {
+func (v *View) InUseUnreported() []netip.Addr {
 	if v.Addresses == nil || len(v.Addresses.NonCanonical) == 0 {
 		return v.Own
 	}
 	return append(slices.Clone(v.Own), v.Addresses.NonCanonical...)
 }
 
-// Lists reports whether podCIDRs names cidr.
-func (v *View) Lists(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
+// ListsForDefaultPool reports whether podCIDRs names cidr.
+func (v *View) ListsForDefaultPool(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
 
-// HasBlock reports whether the CiliumNode has a block, in any of Cilium's pools.
-func (v *View) HasBlock(cidr netip.Prefix) bool { return v != nil && slices.Contains(v.Listed(), cidr) }
+// ListsInAnyPool reports whether the CiliumNode has a block, in any of Cilium's pools.
+func (v *View) ListsInAnyPool(cidr netip.Prefix) bool {
+	return v != nil && slices.Contains(v.ListedInAnyPool(), cidr)
+}
 
 // Publishes reports whether pods may get addr from the agent.
 func (v *View) Publishes(addr netip.Addr) bool {
@@ -190,10 +192,10 @@ func (v *View) UsesAny(cidr netip.Prefix) bool {
 	return false
 }
 
-// Named returns the CIDRs and addresses that pods may get from the agent, of any Cilium pool.
-func (v *View) Named() []netip.Prefix {
+// PodRanges returns the CIDRs and addresses that pods may get from the agent, of any Cilium pool.
+func (v *View) PodRanges() []netip.Prefix {
 	if v.Addresses == nil {
-		return v.Listed()
+		return v.ListedInAnyPool()
 	}
 	out := make([]netip.Prefix, 0, len(v.Addresses.Pool))
 	for addr := range v.Addresses.Pool {
@@ -205,7 +207,7 @@ func (v *View) Named() []netip.Prefix {
 // AssignsNone reports whether the CiliumNode assigns its agent no address, also under a key that is not canonical.
 func (v *View) AssignsNone() bool {
 	if v.Addresses == nil {
-		return len(v.Listed()) == 0
+		return len(v.ListedInAnyPool()) == 0
 	}
 	return len(v.Addresses.Pool)+len(v.Addresses.NonCanonical) == 0
 }

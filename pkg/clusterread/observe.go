@@ -114,7 +114,9 @@ func assignedHere(s *Snapshot) bool {
 	for i := range s.Blocks {
 		holders[s.Blocks[i].Spec.NodeName] = true
 	}
-	isOther := func(cn CiliumNode) bool { return len(cn.Listed())+len(cn.Published()) > 0 && !holders[cn.Name] }
+	isOther := func(cn CiliumNode) bool {
+		return len(cn.ListedInAnyPool())+len(cn.Published()) > 0 && !holders[cn.Name]
+	}
 	return len(s.Blocks) > 0 && s.Mode != ciliumnode.ClusterPool && !slices.ContainsFunc(s.CiliumNodes, isOther)
 }
 

@@ -256,9 +256,9 @@ func (c *ciliumNodes) withholds(cn *ciliumnode.View, cidr netip.Prefix) bool {
 		return h.Owner.Node != cn.Name && ipalloc.Contains(cidr, h.CIDR)
 	})
 	if ipalloc.TooLarge(cidr, false) {
-		return alone && !cn.ReportsUse(cidr)
+		return alone && !cn.KeepsToPool(cidr)
 	}
-	return alone || !cn.ReportsUse(cidr)
+	return alone || !cn.KeepsToPool(cidr)
 }
 
 func (c *ciliumNodes) readNamed(node string) []netip.Prefix {

@@ -191,7 +191,7 @@ func (c *Cluster) otherMode(node *corev1.Node, blocks []crd.Block, view *ciliumn
 	if next == "" || next == c.Mode.String() || c.OptedOut(node) || node.Annotations[v1alpha1.PausedAnnotation] == "true" {
 		return ""
 	}
-	listed := view.CIDRsIn(ciliumnode.Mode(next))
+	listed := view.CIDRsAgentReads(ciliumnode.Mode(next))
 	if len(blocks) == 0 || len(ipalloc.Uncovered(crd.CIDRs(blocks), listed)) == 0 {
 		return ""
 	}

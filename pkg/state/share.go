@@ -110,7 +110,7 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 		state.Used = view.Used
 		state.Release = releaseOf(view.Release, share.CiliumPool, mine, rest)
 		state.Created = c.Ledger.NotInFuture(view.UID, view.Created)
-		state.Own = view.InUse()
+		state.Own = view.InUseUnreported()
 		state.Limits = view.Limits
 		// An agent that is assigned whole blocks shows by its requests which families it runs.
 		state.FamilyDisabled = view.Addresses != nil && view.FamilyDisabled(share.Family) && s.checkRunsWithout(c.Agents, now)
@@ -234,7 +234,7 @@ func (c *Cluster) CiliumPoolOf(b crd.Block, view *ciliumnode.View) string {
 		return ""
 	}
 	listed := view.ListedFor(b.CIDR)
-	if pool := c.Pools.Get(b.Pool); pool != nil && listed == "" && (view == nil || !view.Lists(b.CIDR)) {
+	if pool := c.Pools.Get(b.Pool); pool != nil && listed == "" && (view == nil || !view.ListsForDefaultPool(b.CIDR)) {
 		return cmp.Or(b.CiliumPool, pool.CiliumPool)
 	}
 	return listed
@@ -263,7 +263,7 @@ func (c *Cluster) servedFor(served map[string][]*crd.Pool, ciliumPool string) []
 // IsOrphaned reports whether the Cilium pool of a block is unknown: its PodIPPool is gone,
 // and it is listed for none. Such a block must not become listed.
 func (c *Cluster) IsOrphaned(b crd.Block, view *ciliumnode.View) bool {
-	return c.Defaults.CiliumPools && c.Pools.Get(b.Pool) == nil && (view == nil || !slices.Contains(view.Listed(), b.CIDR))
+	return c.Defaults.CiliumPools && c.Pools.Get(b.Pool) == nil && (view == nil || !slices.Contains(view.ListedInAnyPool(), b.CIDR))
 }
 
 // anyFree reports whether one of pools has a free block of a family: of the pool of a single pod, one that

@@ -29,7 +29,7 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 		out.Usable = c.usable(s, share, view, b, pool)
 	}
 	if view != nil {
-		out.Listed = view.Lists(b.CIDR)
+		out.Listed = view.ListsForDefaultPool(b.CIDR)
 		out.Leftover = view.Leftover(b.CIDR)
 		out.Parked = out.Listed && slices.Contains(view.Parked(), b.CIDR)
 	}
@@ -80,7 +80,7 @@ func (c *Cluster) assignsWhole(view *ciliumnode.View) bool {
 // size returns the number of addresses that pods get of a block that is assigned whole; 0: it must not
 // be assigned. An unused block must not once another node's CiliumNode names a part of it: see usable.
 func (c *Cluster) size(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) int {
-	if view != nil && view.Lists(b.CIDR) {
+	if view != nil && view.ListsForDefaultPool(b.CIDR) {
 		return view.BlockAssignment.Count(b.CIDR)
 	}
 	if pool == nil || pool.Frozen() || slices.Contains(s.overlapped, b.CIDR) || ipalloc.TooLarge(b.CIDR, true) {
@@ -100,7 +100,7 @@ func (c *Cluster) size(s *Snapshot, share *Share, view *ciliumnode.View, b crd.B
 // block, or in use: no others are published then, so the node must neither count on them nor keep a block
 // without others.
 func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) (addrs []netip.Addr) {
-	listed := view != nil && view.Lists(b.CIDR)
+	listed := view != nil && view.ListsForDefaultPool(b.CIDR)
 	overlapped := slices.Contains(s.overlapped, b.CIDR)
 	switch {
 	case overlapped && listed:
@@ -195,7 +195,7 @@ func (s *Snapshot) isOfEarlierNode(b crd.Block) bool {
 	uses := func(p expand.Pod) bool { return slices.ContainsFunc(p.IPs, b.CIDR.Contains) }
 	fixed := s.CiliumNode != nil && s.CiliumNode.BlockAssignment != nil && s.CiliumNode.BlockAssignment.SingleBlock
 	earlier := CoolsAsNodeGone(b) || s.Node != nil && b.NodeUID != "" && b.NodeUID != s.Node.UID && !fixed
-	return earlier && !slices.ContainsFunc(s.Pods, uses) && (s.CiliumNode == nil || !s.CiliumNode.UsesAny(b.CIDR) && !slices.Contains(s.CiliumNode.Listed(), b.CIDR))
+	return earlier && !slices.ContainsFunc(s.Pods, uses) && (s.CiliumNode == nil || !s.CiliumNode.UsesAny(b.CIDR) && !slices.Contains(s.CiliumNode.ListedInAnyPool(), b.CIDR))
 }
 
 // CoolsAsNodeGone reports whether a block cools down because its Node was gone.

@@ -162,7 +162,7 @@ func (c *Cluster) isKnown(s *Snapshot, a netip.Addr) bool {
 	}
 	if view := s.CiliumNode; view != nil {
 		_, used := view.Used[a]
-		if used || view.Publishes(a) || ContainsAddr(view.PodCIDRs, a) || ContainsAddr(view.Listed(), a) {
+		if used || view.Publishes(a) || ContainsAddr(view.PodCIDRs, a) || ContainsAddr(view.ListedInAnyPool(), a) {
 			return true
 		}
 	}

@@ -92,7 +92,7 @@ func (c *Cluster) hasAny(s *Snapshot, f ipalloc.Family) bool {
 	if view := s.CiliumNode; view != nil {
 		named = view.PodCIDRs
 		if view.Addresses != nil {
-			named = view.Named()
+			named = view.PodRanges()
 		}
 	}
 	return containsFamily(named, f) || slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {

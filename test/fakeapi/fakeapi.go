@@ -367,7 +367,7 @@ func (b *Cluster) Check(when string) {
 		return
 	}
 	published := map[string]bool{}
-	for _, p := range v.Named() {
+	for _, p := range v.PodRanges() {
 		i := slices.IndexFunc(b.Blocks(), func(k crd.Block) bool { return k.CIDR.Contains(p.Addr()) && k.Node == v.Name })
 		if i < 0 {
 			b.T.Errorf("%s: %s is published without a block", when, p)
@@ -376,8 +376,8 @@ func (b *Cluster) Check(when string) {
 		published[b.Blocks()[i].CIDR.String()] = true
 	}
 	for _, k := range b.Blocks() {
-		if v.Lists(k.CIDR) != published[k.CIDR.String()] {
-			b.T.Errorf("%s: block %s is listed %t, published %t", when, k.CIDR, v.Lists(k.CIDR), published[k.CIDR.String()])
+		if v.ListsForDefaultPool(k.CIDR) != published[k.CIDR.String()] {
+			b.T.Errorf("%s: block %s is listed %t, published %t", when, k.CIDR, v.ListsForDefaultPool(k.CIDR), published[k.CIDR.String()])
 		}
 	}
 }

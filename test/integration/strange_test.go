@@ -366,7 +366,7 @@ func testStrangeObjects(t *testing.T, mode ciliumnode.Mode) {
 			}
 			view := mode.View(obj)
 			for _, b := range e.Blocks(name) {
-				if cidr := netip.MustParsePrefix(b.Spec.CIDR); view.Lists(cidr) && view.CountIn(cidr) > 0 {
+				if cidr := netip.MustParsePrefix(b.Spec.CIDR); view.ListsForDefaultPool(cidr) && view.CountIn(cidr) > 0 {
 					return nil
 				}
 			}

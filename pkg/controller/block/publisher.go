@@ -60,7 +60,7 @@ func (p *Publisher) differs(ctx context.Context, req reconcile.Request) (*v1alph
 		return nil, false, client.IgnoreNotFound(err)
 	}
 	b, err := crd.BlockFrom(obj)
-	published := p.Ledger.CiliumNode(b.Node).HasBlock(b.CIDR)
+	published := p.Ledger.CiliumNode(b.Node).ListsInAnyPool(b.CIDR)
 	if err != nil || b.Phase != ipalloc.InService || b.Deleting || b.Published == published {
 		return nil, false, nil //nolint:nilerr // the feed has logged that it cannot be read
 	}

@@ -249,7 +249,7 @@ func (s subject) blocksTo(f *Feed, publish bool) []string {
 	for _, node := range s.nodes {
 		cn := f.Ledger.CiliumNode(node)
 		for _, b := range f.Ledger.NodeBlocks(node) {
-			if b.Phase == ipalloc.InService && b.Published != publish && cn.HasBlock(b.CIDR) == publish {
+			if b.Phase == ipalloc.InService && b.Published != publish && cn.ListsInAnyPool(b.CIDR) == publish {
 				names = append(names, b.Name)
 			}
 		}

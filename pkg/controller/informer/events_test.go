@@ -179,7 +179,7 @@ func (w *smallWorld) facts() map[queueKey]any {
 	for cidr := range w.blocks {
 		b, _ := w.Ledger.Block(fixtures.Prefix(cidr))
 		out[queueKey{BlockQueue, b.Name}] = []any{b.Phase, w.Ledger.Overlaps(b.CIDR)}
-		if published := w.Ledger.CiliumNode(b.Node).HasBlock(b.CIDR); b.Phase == ipalloc.InService && b.Published != published {
+		if published := w.Ledger.CiliumNode(b.Node).ListsInAnyPool(b.CIDR); b.Phase == ipalloc.InService && b.Published != published {
 			out[queueKey{PublishedQueue, b.Name}] = published
 		}
 	}

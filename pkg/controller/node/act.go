@@ -103,7 +103,7 @@ func (r *Reconciler) addListed(ctx context.Context, o *observation, decisions []
 		if r.Cluster.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(decisions, func(d decision) bool { return d.covers(b, ciliumPool) }) {
 			continue
 		}
-		if view := o.CiliumNode.Of(ciliumPool); !view.Lists(b.CIDR) {
+		if view := o.CiliumNode.Of(ciliumPool); !view.ListsForDefaultPool(b.CIDR) {
 			mayList := len(r.Cluster.Ledger.Overlaps(b.CIDR)) == 0
 			if mayList && view.CountIn(b.CIDR) > 0 {
 				var err error
@@ -395,7 +395,7 @@ func verifyReturned(ctx context.Context, client *ciliumnode.Client, o *observati
 		return fmt.Errorf("%w: it has no CiliumNode", errStale)
 	}
 	for _, b := range blocks {
-		if live.HasBlock(b.CIDR) {
+		if live.ListsInAnyPool(b.CIDR) {
 			return fmt.Errorf("%w: block %s is on the list of its agent", errStale, b.CIDR)
 		}
 	}

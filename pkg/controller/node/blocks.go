@@ -137,7 +137,7 @@ func (r *Reconciler) deleteBlock(ctx context.Context, o *observation, cidr netip
 		return err
 	}
 	if live != nil {
-		if slices.Contains(live.Listed(), cidr) || publishesBeyondBlocks(live, cidr, o.Blocks) {
+		if slices.Contains(live.ListedInAnyPool(), cidr) || publishesBeyondBlocks(live, cidr, o.Blocks) {
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
 		if live.UID != o.uid() { // its agent may still have to report that it uses the block
@@ -159,7 +159,7 @@ func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode
 		return nil
 	}
 	addr := b.CIDR.Addr()
-	if live.Publishes(addr) || live.BlockAssignment != nil && state.ContainsAddr(live.Listed(), addr) { // of another block, which overlaps this one
+	if live.Publishes(addr) || live.BlockAssignment != nil && state.ContainsAddr(live.ListedInAnyPool(), addr) { // of another block, which overlaps this one
 		addr = o.probeAddress(live)
 	}
 	moved, err := r.CiliumNodes.BumpVersion(ctx, live, addr)
@@ -172,11 +172,11 @@ func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode
 func publishesBeyondBlocks(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool {
 	listed := func(addr netip.Addr) bool {
 		return slices.ContainsFunc(blocks, func(b crd.Block) bool {
-			return b.CIDR != cidr && b.CIDR.Contains(addr) && v.Lists(b.CIDR)
+			return b.CIDR != cidr && b.CIDR.Contains(addr) && v.ListsForDefaultPool(b.CIDR)
 		})
 	}
 	if v.Addresses == nil {
-		return slices.ContainsFunc(v.Listed(), func(p netip.Prefix) bool {
+		return slices.ContainsFunc(v.ListedInAnyPool(), func(p netip.Prefix) bool {
 			return p.Overlaps(cidr) && !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p })
 		})
 	}
@@ -196,7 +196,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		return false, nil
 	}
 	restored := false
-	for _, cidr := range view.Listed() {
+	for _, cidr := range view.ListedInAnyPool() {
 		if _, known := r.Cluster.Ledger.Block(cidr); known || o.unchangeableFor(cidr, view.ListedFor(cidr)) {
 			continue
 		}
@@ -208,7 +208,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		if err != nil {
 			return false, err
 		}
-		if isMissing := o.CiliumNode == nil; isMissing != (live == nil) || !isMissing && !slices.Contains(live.Listed(), cidr) {
+		if isMissing := o.CiliumNode == nil; isMissing != (live == nil) || !isMissing && !slices.Contains(live.ListedInAnyPool(), cidr) {
 			return false, fmt.Errorf("%w: its CiliumNode no longer lists %s", errStale, cidr)
 		}
 		b, err := r.Blocks.create(ctx, cidr, pool, o.Node)

@@ -70,11 +70,11 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	}
 	// Do not restore as foreign content CIDRs that another node holds by now, nor a block of this
 	// node that the watch delivered late.
-	if err := r.Blocks.readOverlapping(ctx, ipalloc.Uncovered(last.Named(), crd.CIDRs(o.Blocks))); err != nil {
+	if err := r.Blocks.readOverlapping(ctx, ipalloc.Uncovered(last.PodRanges(), crd.CIDRs(o.Blocks))); err != nil {
 		return nil, err
 	}
 	excluded := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Cluster.Ledger.NodeBlocks(o.Name))...)
-	excluded = append(excluded, r.Cluster.Ledger.HeldElsewhere(o.Name, last.Named())...)
+	excluded = append(excluded, r.Cluster.Ledger.HeldElsewhere(o.Name, last.PodRanges())...)
 	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, excluded)
 	if written, err = r.wroteCiliumNode(o, "create", written, err); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	for _, b := range o.Blocks {
 		ciliumPool := r.Cluster.CiliumPoolOf(b, last)
 		view := last.Of(ciliumPool)
-		if !view.Lists(b.CIDR) && len(r.Cluster.Ledger.Overlaps(b.CIDR)) > 0 {
+		if !view.ListsForDefaultPool(b.CIDR) && len(r.Cluster.Ledger.Overlaps(b.CIDR)) > 0 {
 			continue // addresses published earlier stay, and no others of this block are added
 		}
 		change.Add(b.CIDR, ciliumPool)

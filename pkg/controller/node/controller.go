@@ -166,7 +166,7 @@ var preparations = []struct {
 		return o.Node != nil && o.CiliumNode == nil && !o.unchangeable() && len(o.Shares) > 0
 	}, (*Reconciler).ensureCiliumNode},
 	{"create blocks that the CiliumNode lists", func(o *observation) bool {
-		return o.lives() && len(o.CiliumNode.Listed()) > 0
+		return o.lives() && len(o.CiliumNode.ListedInAnyPool()) > 0
 	}, func(r *Reconciler, ctx context.Context, o *observation, result *result) (*observation, error) {
 		restored, err := r.restoreOrphanedBlocks(ctx, o, o.CiliumNode, result)
 		if restored {

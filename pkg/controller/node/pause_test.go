@@ -95,7 +95,7 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 		t.Run(f.String()+", a new node", func(t *testing.T) {
 			b := newBed(t, pools()...)
 			b.settle()
-			if v := b.CiliumNode(); v == nil || !v.Lists(fixtures.Prefix(runs)) || v.Lists(fixtures.Prefix(paused)) {
+			if v := b.CiliumNode(); v == nil || !v.ListsForDefaultPool(fixtures.Prefix(runs)) || v.ListsForDefaultPool(fixtures.Prefix(paused)) {
 				t.Fatalf("CiliumNode is %+v, want one that lists %s and not %s", v, runs, paused)
 			}
 			b.Check("at the end")
@@ -120,7 +120,7 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 			more := map[ipalloc.Family]string{ipalloc.IPv4: "10.0.0.4/30", ipalloc.IPv6: "fd00::4/126"}[f]
 			b := newBed(t, append(pools(), publishing(fixtures.CiliumNode("n", "", more), "10.0.0.5", "fd00::5"), inService(paused), inService(more))...)
 			b.settle()
-			if v := b.CiliumNode(); v.Lists(fixtures.Prefix(paused)) || !v.Lists(fixtures.Prefix(more)) || !v.Lists(fixtures.Prefix(runs)) {
+			if v := b.CiliumNode(); v.ListsForDefaultPool(fixtures.Prefix(paused)) || !v.ListsForDefaultPool(fixtures.Prefix(more)) || !v.ListsForDefaultPool(fixtures.Prefix(runs)) {
 				t.Errorf("podCIDRs are %v", v.PodCIDRs)
 			}
 		})

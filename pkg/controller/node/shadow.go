@@ -64,7 +64,7 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 		return d, 0
 	}
 	if o.CiliumNode != nil {
-		d.adopt = len(ipalloc.Uncovered(o.CiliumNode.Given(), crd.CIDRs(o.Blocks)))
+		d.adopt = len(ipalloc.Uncovered(o.CiliumNode.CIDRsOfAnyIPAM(), crd.CIDRs(o.Blocks)))
 	}
 	for i := range o.Shares {
 		share := &o.Shares[i]

@@ -217,7 +217,7 @@ func (r *Reconciler) blocks(node string) []netip.Prefix {
 	cn := r.Ledger.CiliumNode(node)
 	var out []netip.Prefix
 	for _, b := range r.Ledger.NodeBlocks(node) {
-		if cn.HasBlock(b.CIDR) || b.Phase != ipalloc.CoolingDown && len(r.Ledger.Overlaps(b.CIDR)) == 0 {
+		if cn.ListsInAnyPool(b.CIDR) || b.Phase != ipalloc.CoolingDown && len(r.Ledger.Overlaps(b.CIDR)) == 0 {
 			out = append(out, b.CIDR)
 		}
 	}

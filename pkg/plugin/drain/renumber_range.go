@@ -277,7 +277,7 @@ func (m *renumbering) nodesWith(c *clusterview.Cluster, cidrsOf func(*ciliumnode
 // stale ones.
 func (m *renumbering) named(c *clusterview.Cluster) []string {
 	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix {
-		return slices.Concat(view.Named(), view.Listed(), singles(slices.Values(view.InUse())), singles(maps.Keys(view.Used)), singles(maps.Keys(view.Release)))
+		return slices.Concat(view.PodRanges(), view.ListedInAnyPool(), singles(slices.Values(view.InUseUnreported())), singles(maps.Keys(view.Used)), singles(maps.Keys(view.Release)))
 	})
 }
 

@@ -103,7 +103,7 @@ func undrainedOn(rows []list.BlockRow) map[string]string {
 func (v *restarter) leaves(c *clusterview.Cluster, agent *corev1.Pod, r *list.BlockRow) bool {
 	if r.Phase == ipalloc.CoolingDown.String() {
 		view := c.State.Ledger.CiliumNode(r.Node)
-		return view != nil && slices.Contains(view.Listed(), r.CIDR)
+		return view != nil && slices.Contains(view.ListedInAnyPool(), r.CIDR)
 	}
 	if r.NeedsRestart {
 		return v.successorRuns(agent) && !hasReportedItself(c, r.Node)

@@ -166,7 +166,7 @@ func readPrefixes(ctx context.Context, reader client.Reader) ([]prefixRow, error
 	addresses := map[string][]corev1.NodeAddress{}
 	list := func(view *ciliumnode.View) {
 		if view != nil {
-			listed[view.Name] = append(listed[view.Name], view.Listed()...)
+			listed[view.Name] = append(listed[view.Name], view.ListedInAnyPool()...)
 		}
 	}
 	for i := range nodes.Items {

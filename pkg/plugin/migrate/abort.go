@@ -206,7 +206,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 
 // listsAdopted reports whether multi-pool mode lists a block that the node has from a mode without lists.
 func (a *aborting) listsAdopted(r *returning) bool {
-	listed := a.m.cluster.State.Ledger.CiliumNode(r.name).CIDRsIn(ciliumnode.MultiPool)
+	listed := a.m.cluster.State.Ledger.CiliumNode(r.name).CIDRsAgentReads(ciliumnode.MultiPool)
 	return r.target != adopt.MultiPool && slices.ContainsFunc(r.blocks, func(b crd.Block) bool {
 		return b.AdoptedFrom != "" && b.AdoptedFrom != string(adopt.MultiPool) && slices.Contains(listed, b.CIDR)
 	})

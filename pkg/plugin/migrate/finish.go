@@ -323,7 +323,7 @@ func (f *finishing) notInMultiPool(ctx context.Context, live *ciliumnode.View) (
 	}
 	ours := f.ours(live)
 	for a, user := range f.settled.Used {
-		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, multiPool.Listed()) {
+		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, multiPool.ListedInAnyPool()) {
 			return fmt.Sprintf("%s has %s, and its block is not assigned to the agent: let the operator run with --mode=multi-pool", user, a), nil
 		}
 	}

@@ -240,7 +240,7 @@ func (m *move) progressOf(name string, settle time.Duration) adopt.Standing {
 		Back: m.cluster.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.target == ciliumnode.MultiPool,
 	}
 	view := known.Ledger.CiliumNode(name)
-	s.Listed = view.CIDRsIn(ciliumnode.MultiPool)
+	s.Listed = view.CIDRsAgentReads(ciliumnode.MultiPool)
 	s.Publishable = func(b crd.Block) []netip.Addr {
 		if pool := known.Pools.Get(b.Pool); pool != nil && !pool.Drains(b.CIDR) {
 			return known.Publishable(view, pool, b.CIDR)

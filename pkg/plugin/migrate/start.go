@@ -261,7 +261,7 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 	if err != nil {
 		return err
 	}
-	if live != nil && (len(live.PublishedIn(b.CIDR)) > 0 || slices.Contains(live.CIDRsIn(ciliumnode.MultiPool), b.CIDR)) {
+	if live != nil && (len(live.PublishedIn(b.CIDR)) > 0 || slices.Contains(live.CIDRsAgentReads(ciliumnode.MultiPool), b.CIDR)) {
 		fmt.Fprintf(m.env.Out, "podipblock/%s drains (node %s has given it back, and it was published meanwhile)\n", b.Name, n.Name)
 		return nil
 	}

@@ -94,7 +94,7 @@ func ownerOf(c *clusterview.Cluster, a netip.Addr) owner {
 		if view == nil {
 			continue
 		}
-		named := slices.ContainsFunc(view.Named(), func(p netip.Prefix) bool { return p.Contains(a) })
+		named := slices.ContainsFunc(view.PodRanges(), func(p netip.Prefix) bool { return p.Contains(a) })
 		if named || view.Addresses != nil && slices.Contains(view.Addresses.NonCanonical, a) {
 			found.PublishedBy = append(found.PublishedBy, name)
 		}
