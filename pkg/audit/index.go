@@ -83,7 +83,7 @@ type pod struct {
 
 func newIndex(s *clusterread.Snapshot, set Settings) *index {
 	kind, _ := s.Mode.Resource()
-	x := &index{settings: set, snapshot: s, now: s.Time, kind: kind.Kind, list: s.Mode.List()}
+	x := &index{settings: set, snapshot: s, now: s.Time, kind: kind.Kind, list: s.Mode.ListField()}
 	x.readCluster()
 	x.readNodes()
 	x.readBlocks()

@@ -129,7 +129,7 @@ func (w *wholeWorld) unlist(name string) { w.ciliumNodes[name].Spec.IPAM.Pools.A
 
 // read builds the views.
 func (w *wholeWorld) read() *clusterread.Snapshot {
-	views, s := ciliumnode.NewViews(w.Mode), *w.Snapshot
+	views, s := ciliumnode.NewViewReader(w.Mode), *w.Snapshot
 	for name, cn := range w.ciliumNodes {
 		if v := views.CiliumNode(cn); v != nil {
 			changed, ok := w.changed[name]

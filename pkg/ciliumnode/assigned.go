@@ -10,9 +10,9 @@ import (
 
 // Allocation is a CIDR that multi-pool mode has assigned to a node.
 type Allocation struct {
-	// Pool is the CiliumPodIPPool it belongs to, also while it is parked.
-	Pool string
-	CIDR netip.Prefix
+	// CiliumPool is the CiliumPodIPPool it belongs to, also while it is parked.
+	CiliumPool string
+	CIDR       netip.Prefix
 }
 
 // allocationsIn returns the CIDRs of entries of spec.ipam.pools.allocated.
@@ -21,7 +21,7 @@ func allocationsIn(entries []poolCIDRs) []Allocation {
 	for _, entry := range entries {
 		pool, _ := unparked(entry.Pool)
 		for _, cidr := range prefixes(entry.CIDRs) {
-			out = append(out, Allocation{Pool: pool, CIDR: cidr})
+			out = append(out, Allocation{CiliumPool: pool, CIDR: cidr})
 		}
 	}
 	return out

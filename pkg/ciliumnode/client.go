@@ -33,19 +33,19 @@ type Client struct {
 	Reader client.Reader
 	// Mode is how blocks are assigned to agents.
 	Mode Mode
-	// DropManagedFields lets Apply remove metadata.managedFields of a CiliumNode in crd mode,
+	// DropManagedFields lets PatchSpec remove metadata.managedFields of a CiliumNode in crd mode,
 	// unless a client applies the object. Each address is a field there, so they are half of the
 	// object and of the API server's cost of its writes.
 	DropManagedFields bool
-	// Known, if set, returns the View of exactly this version of obj if there is one, and otherwise
+	// Cached, if set, returns the View of exactly this version of obj if there is one, and otherwise
 	// nil. The watch often delivers a version before the response to the write arrives.
-	Known func(obj metav1.Object) *View
+	Cached func(obj metav1.Object) *View
 }
 
-// written returns the View of what a write has returned.
-func (c *Client) written(obj client.Object) *View {
-	if c.Known != nil {
-		if known := c.Known(obj); known != nil {
+// viewOf returns the View of what a write has returned.
+func (c *Client) viewOf(obj client.Object) *View {
+	if c.Cached != nil {
+		if known := c.Cached(obj); known != nil {
 			return known
 		}
 	}
@@ -65,10 +65,10 @@ func (c *Client) Live(ctx context.Context, name string) (*View, error) {
 	return c.Mode.View(cn), nil
 }
 
-// Apply writes a change of the spec in one patch, conditional on the version in v. It
+// PatchSpec writes a change of the spec in one patch, conditional on the version in v. It
 // returns the CiliumNode as written, or nil if no write was needed. A conflict means
 // that v is outdated: observe and decide again.
-func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, error) {
+func (c *Client) PatchSpec(ctx context.Context, v *View, change Change) (*View, error) {
 	change.untrack = c.DropManagedFields
 	p := c.Mode.patch(v, change)
 	if p == nil {
@@ -82,9 +82,9 @@ func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, erro
 	return c.write(ctx, v, "spec", p)
 }
 
-// Release changes entries of the handshake in one patch of the status, conditional on the version
-// in v. It returns the same as Apply.
-func (c *Client) Release(ctx context.Context, v *View, change Entries) (*View, error) {
+// PatchReleaseIPs changes entries of the handshake in one patch of the status, conditional on the version
+// in v. It returns the same as PatchSpec.
+func (c *Client) PatchReleaseIPs(ctx context.Context, v *View, change ReleaseChange) (*View, error) {
 	p := change.patch(v)
 	if p == nil {
 		return nil, nil
@@ -92,9 +92,9 @@ func (c *Client) Release(ctx context.Context, v *View, change Entries) (*View, e
 	return c.write(ctx, v, "release-ips", p)
 }
 
-// OpenPool gives a CiliumNode without a pool an empty one, conditional on the version in v. It returns the same as Apply.
+// CreatePoolField gives a CiliumNode without a pool an empty one, conditional on the version in v. It returns the same as PatchSpec.
 // Agents answer no mark without a pool (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.2).
-func (c *Client) OpenPool(ctx context.Context, v *View) (*View, error) {
+func (c *Client) CreatePoolField(ctx context.Context, v *View) (*View, error) {
 	p := v.newPatch()
 	p.Spec.IPAM.Pool = map[string]*struct{}{expand.ProbeAddress(ipalloc.IPv4, nil).String(): nil}
 	return c.write(ctx, v, "spec", p)
@@ -106,13 +106,13 @@ func (c *Client) OpenPool(ctx context.Context, v *View) (*View, error) {
 func (c *Client) BumpVersion(ctx context.Context, v *View, addr netip.Addr) (*View, error) {
 	if c.Mode == Kubernetes { // a Node has no handshake
 		p := v.newPatch()
-		p.Metadata.Annotations = map[string]string{moved: v.ResourceVersion}
+		p.Metadata.Annotations = map[string]string{versionAnnotation: v.ResourceVersion}
 		return c.write(ctx, v, "spec", p)
 	}
 	if _, ok := v.Release[addr]; ok {
-		return c.Release(ctx, v, Entries{Clear: []netip.Addr{addr}})
+		return c.PatchReleaseIPs(ctx, v, ReleaseChange{Clear: []netip.Addr{addr}})
 	}
-	return c.Release(ctx, v, Entries{Mark: []netip.Addr{addr}})
+	return c.PatchReleaseIPs(ctx, v, ReleaseChange{Mark: []netip.Addr{addr}})
 }
 
 // write patches the spec, or the part of the status that section names.
@@ -132,11 +132,11 @@ func (c *Client) write(ctx context.Context, v *View, section string, patch any) 
 	if err != nil {
 		return nil, fmt.Errorf("patching %s of CiliumNode %s: %w", section, v.Name, err)
 	}
-	return c.written(o), nil
+	return c.viewOf(o), nil
 }
 
 // Create creates the CiliumNode of a Node, as its agent would: owned by the Node, with
-// its labels and addresses. The pool stays empty: only Apply publishes addresses, as it
+// its labels and addresses. The pool stays empty: only PatchSpec publishes addresses, as it
 // checks that the node still holds them. In a mode where the Node itself takes its
 // place, Create returns an AlreadyExists error.
 func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
@@ -156,7 +156,7 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 }
 
 // Recreate restores the last known state of a deleted CiliumNode, except for the addresses of
-// blocks: the caller publishes those again with Apply. Foreign pool entries and podCIDRs are
+// blocks: the caller publishes those again with PatchSpec. Foreign pool entries and podCIDRs are
 // restored unchanged. If the API server refuses the object, Recreate restores the parts that pods
 // and the agent need: addresses and IPAM.
 func (c *Client) Recreate(ctx context.Context, last *View, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
@@ -187,7 +187,7 @@ func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, er
 	if err := c.Writer.Create(ctx, cn); err != nil {
 		return nil, fmt.Errorf("creating CiliumNode %s: %w", cn.Name, err)
 	}
-	return c.written(cn), nil
+	return c.viewOf(cn), nil
 }
 
 // Delete deletes the CiliumNode in v, if it is still the same object. A missing one is no error. In

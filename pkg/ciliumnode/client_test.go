@@ -54,13 +54,13 @@ func live(t *testing.T, c *Client, name string) *View {
 func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
 	c := fakeClient(t, interceptor.Funcs{}, node(nil))
 	old := live(t, c, "n1")
-	if _, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
+	if _, err := c.PatchSpec(t.Context(), old, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.2"), Blocks: cidrs("10.0.0.0/30")}); !apierrors.IsConflict(err) {
+	if _, err := c.PatchSpec(t.Context(), old, Change{Publish: addrs("10.0.0.2"), Blocks: cidrs("10.0.0.0/30")}); !apierrors.IsConflict(err) {
 		t.Errorf("Apply on an old version: %v, want a conflict", err)
 	}
-	if _, err := c.Release(t.Context(), old, Entries{Mark: addrs("10.0.0.1")}); !apierrors.IsConflict(err) {
+	if _, err := c.PatchReleaseIPs(t.Context(), old, ReleaseChange{Mark: addrs("10.0.0.1")}); !apierrors.IsConflict(err) {
 		t.Errorf("Release on an old version: %v, want a conflict", err)
 	}
 	checkEqual(t, "pool", ipamtypes.AllocationMap{"10.0.0.1": {}}, get(t, c, "n1").Spec.IPAM.Pool)
@@ -70,7 +70,7 @@ func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
 func TestWriteReturnsTheKnownVersion(t *testing.T) {
 	c := fakeClient(t, interceptor.Funcs{}, node(nil))
 	var delivered *View
-	c.Known = func(obj metav1.Object) *View {
+	c.Cached = func(obj metav1.Object) *View {
 		if delivered != nil && delivered.ResourceVersion == obj.GetResourceVersion() {
 			return delivered
 		}
@@ -78,7 +78,7 @@ func TestWriteReturnsTheKnownVersion(t *testing.T) {
 	}
 	for _, addr := range []string{"10.0.0.1", "10.0.0.2"} {
 		v := live(t, c, "n1")
-		written, err := c.Apply(t.Context(), v, Change{Publish: addrs(addr), Blocks: cidrs("10.0.0.0/30")})
+		written, err := c.PatchSpec(t.Context(), v, Change{Publish: addrs(addr), Blocks: cidrs("10.0.0.0/30")})
 		if err != nil || written == delivered || !written.Publishes(addrs(addr)[0]) {
 			t.Fatalf("unknown, it is %+v, %v", written, err)
 		}
@@ -86,12 +86,12 @@ func TestWriteReturnsTheKnownVersion(t *testing.T) {
 			t.Errorf("it is of version %s, want %s", written.ResourceVersion, v.ResourceVersion)
 		}
 		delivered = &View{Name: "n1", ResourceVersion: next(t, v.ResourceVersion)}
-		if written, err = c.Release(t.Context(), v, Entries{Mark: addrs(addr)}); err != nil || written != delivered {
+		if written, err = c.PatchReleaseIPs(t.Context(), v, ReleaseChange{Mark: addrs(addr)}); err != nil || written != delivered {
 			t.Fatalf("released, it is %+v, %v", written, err)
 		}
 		v = live(t, c, "n1")
 		delivered = &View{Name: "n1", ResourceVersion: next(t, v.ResourceVersion)}
-		if written, err = c.Apply(t.Context(), v, Change{Remove: addrs(addr), Blocks: cidrs("10.0.0.0/30")}); err != nil || written != delivered {
+		if written, err = c.PatchSpec(t.Context(), v, Change{Remove: addrs(addr), Blocks: cidrs("10.0.0.0/30")}); err != nil || written != delivered {
 			t.Fatalf("applied, it is %+v, %v", written, err)
 		}
 	}
@@ -111,7 +111,7 @@ func next(t *testing.T, version string) string {
 	return strconv.Itoa(n + 1)
 }
 
-// Apply removes managed fields with the write that it makes anyway, unless a client applies
+// PatchSpec removes managed fields with the write that it makes anyway, unless a client applies
 // the object, and in crd mode alone: elsewhere addresses are no fields.
 func TestApplyDropsManagedFields(t *testing.T) {
 	const drops = `{"metadata":{"resourceVersion":"7","managedFields":[{}]},`
@@ -141,10 +141,10 @@ func TestApplyDropsManagedFields(t *testing.T) {
 				cn := node(nil)
 				cn.ResourceVersion, cn.ManagedFields = "7", test.entries
 				view := mode.View(cn)
-				if _, err := c.Apply(t.Context(), view, Change{}); err != nil || body != "" {
+				if _, err := c.PatchSpec(t.Context(), view, Change{}); err != nil || body != "" {
 					t.Errorf("nothing to publish: error %v, patch %s", err, body)
 				}
-				if _, err := c.Apply(t.Context(), view, Change{Publish: addrs("10.0.0.1"), Assign: cidrs("10.0.0.0/30"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
+				if _, err := c.PatchSpec(t.Context(), view, Change{Publish: addrs("10.0.0.1"), Assign: cidrs("10.0.0.0/30"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
 					t.Fatal(err)
 				}
 				if want := test.drops && mode == CRD; strings.HasPrefix(body, drops) != want || body == "" {
@@ -165,7 +165,7 @@ func TestOpenPool(t *testing.T) {
 			return err
 		},
 	})
-	_, err := c.OpenPool(t.Context(), &View{Name: "n", ResourceVersion: "7"})
+	_, err := c.CreatePoolField(t.Context(), &View{Name: "n", ResourceVersion: "7"})
 	if want := `{"metadata":{"resourceVersion":"7"},"spec":{"ipam":{"pool":{"233.252.0.1":null}}}}`; err != nil || body != want {
 		t.Errorf("patch %s, want %s: %v", body, want, err)
 	}
@@ -183,10 +183,10 @@ func TestNothingToDoIsNoWrite(t *testing.T) {
 		},
 	}, node([]string{"10.0.0.1"}, "10.0.0.0/30"))
 	v := live(t, c, "n1")
-	if got, err := c.Apply(t.Context(), v, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); got != nil || err != nil {
+	if got, err := c.PatchSpec(t.Context(), v, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); got != nil || err != nil {
 		t.Errorf("Apply returned %v, %v; want nothing", got, err)
 	}
-	if got, err := c.Release(t.Context(), v, Entries{Clear: addrs("10.0.0.1")}); got != nil || err != nil {
+	if got, err := c.PatchReleaseIPs(t.Context(), v, ReleaseChange{Clear: addrs("10.0.0.1")}); got != nil || err != nil {
 		t.Errorf("Release returned %v, %v; want nothing", got, err)
 	}
 }

@@ -106,9 +106,9 @@ func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
 	return assigned
 }
 
-// moved is an annotation of a Node with the version that the write replaces: never the
+// versionAnnotation is an annotation of a Node with the version that the write replaces: never the
 // same value twice.
-const moved = "cilium-pool.io/moved"
+const versionAnnotation = "cilium-pool.io/moved"
 
 // ErrRunsWithAnother means that a Node may not be assigned a podCIDR, as its agent runs
 // with another one.

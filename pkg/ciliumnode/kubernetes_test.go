@@ -73,7 +73,7 @@ func TestViewsFamilies(t *testing.T) {
 			for _, addr := range test.own {
 				cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: addr})
 			}
-			vs := NewViews(Kubernetes)
+			vs := NewViewReader(Kubernetes)
 			vs.CiliumNode(cn)
 			if got := vs.Node(kubernetesNode(nil)).FamiliesDisabled(); got != test.want {
 				t.Errorf("families not run: %v, want %v", got, test.want)
@@ -90,7 +90,7 @@ func TestViews(t *testing.T) {
 	other := kubernetesNode(nil)
 	other.Name = "n2"
 
-	vs := NewViews(Kubernetes)
+	vs := NewViewReader(Kubernetes)
 	if v := vs.CiliumNode(cn); v != nil {
 		t.Errorf("in kubernetes mode a CiliumNode reads as %+v", v)
 	}
@@ -103,7 +103,7 @@ func TestViews(t *testing.T) {
 		t.Error("a Node without a CiliumNode has an agent")
 	}
 	for _, mode := range []Mode{CRD, MultiPool} {
-		vs := NewViews(mode)
+		vs := NewViewReader(mode)
 		if v := vs.CiliumNode(cn); v == nil || v.Name != "n1" || vs.Node(node) != nil {
 			t.Errorf("%s mode: CiliumNode reads as %+v, Node as %+v", mode, v, vs.Node(node))
 		}
@@ -165,7 +165,7 @@ func TestKubernetesApply(t *testing.T) {
 			cn.ResourceVersion = ""
 			c := kubernetesClient(t, kubernetesNode(map[string]string{"a": "b"}), cn)
 			old := live(t, c, "n1")
-			v, err := c.Apply(t.Context(), old, change)
+			v, err := c.PatchSpec(t.Context(), old, change)
 			if test.wantErr != "" {
 				if !errors.Is(err, ErrRunsWithAnother) || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("Apply: %v, want %q", err, test.wantErr)
@@ -180,7 +180,7 @@ func TestKubernetesApply(t *testing.T) {
 			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "n1"}, n); err != nil || n.Annotations["a"] != "b" {
 				t.Errorf("other annotations are %v, %v", n.Annotations, err)
 			}
-			if _, err := c.Apply(t.Context(), old, change); !apierrors.IsConflict(err) {
+			if _, err := c.PatchSpec(t.Context(), old, change); !apierrors.IsConflict(err) {
 				t.Errorf("Apply on an old version: %v, want a conflict", err)
 			}
 		})
@@ -214,10 +214,10 @@ func TestKubernetesMove(t *testing.T) {
 		if err := c.Reader.Get(t.Context(), types.NamespacedName{Name: "n1"}, node); err != nil {
 			t.Fatal(err)
 		}
-		if now := node.Annotations[moved]; now == "" || said[now] || node.Annotations[v4Name] != "10.0.0.0/24" {
+		if now := node.Annotations[versionAnnotation]; now == "" || said[now] || node.Annotations[v4Name] != "10.0.0.0/24" {
 			t.Fatalf("annotations are %v after %v", node.Annotations, said)
 		}
-		said[node.Annotations[moved]] = true
+		said[node.Annotations[versionAnnotation]] = true
 	}
 	if _, err := c.BumpVersion(t.Context(), first, netip.Addr{}); !apierrors.IsConflict(err) {
 		t.Errorf("an old version: %v", err)

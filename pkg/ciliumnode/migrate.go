@@ -45,13 +45,13 @@ func withAllocations(entries []poolCIDRs, allocations []Allocation) []poolCIDRs 
 		out[i].CIDRs = nil
 	}
 	for _, a := range allocations {
-		out = withCIDRs(out, a.Pool, []netip.Prefix{a.CIDR})
+		out = withCIDRs(out, a.CiliumPool, []netip.Prefix{a.CIDR})
 	}
 	return slices.DeleteFunc(out, poolCIDRs.empty)
 }
 
-// DropPools removes the leftovers of multi-pool mode, conditional on the version in v.
-func (c *Client) DropPools(ctx context.Context, v *View) (*View, error) {
+// DropAllocations removes the leftovers of multi-pool mode, conditional on the version in v.
+func (c *Client) DropAllocations(ctx context.Context, v *View) (*View, error) {
 	if len(v.Allocated) == 0 {
 		return v, nil
 	}

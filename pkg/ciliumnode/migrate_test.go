@@ -61,10 +61,10 @@ func TestAllocateAndDropPools(t *testing.T) {
 	if len(got.Pools.Requested) != 1 || len(got.Pool) != 1 || len(got.PodCIDRs) != 1 {
 		t.Errorf("more than what is allocated has changed: %+v", got)
 	}
-	if v, err = c.DropPools(t.Context(), v); err != nil || len(v.Allocated) > 0 {
+	if v, err = c.DropAllocations(t.Context(), v); err != nil || len(v.Allocated) > 0 {
 		t.Errorf("allocated %v, error %v; want nothing", v.Allocated, err)
 	}
-	if again, err := c.DropPools(t.Context(), v); err != nil || again != v {
+	if again, err := c.DropAllocations(t.Context(), v); err != nil || again != v {
 		t.Errorf("a second time: %v, %v; want that nothing is written", again, err)
 	}
 }
@@ -99,13 +99,13 @@ func TestGoingBackLosesAgainstANewerVersion(t *testing.T) {
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}
 	c := fakeClient(t, interceptor.Funcs{}, cn)
 	old := live(t, c, "n1")
-	if _, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.2"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
+	if _, err := c.PatchSpec(t.Context(), old, Change{Publish: addrs("10.0.0.2"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
 		t.Fatal(err)
 	}
 	for name, do := range map[string]func() (*View, error){
 		"Retract":        func() (*View, error) { return c.Retract(t.Context(), old, cidrs("10.0.0.0/30"), true) },
 		"Allocate":       func() (*View, error) { return c.Allocate(t.Context(), old, nil) },
-		"DropPools":      func() (*View, error) { return c.DropPools(t.Context(), old) },
+		"DropPools":      func() (*View, error) { return c.DropAllocations(t.Context(), old) },
 		"ForgetReport":   func() (*View, error) { return c.ForgetReport(t.Context(), old) },
 		"ForgetRequests": func() (*View, error) { return c.ForgetRequests(t.Context(), old) },
 	} {

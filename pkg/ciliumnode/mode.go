@@ -53,8 +53,8 @@ func ParseMode(name string) (Mode, error) {
 	return "", errors.New("must be one of " + strings.Join(names, ", "))
 }
 
-// List is the name of the field that lists a node's blocks.
-func (m Mode) List() string {
+// ListField is the name of the field that lists a node's blocks.
+func (m Mode) ListField() string {
 	if m == MultiPool {
 		return "pools.allocated"
 	}

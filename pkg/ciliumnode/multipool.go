@@ -209,8 +209,8 @@ func (v *View) ListedFor(cidr netip.Prefix) string {
 		return ""
 	}
 	for _, a := range v.Allocated {
-		if a.CIDR == cidr && a.Pool != defaultPool {
-			return a.Pool
+		if a.CIDR == cidr && a.CiliumPool != defaultPool {
+			return a.CiliumPool
 		}
 	}
 	return ""
@@ -274,7 +274,7 @@ func (c Change) patchPools(v *View) *patch {
 	parked := v.Parked()
 	added := map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
-		pool := cmp.Or(c.Pools[cidr], defaultPool)
+		pool := cmp.Or(c.CiliumPools[cidr], defaultPool)
 		if !slices.Contains(listed, cidr) && slices.Contains(c.Assign, cidr) {
 			added[pool] = append(added[pool], cidr)
 		}

@@ -204,7 +204,7 @@ func TestMultiPoolPatch(t *testing.T) {
 		},
 		"each block goes to its pool": {
 			entries: []string{"default 10.0.0.0/30"},
-			change:  Change{Assign: cidrs("10.0.0.4/30", "10.0.0.0/30"), Blocks: blocks, Pools: map[netip.Prefix]string{cidrs("10.0.0.4/30")[0]: "blue"}},
+			change:  Change{Assign: cidrs("10.0.0.4/30", "10.0.0.0/30"), Blocks: blocks, CiliumPools: map[netip.Prefix]string{cidrs("10.0.0.4/30")[0]: "blue"}},
 			want:    head + `{"pool":"blue","cidrs":["10.0.0.4/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`,
 		},
 		"what the entry says of edges stays": {

@@ -17,8 +17,8 @@ type Change struct {
 	// Blocks are all blocks the node holds. podCIDRs lists the ones with an address in the pool,
 	// and its other entries stay.
 	Blocks []netip.Prefix
-	// Pools are the Cilium pools that Blocks are for, other than the default one.
-	Pools map[netip.Prefix]string
+	// CiliumPools are the Cilium pools that Blocks are for, other than the default one.
+	CiliumPools map[netip.Prefix]string
 	// Park are listed blocks to park, and Unpark parked ones to list again under their
 	// own Cilium pool, in multi-pool mode.
 	Park, Unpark []netip.Prefix
@@ -33,10 +33,10 @@ func (c *Change) Add(block netip.Prefix, ciliumPool string) {
 	if ciliumPool == "" {
 		return
 	}
-	if c.Pools == nil {
-		c.Pools = map[netip.Prefix]string{}
+	if c.CiliumPools == nil {
+		c.CiliumPools = map[netip.Prefix]string{}
 	}
-	c.Pools[block] = ciliumPool
+	c.CiliumPools[block] = ciliumPool
 }
 
 // Restore adds what an earlier version of the CiliumNode published or assigned of a block.
@@ -157,8 +157,8 @@ func (c Change) podCIDRs(v *View, written []netip.Prefix, added, removed map[net
 	return out
 }
 
-// Entries is a change of the release handshake's entries in a CiliumNode's status.
-type Entries struct {
+// ReleaseChange is a change of the release handshake's entries in a CiliumNode's status.
+type ReleaseChange struct {
 	// Mark are addresses to mark for release: those without an entry, and those retired.
 	Mark []netip.Addr
 	// Retire are the agent's own addresses that it should not take again when it restarts:
@@ -170,7 +170,7 @@ type Entries struct {
 
 // patch returns the JSON merge patch of the status that writes e to the CiliumNode in v, or nil if
 // the status needs no change.
-func (e Entries) patch(v *View) *patch {
+func (e ReleaseChange) patch(v *View) *patch {
 	p := v.newPatch()
 	entries := make(map[string]*expand.ReleaseStatus, len(e.Mark)+len(e.Retire)+len(e.Clear))
 	for _, addr := range e.Clear {

@@ -60,24 +60,24 @@ func TestChangePatch(t *testing.T) {
 func TestReleasePatch(t *testing.T) {
 	tests := map[string]struct {
 		entries map[string]ipamtypes.IPReleaseStatus
-		change  Entries
+		change  ReleaseChange
 		want    string
 	}{
 		"mark": {
-			change: Entries{Mark: addrs("10.0.0.1", "fd00::1")},
+			change: ReleaseChange{Mark: addrs("10.0.0.1", "fd00::1")},
 			want:   `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.1":"marked-for-release","fd00::1":"marked-for-release"}}}}`,
 		},
 		"a retired address is, and nothing over another entry": {
-			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "released", "10.0.0.2": "do-not-release"}, change: Entries{Mark: addrs("10.0.0.1", "10.0.0.2")},
+			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "released", "10.0.0.2": "do-not-release"}, change: ReleaseChange{Mark: addrs("10.0.0.1", "10.0.0.2")},
 			want: `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.1":"marked-for-release"}}}}`,
 		},
 		"retire, and nothing over an entry": {
-			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}, change: Entries{Retire: addrs("10.0.0.1", "10.0.0.2")},
+			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}, change: ReleaseChange{Retire: addrs("10.0.0.1", "10.0.0.2")},
 			want: `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.2":"released"}}}}`,
 		},
 		"clear what stands, and only that": {
 			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "released", "10.0.0.3": "ready-for-release"},
-			change:  Entries{Clear: addrs("10.0.0.1", "10.0.0.2")},
+			change:  ReleaseChange{Clear: addrs("10.0.0.1", "10.0.0.2")},
 			want:    `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.1":null}}}}`,
 		},
 	}

@@ -51,7 +51,7 @@ func TestNewView(t *testing.T) {
 			edit: func(cn *ciliumv2.CiliumNode) {
 				allocated(cn, "blue 10.0.0.5/27", "default 10.0.0.5/27 10.0.0.0/27")
 			},
-			want: View{Allocated: []Allocation{{Pool: "blue", CIDR: cidrs("10.0.0.0/27")[0]}, {Pool: "default", CIDR: cidrs("10.0.0.0/27")[0]}}},
+			want: View{Allocated: []Allocation{{CiliumPool: "blue", CIDR: cidrs("10.0.0.0/27")[0]}, {CiliumPool: "default", CIDR: cidrs("10.0.0.0/27")[0]}}},
 		},
 		"used, in whatever form": {
 			edit: func(cn *ciliumv2.CiliumNode) {

@@ -7,10 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Views reads all nodes of a cluster: its CiliumNodes first, then its Nodes. It reads each node from
+// ViewReader reads all nodes of a cluster: its CiliumNodes first, then its Nodes. It reads each node from
 // the object that assigns its blocks. If that is the Node, the view also has the report of the agent
 // in the CiliumNode.
-type Views struct {
+type ViewReader struct {
 	mode Mode
 	// reports are the ones of agents in kubernetes mode, by the name of the CiliumNode.
 	reports map[string]agentReport
@@ -24,11 +24,13 @@ type agentReport struct {
 	own            []netip.Addr
 }
 
-// NewViews returns empty Views.
-func NewViews(mode Mode) *Views { return &Views{mode: mode, reports: map[string]agentReport{}} }
+// NewViewReader returns empty Views.
+func NewViewReader(mode Mode) *ViewReader {
+	return &ViewReader{mode: mode, reports: map[string]agentReport{}}
+}
 
 // CiliumNode reads a CiliumNode; nil if it does not assign blocks in this mode.
-func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
+func (vs *ViewReader) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 	if vs.mode != Kubernetes {
 		return vs.mode.View(cn)
 	}
@@ -40,7 +42,7 @@ func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 
 // Node reads a Node, after all CiliumNodes; nil if it does not assign blocks in this
 // mode.
-func (vs *Views) Node(node *corev1.Node) *View {
+func (vs *ViewReader) Node(node *corev1.Node) *View {
 	if vs.mode != Kubernetes {
 		return nil
 	}

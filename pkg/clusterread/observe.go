@@ -138,7 +138,7 @@ func (d *describer) addBlocks() {
 			continue
 		}
 		for _, a := range v.Allocated {
-			d.addBlock(v, a.CIDR, a.Pool)
+			d.addBlock(v, a.CIDR, a.CiliumPool)
 		}
 	}
 }
@@ -280,5 +280,5 @@ func (d *describer) contradiction() error {
 // list names the field that lists the CIDRs of a node.
 func (d *describer) list() string {
 	kind, _ := d.Mode.Resource()
-	return d.Mode.List() + " of " + kind.Kind + "s"
+	return d.Mode.ListField() + " of " + kind.Kind + "s"
 }

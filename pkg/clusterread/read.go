@@ -73,7 +73,7 @@ func (r *Reader) Read(ctx context.Context) (*Snapshot, error) {
 	}
 	s := &Snapshot{Time: now(), Mode: r.Mode}
 	l := &lists{Reader: r, ctx: ctx}
-	views := ciliumnode.NewViews(r.Mode)
+	views := ciliumnode.NewViewReader(r.Mode)
 	each(l, "pods", &corev1.PodList{}, func(p *corev1.Pod) { s.Pods = append(s.Pods, r.stripPod(p)) },
 		client.MatchingFieldsSelector{Selector: state.PodFields()})
 	each(l, "CiliumNodes", &ciliumv2.CiliumNodeList{}, func(cn *ciliumv2.CiliumNode) {

@@ -35,7 +35,7 @@ func TestDecidesByWhatAnAgentRunsWith(t *testing.T) {
 			if test.assigned != "" {
 				node.Annotations = map[string]string{"network.cilium.io/ipv4-pod-cidr": test.assigned}
 			}
-			views := ciliumnode.NewViews(ciliumnode.Kubernetes)
+			views := ciliumnode.NewViewReader(ciliumnode.Kubernetes)
 			views.CiliumNode(fixtures.CiliumNode("n", "", test.runs))
 			s := &clusterread.Snapshot{
 				Time: fixtures.Noon(), Mode: ciliumnode.Kubernetes, Nodes: []corev1.Node{*node},

@@ -79,7 +79,7 @@ func New(c Environment, s config.Settings) (*Operator, error) {
 		Node: &node.Reconciler{
 			Cluster: cluster, Cache: c.Cache, Live: c.Live,
 			CiliumNodes: &ciliumnode.Client{
-				Writer: c.Client, Reader: c.Live, Mode: s.Mode, DropManagedFields: !s.KeepManagedFields, Known: ledger.CiliumNodeAt,
+				Writer: c.Client, Reader: c.Live, Mode: s.Mode, DropManagedFields: !s.KeepManagedFields, Cached: ledger.CiliumNodeAt,
 			},
 			Blocks: &node.BlockClient{
 				Cache: c.Cache, Live: c.Live, Writer: c.Client, Ledger: ledger, Counters: metrics.counters, Clock: c.Clock,

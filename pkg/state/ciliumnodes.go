@@ -216,7 +216,7 @@ func (l *Ledger) ListedFor(ciliumPool string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, n := range l.nodes.seen {
 		for _, a := range n.view.Allocated {
-			if a.Pool == ciliumPool {
+			if a.CiliumPool == ciliumPool {
 				out = append(out, a.CIDR.Masked())
 			}
 		}

@@ -168,7 +168,7 @@ func (r *Reconciler) lostPlace(o *observation, d expand.Drain) bool {
 }
 
 func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, decisions []decision) (*ciliumnode.View, error) {
-	var change ciliumnode.Entries
+	var change ciliumnode.ReleaseChange
 	for _, d := range decisions {
 		change.Mark = append(change.Mark, d.plan.Mark...)
 		change.Retire = append(change.Retire, d.plan.Retire...)
@@ -193,9 +193,9 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, decisio
 	return view, nil
 }
 
-// writeEntries writes release entries. Entries that are already correct cause no write.
-func (r *Reconciler) writeEntries(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Entries) (*ciliumnode.View, error) {
-	written, err := r.CiliumNodes.Release(ctx, view, change)
+// writeEntries writes release entries. ReleaseChange that are already correct cause no write.
+func (r *Reconciler) writeEntries(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.ReleaseChange) (*ciliumnode.View, error) {
+	viewOf, err := r.CiliumNodes.PatchReleaseIPs(ctx, view, change)
 	if err == nil && written == nil {
 		return view, nil
 	}
@@ -209,7 +209,7 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 	if r.Routes != nil && len(change.Publish)+len(change.Assign) > 0 {
 		r.Routes.Announce(ctx, o.Name)
 	}
-	written, err := r.CiliumNodes.Apply(ctx, view, change)
+	written, err := r.CiliumNodes.PatchSpec(ctx, view, change)
 	if err == nil && written == nil {
 		return nil
 	}

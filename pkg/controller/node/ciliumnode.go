@@ -162,7 +162,7 @@ func (r *Reconciler) probeAgent(ctx context.Context, o *observation) error {
 	if err != nil || live == nil || live.BlockAssignment != nil { // that agent reports unasked
 		return err
 	}
-	_, err = r.writeEntries(ctx, o, live, ciliumnode.Entries{Mark: []netip.Addr{o.probeAddress(live)}})
+	_, err = r.writeEntries(ctx, o, live, ciliumnode.ReleaseChange{Mark: []netip.Addr{o.probeAddress(live)}})
 	return err
 }
 

@@ -112,7 +112,7 @@ func (r *Reconciler) probeAgain(ctx context.Context, o *observation, result *res
 	}
 	view := o.CiliumNode
 	if !wasAsked && len(view.Published()) == 0 {
-		opened, err := r.CiliumNodes.OpenPool(ctx, view)
+		opened, err := r.CiliumNodes.CreatePoolField(ctx, view)
 		if view, err = r.wroteCiliumNode(o, "publish", opened, err); err != nil {
 			return answerAsked, err
 		}
@@ -121,9 +121,9 @@ func (r *Reconciler) probeAgain(ctx context.Context, o *observation, result *res
 		r.Cluster.Recovery.NoteProbe(o.Name)
 		return answerAwaited, nil
 	}
-	change := ciliumnode.Entries{Mark: mark}
+	change := ciliumnode.ReleaseChange{Mark: mark}
 	if ok { // an answer from before
-		change = ciliumnode.Entries{Clear: mark}
+		change = ciliumnode.ReleaseChange{Clear: mark}
 	}
 	_, err := r.writeEntries(ctx, o, view, change)
 	return answerAsked, err

@@ -42,7 +42,7 @@ func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 			if test.assigned != "" {
 				node.Annotations = map[string]string{"network.cilium.io/ipv4-pod-cidr": test.assigned}
 			}
-			views := ciliumnode.NewViews(ciliumnode.Kubernetes)
+			views := ciliumnode.NewViewReader(ciliumnode.Kubernetes)
 			views.CiliumNode(cn)
 			s := &clusterread.Snapshot{
 				Time: fixtures.Noon(), Mode: ciliumnode.Kubernetes, Nodes: []corev1.Node{*node},

@@ -173,7 +173,7 @@ func readPrefixes(ctx context.Context, reader client.Reader) ([]prefixRow, error
 		addresses[nodes.Items[i].Name] = nodes.Items[i].Status.Addresses
 	}
 	for _, mode := range ciliumnode.Modes() {
-		read := ciliumnode.NewViews(mode)
+		read := ciliumnode.NewViewReader(mode)
 		for i := range ciliumNodes.Items {
 			list(read.CiliumNode(&ciliumNodes.Items[i]))
 		}

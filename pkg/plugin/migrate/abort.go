@@ -265,7 +265,7 @@ func allocationsOf(live *ciliumnode.View, blocks []crd.Block, defaultPool string
 		if index >= 0 {
 			out = append(out, live.Allocated[index])
 		} else {
-			out = append(out, ciliumnode.Allocation{Pool: defaultPool, CIDR: b.CIDR})
+			out = append(out, ciliumnode.Allocation{CiliumPool: defaultPool, CIDR: b.CIDR})
 		}
 	}
 	return out

@@ -128,7 +128,7 @@ func (a *aborting) markAll(ctx context.Context, nodes []*returning, modes map[st
 // mark marks the probe address for an agent, replacing an older answer.
 func (a *aborting) mark(ctx context.Context, name string) error {
 	probe := []netip.Addr{probeAddress()}
-	live, err := a.m.setEntries(ctx, name, ciliumnode.Entries{Clear: probe}, ciliumnode.Entries{Mark: probe})
+	live, err := a.m.setEntries(ctx, name, ciliumnode.ReleaseChange{Clear: probe}, ciliumnode.ReleaseChange{Mark: probe})
 	if err != nil || live == nil || a.m.target != ciliumnode.MultiPool {
 		return err
 	}
@@ -208,7 +208,7 @@ func (a *aborting) retract(ctx context.Context, r *returning) error {
 			return err
 		}
 		if a.m.target == ciliumnode.MultiPool {
-			if live, err = a.nodes.DropPools(ctx, live); err != nil {
+			if live, err = a.nodes.DropAllocations(ctx, live); err != nil {
 				return err
 			}
 		}

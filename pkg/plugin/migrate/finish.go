@@ -186,7 +186,7 @@ func (f *finishing) once(ctx context.Context, dryRun bool) (leftovers, refused s
 		return leftovers, refused, err
 	}
 	if f.mode == ciliumnode.CRD {
-		_, err = f.nodes.DropPools(ctx, live)
+		_, err = f.nodes.DropAllocations(ctx, live)
 	} else if leftovers != "" {
 		if live, err = f.nodes.Retract(ctx, live, f.ours(live), true); err == nil {
 			_, err = f.nodes.ForgetReport(ctx, live)

@@ -257,7 +257,7 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 		return err
 	}
 	probe := []netip.Addr{probeAddress()}
-	live, err := m.setEntries(ctx, n.Name, ciliumnode.Entries{Mark: probe}, ciliumnode.Entries{Clear: probe})
+	live, err := m.setEntries(ctx, n.Name, ciliumnode.ReleaseChange{Mark: probe}, ciliumnode.ReleaseChange{Clear: probe})
 	if err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 
 // setEntries changes release entries in a node's CiliumNode, one write after the other, and returns
 // it: patches of older versions conflict. A missing one is nil.
-func (m *move) setEntries(ctx context.Context, node string, changes ...ciliumnode.Entries) (*ciliumnode.View, error) {
+func (m *move) setEntries(ctx context.Context, node string, changes ...ciliumnode.ReleaseChange) (*ciliumnode.View, error) {
 	nodes := m.ciliumNodes()
 	var live *ciliumnode.View
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -283,7 +283,7 @@ func (m *move) setEntries(ctx context.Context, node string, changes ...ciliumnod
 			return err
 		}
 		for _, change := range changes {
-			written, err := nodes.Release(ctx, live, change)
+			written, err := nodes.PatchReleaseIPs(ctx, live, change)
 			if err != nil {
 				return err
 			}
