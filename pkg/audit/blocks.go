@@ -103,7 +103,7 @@ func (n *nodeCheck) block(b *crd.Block, published int) {
 // or a block that is new, must leave, or has no address that pods may have.
 func (n *nodeCheck) shouldBePublished(b *crd.Block) bool {
 	l := n.view.Limits
-	if n.obj == nil || n.isPaused(b) || n.moving || b.Deleting || b.Drain || !n.index.isOld(b.Created) || !n.givesFrom(b) {
+	if n.obj == nil || n.isPaused(b) || n.moving || b.Deleting || b.Drain || !n.index.isOld(b.Created) || !n.poolAssignsFrom(b) {
 		return false
 	}
 	family := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))
@@ -113,8 +113,8 @@ func (n *nodeCheck) shouldBePublished(b *crd.Block) bool {
 	return n.view.BlockAssignment != nil || family < n.index.settings.Defaults.Policy.MaxAddresses && l.MaxAboveWatermark <= 0
 }
 
-// givesFrom reports whether a block's pool assigns addresses of it to pods.
-func (n *nodeCheck) givesFrom(b *crd.Block) bool {
+// poolAssignsFrom reports whether a block's pool assigns addresses of it to pods.
+func (n *nodeCheck) poolAssignsFrom(b *crd.Block) bool {
 	pool := n.index.cluster.Pools.Get(b.Pool)
 	return pool != nil && !pool.Inactive && !pool.Frozen() && !pool.Deleting && !pool.Drains(b.CIDR) && pool.UsableCount(b.CIDR) > 0
 }

@@ -82,8 +82,8 @@ const (
 	TimeInFuture          Reason = "TimeInFuture"
 )
 
-// Entry describes a reason.
-type Entry struct {
+// ReasonInfo describes a reason.
+type ReasonInfo struct {
 	Reason   Reason
 	Severity Severity
 	// Meaning is the fault, in general.
@@ -98,12 +98,12 @@ type Entry struct {
 const lookForOperator = "The operator fixes this by itself: see that it runs, leads and is not paused."
 
 // Catalogue lists all reasons: errors first, the worst first.
-func Catalogue() []Entry {
+func Catalogue() []ReasonInfo {
 	return slices.Concat(errorReasons(), warningReasons(), configurationReasons())
 }
 
-func errorReasons() []Entry {
-	return []Entry{
+func errorReasons() []ReasonInfo {
+	return []ReasonInfo{
 		{AddressOnTwoNodes, Error, "An address is in the pools of two nodes: both agents can assign it to a pod.",
 			"Move pods off ADDRESS on NAME, then take ADDRESS out of spec.ipam.pool there: `kubectl edit ciliumnode NAME`. If the agent itself has ADDRESS (router, health, ingress), restart it then. Find out who wrote it."},
 		{AddressUsedTwice, Error, "The agents of two nodes report the same address in use.",
@@ -167,8 +167,8 @@ func errorReasons() []Entry {
 	}
 }
 
-func warningReasons() []Entry {
-	return []Entry{
+func warningReasons() []ReasonInfo {
+	return []ReasonInfo{
 		{ForeignPoolEntry, Warning, "A pool holds an address outside all blocks and PodIPPools. The operator keeps it, and assigns it to no other node.",
 			"Leave it if you know who wrote it. Else take ADDRESS out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
 		{ForeignPodCIDR, Warning, "podCIDRs list a range that is no block of the node's pools. The operator keeps it.",
@@ -213,8 +213,8 @@ func warningReasons() []Entry {
 }
 
 // configurationReasons are warnings about pools, settings and routes.
-func configurationReasons() []Entry {
-	return []Entry{
+func configurationReasons() []ReasonInfo {
+	return []ReasonInfo{
 		{PoolsOverlap, Warning, "No block of a CIDR of a pool is assigned, as another pool has the same addresses.",
 			"Take ADDRESS, or its shared part, out of one of the two: `kubectl edit podippool NAME`."},
 		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator assigns no block that contains one, except where objects ask for more than a quarter of the blocks of a CIDR, and those of MetalLB and of egress gateways.",
@@ -253,7 +253,7 @@ func configurationReasons() []Entry {
 }
 
 // Modes returns the modes that the finding can occur in.
-func (e *Entry) Modes() []ciliumnode.Mode {
+func (e *ReasonInfo) Modes() []ciliumnode.Mode {
 	if modes, ok := onlyIn()[e.Reason]; ok {
 		return modes
 	}
@@ -261,7 +261,7 @@ func (e *Entry) Modes() []ciliumnode.Mode {
 }
 
 // FixIn returns the remedy in a mode.
-func (e *Entry) FixIn(mode ciliumnode.Mode) string {
+func (e *ReasonInfo) FixIn(mode ciliumnode.Mode) string {
 	if fix, ok := fixesIn(mode)[e.Reason]; ok {
 		return fix
 	}

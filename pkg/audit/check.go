@@ -62,7 +62,7 @@ func Check(s *clusterread.Snapshot, set Settings) []Finding {
 		(&nodeCheck{x, found, n}).check(owners)
 	}
 	acrossNodes(x, found)
-	inOrder(found.found)
+	sortFindings(found.found)
 	return found.found
 }
 
@@ -212,9 +212,9 @@ func Persisting(earlier, now []Finding) []Finding {
 	return out
 }
 
-// inOrder sorts findings: errors first, then as the catalogue lists the reasons, then by object,
+// sortFindings sorts findings: errors first, then as the catalogue lists the reasons, then by object,
 // message and address.
-func inOrder(findings []Finding) {
+func sortFindings(findings []Finding) {
 	rank := map[Reason]int{}
 	for i, e := range Catalogue() {
 		rank[e.Reason] = i

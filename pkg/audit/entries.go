@@ -14,7 +14,7 @@ import (
 // entries checks who owns each address of a node's pool.
 func (n *nodeCheck) entries() {
 	for _, a := range n.view.published() {
-		if len(n.index.publishes[a]) > 1 {
+		if len(n.index.nodesByAddress[a]) > 1 {
 			n.onTwoNodes(a)
 		} else {
 			n.entry(a)
@@ -38,7 +38,7 @@ func (n *nodeCheck) entries() {
 
 // onTwoNodes reports the node that does not hold the address's block, if one does.
 func (n *nodeCheck) onTwoNodes(a netip.Addr) {
-	publishers := n.index.publishes[a]
+	publishers := n.index.nodesByAddress[a]
 	wrong := publishers[0]
 	if b := n.index.holder(wrong, a); b != nil && b.Node == wrong.name {
 		wrong = publishers[1]
@@ -97,11 +97,11 @@ func (n *nodeCheck) cidrs() {
 		case block != nil:
 			n.reported[cidr] = true
 			f.Others = []Object{blockObject(block.Name)}
-			n.add(PodCIDROfOtherNode, f, "in %s, and shares addresses with block %s of node %s%s", n.index.list, block.CIDR, block.Node, n.index.staleFirst(n.name))
+			n.add(PodCIDROfOtherNode, f, "in %s, and shares addresses with block %s of node %s%s", n.index.listField, block.CIDR, block.Node, n.index.staleFirst(n.name))
 		case slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) && p.ServesCiliumPool(n.view.ListedFor(cidr)) }):
-			n.add(PodCIDRWithoutBlock, f, "in %s, and there is no such PodIPBlock", n.index.list)
+			n.add(PodCIDRWithoutBlock, f, "in %s, and there is no such PodIPBlock", n.index.listField)
 		default:
-			n.add(ForeignPodCIDR, f, "in %s, and no block of a pool of this node", n.index.list)
+			n.add(ForeignPodCIDR, f, "in %s, and no block of a pool of this node", n.index.listField)
 		}
 	}
 }
@@ -111,10 +111,10 @@ func (n *nodeCheck) cidrs() {
 func (n *nodeCheck) used() {
 	message := "in use and not in the pool"
 	if n.view.BlockAssignment != nil {
-		message = "in use and in no CIDR of " + n.index.list
+		message = "in use and in no CIDR of " + n.index.listField
 	}
 	for a, user := range n.inUse {
-		if !n.view.publishes(a) && !n.reported[ipalloc.Single(a)] && !n.moving {
+		if !n.view.mayUse(a) && !n.reported[ipalloc.Single(a)] && !n.moving {
 			n.add(AddressOutsidePool, n.at(ipalloc.Single(a), user), "%s", message)
 		}
 	}
@@ -151,7 +151,7 @@ func acrossNodes(x *index, found *findings) {
 			f.Others = []Object{x.assigner(holder.name)}
 			f.Subject = cidr
 			f.Note = "shares addresses with " + conflict.Old.CIDR.String()
-			found.add(PodCIDROnTwoNodes, f, "in %s, and in those of %s%s", x.list, holder.name, x.staleFirst(n.name, holder.name))
+			found.add(PodCIDROnTwoNodes, f, "in %s, and in those of %s%s", x.listField, holder.name, x.staleFirst(n.name, holder.name))
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (n *nodeCheck) releaseEntry(a netip.Addr, note string, b *crd.Block, status
 		return
 	}
 	user, used := n.inUse[a]
-	publishes := n.view.publishes(a)
+	publishes := n.view.mayUse(a)
 	if publishes && used && status != expand.DoNotRelease {
 		n.add(MarkedInUse, n.at(ipalloc.Single(a), user+", "+note), "in use, and with a release entry")
 		return

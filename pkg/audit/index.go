@@ -27,7 +27,7 @@ type index struct {
 	now      time.Time
 	cluster  *state.Cluster // the state of an operator
 	// kind is that of the objects that assign blocks to agents, list the field in them.
-	kind, list string
+	kind, listField string
 
 	allBlocks []crd.Block                           // listed ones first, then by age; malformed ones too
 	bad       map[string]error                      // why a block is malformed, by name
@@ -35,11 +35,11 @@ type index struct {
 	space     *ipalloc.Space                        // the same
 	conflict  map[*crd.Block]*ipalloc.ConflictError // of blocks that overlap one before them
 
-	nodes     []*node // sorted by name
-	byName    map[string]*node
-	publishes map[netip.Addr][]*node
-	lists     *ipalloc.Space // CIDRs assigned whole to agents, the first of each
-	anyAgent  bool
+	nodes          []*node // sorted by name
+	byName         map[string]*node
+	nodesByAddress map[netip.Addr][]*node
+	wholeCIDRs     *ipalloc.Space // CIDRs assigned whole to agents, the first of each
+	anyAgent       bool
 }
 
 // node is everything known under one name: a Node, a CiliumNode, or both.
@@ -83,7 +83,7 @@ type pod struct {
 
 func newIndex(s *clusterread.Snapshot, set Settings) *index {
 	kind, _ := s.Mode.Resource()
-	x := &index{settings: set, snapshot: s, now: s.Time, kind: kind.Kind, list: s.Mode.ListField()}
+	x := &index{settings: set, snapshot: s, now: s.Time, kind: kind.Kind, listField: s.Mode.ListField()}
 	x.readCluster()
 	x.readNodes()
 	x.readBlocks()
@@ -189,29 +189,29 @@ func conflictOf(err error) *ipalloc.ConflictError {
 
 // joinNodes joins the objects of each node.
 func (x *index) joinNodes() {
-	x.publishes = map[netip.Addr][]*node{}
-	x.lists = ipalloc.NewSpace()
+	x.nodesByAddress = map[netip.Addr][]*node{}
+	x.wholeCIDRs = ipalloc.NewSpace()
 	for _, name := range slices.Sorted(maps.Keys(x.byName)) {
 		n := x.byName[name]
 		x.nodes = append(x.nodes, n)
-		x.observe(n)
+		x.readNodeState(n)
 		if n.view == nil {
 			continue
 		}
 		for _, addr := range n.view.published() {
-			x.publishes[addr] = append(x.publishes[addr], n)
+			x.nodesByAddress[addr] = append(x.nodesByAddress[addr], n)
 		}
 		if n.view.BlockAssignment != nil {
 			for _, cidr := range n.view.ListedInAnyPool() {
 				// acrossNodes reports CIDRs that two nodes list.
-				_ = x.lists.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
+				_ = x.wholeCIDRs.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
 			}
 		}
 	}
 }
 
-// observe records an operator's state of a node.
-func (x *index) observe(n *node) {
+// readNodeState records an operator's state of a node.
+func (x *index) readNodeState(n *node) {
 	if n.obj != nil {
 		n.optedOut = x.cluster.OptedOut(n.obj)
 		if !n.optedOut {
@@ -257,19 +257,19 @@ func (cn *ciliumNode) published() []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-func (cn *ciliumNode) publishes(a netip.Addr) bool {
+func (cn *ciliumNode) mayUse(a netip.Addr) bool {
 	if cn.BlockAssignment != nil {
-		return cn.gives(a)
+		return cn.allocatesFrom(a)
 	}
 	return cn.Publishes(a) || slices.Contains(cn.Addresses.NonCanonical, a)
 }
 
 // publisher returns another node with an agent that may allocate an address, or nil.
 func (x *index) publisher(n *node, a netip.Addr) *node {
-	if nodes := x.publishes[a]; len(nodes) > 0 {
+	if nodes := x.nodesByAddress[a]; len(nodes) > 0 {
 		return nodes[0]
 	}
-	for _, h := range x.lists.Overlapping(ipalloc.Single(a)) {
+	for _, h := range x.wholeCIDRs.Overlapping(ipalloc.Single(a)) {
 		if h.Owner.Node != n.name {
 			return x.byName[h.Owner.Node]
 		}

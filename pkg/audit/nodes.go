@@ -29,7 +29,7 @@ func (n *nodeCheck) check(owners map[netip.Addr]Object) {
 		n.podCIDRs()
 	} else if n.view != nil && len(n.view.Published())+len(n.view.ListedInAnyPool()) > 0 { // checkBlocks reports blocks alone
 		n.add(CiliumNodeWithoutNode, n.about(), "has %d addresses in its pool and %d CIDRs in %s, and there is no such Node",
-			len(n.view.Published()), len(n.view.ListedInAnyPool()), n.index.list)
+			len(n.view.Published()), len(n.view.ListedInAnyPool()), n.index.listField)
 	}
 	n.routes()
 	n.checkPods(owners)
@@ -105,7 +105,7 @@ func (n *nodeCheck) assignments(node Finding) {
 		n.families()
 		return
 	}
-	if n.hasCilium() && !n.view.givesAny() {
+	if n.hasCilium() && !n.view.hasAnyAddress() {
 		n.add(NodeServedByNoPool, node, "has a %s without addresses, and no PodIPPool serves its agent", n.index.kind)
 	}
 }
@@ -157,8 +157,8 @@ func (n *node) notOurs() bool {
 	return n.optedOut || (n.view == nil || !n.hasCilium()) && len(n.blocks)+len(n.pools) == 0
 }
 
-// givesAny reports whether the agent has an address that pods can get.
-func (cn *ciliumNode) givesAny() bool {
+// hasAnyAddress reports whether the agent has an address that pods can get.
+func (cn *ciliumNode) hasAnyAddress() bool {
 	return len(cn.published()) > 0 || cn.BlockAssignment != nil && len(cn.ListedInAnyPool())+len(cn.BlockAssignment.ActiveCIDRs) > 0
 }
 
@@ -196,7 +196,7 @@ func (n *nodeCheck) checkPods(owners map[netip.Addr]Object) {
 				n.add(PodsShareAddress, Finding{Object: p.object, Others: []Object{first}, Subject: ipalloc.Single(a)},
 					"has the address of pod %s/%s", first.Namespace, first.Name)
 			}
-			if n.view == nil || !n.view.publishes(a) {
+			if n.view == nil || !n.view.mayUse(a) {
 				n.podAddress(p, a)
 			}
 		}
@@ -232,7 +232,7 @@ func (n *nodeCheck) podAddress(p pod, a netip.Addr) {
 		reason = PodAddressUnowned
 		message = "an address of no block and no pool entry"
 		if n.view != nil && n.view.BlockAssignment != nil {
-			message = "an address of no block and of no CIDR in " + n.index.list
+			message = "an address of no block and of no CIDR in " + n.index.listField
 		}
 	}
 	n.reported[ipalloc.Single(a)] = true

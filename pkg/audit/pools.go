@@ -61,7 +61,7 @@ func (c *poolCheck) status() {
 		c.add(PoolStatusStale, pool, "its spec is of generation %d, its status of %d", c.obj.Generation, c.obj.Status.ObservedGeneration)
 	}
 	full := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolExhausted)
-	if !stale && full != nil && full.Status == metav1.ConditionTrue && !c.pool.Deleting && givesOut(c.pool) {
+	if !stale && full != nil && full.Status == metav1.ConditionTrue && !c.pool.Deleting && mayClaimFrom(c.pool) {
 		c.add(PoolExhausted, pool, "%s", full.Message)
 	}
 	if !stale {
@@ -152,8 +152,8 @@ func isObserved(pool *v1alpha1.PodIPPool) bool {
 	return ready != nil && ready.Reason == clusterread.ReasonObserved
 }
 
-// givesOut reports whether blocks may be claimed from the pool.
-func givesOut(pool *crd.Pool) bool {
+// mayClaimFrom reports whether blocks may be claimed from the pool.
+func mayClaimFrom(pool *crd.Pool) bool {
 	families := ipalloc.Families()
 	return slices.ContainsFunc(families[:], func(f ipalloc.Family) bool {
 		_, ok := pool.Cut(f)

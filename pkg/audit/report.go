@@ -25,7 +25,7 @@ type Report struct {
 	Errors   int    `json:"errors"`
 	Warnings int    `json:"warnings"`
 	// Findings are sorted by severity. Never null.
-	Findings []Problem `json:"findings"`
+	Findings []ReportedFinding `json:"findings"`
 }
 
 // Looked counts the objects of a snapshot.
@@ -49,8 +49,8 @@ type Looked struct {
 	Undated int `json:"undatedCiliumNodes,omitempty"`
 }
 
-// Problem is one problem of one object.
-type Problem struct {
+// ReportedFinding is one problem of one object.
+type ReportedFinding struct {
 	Severity Severity  `json:"severity"`
 	Reason   Reason    `json:"reason"`
 	Object   Object    `json:"object"`
@@ -69,8 +69,8 @@ type Subject struct {
 
 // NewReport groups findings, in the order of Check.
 func NewReport(s *clusterread.Snapshot, looks int, findings []Finding) Report {
-	r := Report{Time: s.Time, Mode: s.Mode.String(), Looks: looks, Looked: lookedAt(s), Findings: []Problem{}}
-	entries := map[Reason]Entry{}
+	r := Report{Time: s.Time, Mode: s.Mode.String(), Looks: looks, Looked: lookedAt(s), Findings: []ReportedFinding{}}
+	entries := map[Reason]ReasonInfo{}
 	for _, e := range Catalogue() {
 		entries[e.Reason] = e
 	}
@@ -114,9 +114,9 @@ func lookedAt(s *clusterread.Snapshot) Looked {
 	return l
 }
 
-func problemOf(e Entry, mode ciliumnode.Mode, group []Finding) Problem {
+func problemOf(e ReasonInfo, mode ciliumnode.Mode, group []Finding) ReportedFinding {
 	first := &group[0]
-	t := Problem{Severity: e.Severity, Reason: e.Reason, Object: first.Object, Others: first.Others, Message: first.Message}
+	t := ReportedFinding{Severity: e.Severity, Reason: e.Reason, Object: first.Object, Others: first.Others, Message: first.Message}
 	for i := range group {
 		if s := group[i].Subject; s.IsValid() {
 			t.Subjects = append(t.Subjects, Subject{addressOrCIDR(&group[i]), group[i].Note})
@@ -195,7 +195,7 @@ func (r *Report) Text(w io.Writer) error {
 }
 
 // line formats a finding as one line.
-func (t *Problem) line() string {
+func (t *ReportedFinding) line() string {
 	var subjects []string
 	for _, s := range t.Subjects {
 		if s.Note != "" {

@@ -11,9 +11,9 @@ import (
 // These check nodes with agents that are assigned whole blocks, in multi-pool and kubernetes mode:
 // there is no pool of addresses, and no handshake.
 
-// gives reports whether the agent allocates from a CIDR that contains a: because it is assigned, or
+// allocatesFrom reports whether the agent allocates from a CIDR that contains a: because it is assigned, or
 // because the agent runs with it anyway.
-func (cn *ciliumNode) gives(a netip.Addr) bool {
+func (cn *ciliumNode) allocatesFrom(a netip.Addr) bool {
 	contains := func(p netip.Prefix) bool { return p.Contains(a) }
 	return slices.ContainsFunc(cn.ListedInAnyPool(), contains) || slices.ContainsFunc(cn.BlockAssignment.ActiveCIDRs, contains)
 }
@@ -41,7 +41,7 @@ func (n *nodeCheck) listedTwice() {
 	}
 	for i, cidr := range cidrs {
 		if first := slices.IndexFunc(cidrs[:i], cidr.Overlaps); first >= 0 {
-			n.add(ListedTwice, n.at(cidr, "shares addresses with "+cidrs[first].String()), "more than once in %s", n.index.list)
+			n.add(ListedTwice, n.at(cidr, "shares addresses with "+cidrs[first].String()), "more than once in %s", n.index.listField)
 		}
 	}
 }
@@ -106,9 +106,9 @@ func (n *nodeCheck) wholeBlock(b *crd.Block) {
 	listed := slices.ContainsFunc(n.view.ListedInAnyPool(), b.CIDR.Overlaps) // as part of another, too
 	switch {
 	case b.Phase == ipalloc.CoolingDown && listed:
-		n.add(CoolingBlockPublished, f, "cools down, and %s of %s %s has it", n.index.list, n.index.kind, n.name)
+		n.add(CoolingBlockPublished, f, "cools down, and %s of %s %s has it", n.index.listField, n.index.kind, n.name)
 	case b.Phase == ipalloc.InService && !listed && n.shouldBeListed(b):
-		n.add(BlockNotPublished, f, "not in %s of %s %s, created %s ago", n.index.list, n.index.kind, n.name, n.index.ago(b.Created))
+		n.add(BlockNotPublished, f, "not in %s of %s %s, created %s ago", n.index.listField, n.index.kind, n.name, n.index.ago(b.Created))
 	case b.Phase == ipalloc.Draining && !n.view.BlockAssignment.SingleBlock && listed:
 		n.drain(b, "nothing of it in use, and is listed still")
 	}

@@ -31,7 +31,7 @@ func TestCheckPage(t *testing.T) {
 }
 
 // modesOf returns the names of the modes that can have such a finding, or "" for all.
-func modesOf(e *audit.Entry) string {
+func modesOf(e *audit.ReasonInfo) string {
 	var names []string
 	for _, m := range e.Modes() {
 		names = append(names, m.String())
