@@ -36,7 +36,7 @@ type Settings struct {
 
 // Check returns the findings of a snapshot, sorted by severity. In a changing
 // cluster some are transient: see Persisting.
-func Check(s *clusterread.Snapshot, set Settings) []Finding {
+func Check(s *clusterread.Objects, set Settings) []Finding {
 	x := newIndex(s, set)
 	found := &findings{seen: map[string]bool{}}
 	for i := range s.Pools {

@@ -53,14 +53,14 @@ func TestCheck(t *testing.T) {
 				if test.spoil != nil {
 					test.spoil(w)
 				}
-				if got := joinShort(Check(w.Snapshot, settings())); got != test.want {
+				if got := joinShort(Check(w.Objects, settings())); got != test.want {
 					t.Errorf("got  %s\nwant %s", got, test.want)
 				}
 				if len(w.Agents) == 0 || group == "routes" { // the findings are about all nodes
 					return
 				}
 				w.addTwin()
-				if got := joinShort(Check(w.Snapshot, settings())); got != test.want {
+				if got := joinShort(Check(w.Objects, settings())); got != test.want {
 					t.Errorf("beside another pool: got  %s\nwant %s", got, test.want)
 				}
 			})
@@ -100,7 +100,7 @@ func TestStaleCiliumNodeFirst(t *testing.T) {
 			w := healthy()
 			w.deleteNode("b")
 			test.spoil(w)
-			found := Check(w.Snapshot, settings())
+			found := Check(w.Objects, settings())
 			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Reason == test.reason && strings.HasSuffix(f.Message, test.want) }) {
 				t.Errorf("found %v", found)
 			}
@@ -116,7 +116,7 @@ func TestCheckOfIdleOperator(t *testing.T) {
 		w, set := healthy(), settings()
 		w.deleteCiliumNode("a")
 		idle(&set)
-		if got := joinShort(Check(w.Snapshot, set)); got != "" {
+		if got := joinShort(Check(w.Objects, set)); got != "" {
 			t.Errorf("%s: found %s", name, got)
 		}
 	}

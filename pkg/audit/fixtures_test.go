@@ -29,11 +29,11 @@ func settings() Settings {
 }
 
 // world is a snapshot that tests damage.
-type world struct{ *clusterread.Snapshot }
+type world struct{ *clusterread.Objects }
 
 // healthy returns nodes a and b, each with a /29 of a pool and two addresses in use.
 func healthy() world {
-	w := world{&clusterread.Snapshot{Time: now}}
+	w := world{&clusterread.Objects{Time: now}}
 	w.pool("main", "10.0.0.0/24")
 	w.node("a", "10.0.0.0/29")
 	w.node("b", "10.0.0.8/29")

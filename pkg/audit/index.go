@@ -23,7 +23,7 @@ import (
 // index is a snapshot as plain values, joined.
 type index struct {
 	settings Settings
-	snapshot *clusterread.Snapshot
+	snapshot *clusterread.Objects
 	now      time.Time
 	cluster  *state.Cluster // the state of an operator
 	// kind is that of the objects that assign blocks to agents, list the field in them.
@@ -81,7 +81,7 @@ type pod struct {
 	ips    []netip.Addr
 }
 
-func newIndex(s *clusterread.Snapshot, set Settings) *index {
+func newIndex(s *clusterread.Objects, set Settings) *index {
 	kind, _ := s.Mode.Resource()
 	x := &index{settings: set, snapshot: s, now: s.Time, kind: kind.Kind, listField: s.Mode.ListField()}
 	x.readCluster()
@@ -103,7 +103,7 @@ func (x *index) readCluster() {
 	set.Defaults = crd.Defaults{Policy: lenient(), Cooldown: set.Defaults.Cooldown, NodeGoneCooldown: set.Defaults.NodeGoneCooldown}
 	set.Paused = set.Paused || set.Shadow
 	set.AgentSettle = 0
-	x.cluster = x.snapshot.Cluster(set, views)
+	x.cluster = x.snapshot.State(set, views)
 }
 
 // lenient returns a policy that fits every spec that does not contradict itself.

@@ -28,12 +28,12 @@ func manyFaults(t *testing.T, worlds int) {
 			continue
 		}
 		ran++
-		found := Check(w.Snapshot, settings())
+		found := Check(w.Objects, settings())
 		shuffle(w, r)
-		if diff := cmp.Diff(found, Check(w.Snapshot, settings()), cmp.Comparer(equal[netip.Prefix])); diff != "" {
+		if diff := cmp.Diff(found, Check(w.Objects, settings()), cmp.Comparer(equal[netip.Prefix])); diff != "" {
 			t.Fatalf("seed %d: the same objects in another order (-first +second):\n%s", seed, diff)
 		}
-		if diff := cmp.Diff(expected(found), reportedIn(t, NewReport(w.Snapshot, 1, found))); diff != "" {
+		if diff := cmp.Diff(expected(found), reportedIn(t, NewReport(w.Objects, 1, found))); diff != "" {
 			t.Fatalf("seed %d: findings, and what the report says of them (-want +got):\n%s", seed, diff)
 		}
 	}

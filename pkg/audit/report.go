@@ -68,7 +68,7 @@ type Subject struct {
 }
 
 // NewReport groups findings, in the order of Check.
-func NewReport(s *clusterread.Snapshot, looks int, findings []Finding) Report {
+func NewReport(s *clusterread.Objects, looks int, findings []Finding) Report {
 	r := Report{Time: s.Time, Mode: s.Mode.String(), Looks: looks, Looked: lookedAt(s), Findings: []ReportedFinding{}}
 	entries := map[Reason]ReasonInfo{}
 	for _, e := range Catalogue() {
@@ -92,7 +92,7 @@ func NewReport(s *clusterread.Snapshot, looks int, findings []Finding) Report {
 }
 
 // lookedAt counts the objects in a snapshot.
-func lookedAt(s *clusterread.Snapshot) Looked {
+func lookedAt(s *clusterread.Objects) Looked {
 	l := Looked{
 		Nodes: len(s.Nodes), Pods: len(s.Pods), Pools: len(s.Pools), Blocks: len(s.Blocks), Agents: len(s.Agents),
 		UnreadRoutes: s.RoutesUnread,

@@ -25,7 +25,7 @@ func spoiled() world {
 
 func TestText(t *testing.T) {
 	w := spoiled()
-	r := NewReport(w.Snapshot, 2, Check(w.Snapshot, settings()))
+	r := NewReport(w.Objects, 2, Check(w.Objects, settings()))
 	var got bytes.Buffer
 	if err := r.Text(&got); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ WARNINGS
 }
 
 func TestTextOfNothing(t *testing.T) {
-	s := &clusterread.Snapshot{Time: now}
+	s := &clusterread.Objects{Time: now}
 	r := NewReport(s, 1, Check(s, settings()))
 	var got bytes.Buffer
 	if err := r.Text(&got); err != nil {
@@ -60,7 +60,7 @@ func TestTextOfNothing(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	w := spoiled()
-	r := NewReport(w.Snapshot, 2, Check(w.Snapshot, settings()))
+	r := NewReport(w.Objects, 2, Check(w.Objects, settings()))
 	var got bytes.Buffer
 	if err := r.JSON(&got); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestPersisting(t *testing.T) {
 	first, second := spoiled(), spoiled()
 	second.unpublish("a", "10.0.0.10", "192.0.2.7")
 	second.publish("a", "10.0.0.200")
-	before, after := Check(first.Snapshot, settings()), Check(second.Snapshot, settings())
+	before, after := Check(first.Objects, settings()), Check(second.Objects, settings())
 	var want []string
 	for _, a := range []string{"10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14"} {
 		want = append(want, "AddressOnTwoNodes CiliumNode/a CiliumNode/b "+a)
@@ -98,7 +98,7 @@ func TestPersisting(t *testing.T) {
 
 // A mark that the operator keeps setting again is as old as its first sighting.
 func TestStandSince(t *testing.T) {
-	var last *clusterread.Snapshot
+	var last *clusterread.Objects
 	for minute := range 7 {
 		w := healthy()
 		w.Time = now.Add(time.Duration(minute) * time.Minute)
@@ -107,9 +107,9 @@ func TestStandSince(t *testing.T) {
 			w.entry("b", "10.0.0.12", expand.Marked, time.Time{})
 		}
 		if last != nil {
-			w.StandSince(last)
+			w.DateBackTo(last)
 		}
-		last = w.Snapshot
+		last = w.Objects
 	}
 	if got := joinShort(Check(last, settings())); got != "StuckHandshake CiliumNode/a 10.0.0.4" {
 		t.Errorf("found %s", got)
@@ -127,7 +127,7 @@ func TestDrainSeenToStand(t *testing.T) {
 		"moves":  {strconv.Itoa, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var last *clusterread.Snapshot
+			var last *clusterread.Objects
 			for minute := range 7 {
 				w := healthy()
 				w.Time = now.Add(time.Duration(minute) * time.Minute)
@@ -136,12 +136,12 @@ func TestDrainSeenToStand(t *testing.T) {
 				cn := w.cn("a")
 				cn.Used, cn.Changed, cn.ResourceVersion = nil, time.Time{}, test.version(minute)
 				if last != nil {
-					w.StandSince(last)
+					w.DateBackTo(last)
 				}
 				if got := w.Undated(); got != 1 {
 					t.Errorf("minute %d: %d undated, want 1", minute, got)
 				}
-				last = w.Snapshot
+				last = w.Objects
 			}
 			if got := joinShort(Check(last, settings())); got != test.want {
 				t.Errorf("found %s, want %s", got, test.want)

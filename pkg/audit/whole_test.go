@@ -35,7 +35,7 @@ type wholeWorld struct {
 
 // healthyIn returns nodes a and b, each with a /29 of a pool and a pod on its third address.
 func healthyIn(mode ciliumnode.Mode) *wholeWorld {
-	w := &wholeWorld{world{&clusterread.Snapshot{Time: now, Mode: mode}}, map[string]*ciliumv2.CiliumNode{}, map[string]time.Time{}}
+	w := &wholeWorld{world{&clusterread.Objects{Time: now, Mode: mode}}, map[string]*ciliumv2.CiliumNode{}, map[string]time.Time{}}
 	w.pool("main", "10.0.0.0/24")
 	w.add("a", "10.0.0.0/29")
 	w.add("b", "10.0.0.8/29")
@@ -128,8 +128,8 @@ func (w *wholeWorld) owns(name string, addrs ...string) {
 func (w *wholeWorld) unlist(name string) { w.ciliumNodes[name].Spec.IPAM.Pools.Allocated = nil }
 
 // read builds the views.
-func (w *wholeWorld) read() *clusterread.Snapshot {
-	views, s := ciliumnode.NewViewReader(w.Mode), *w.Snapshot
+func (w *wholeWorld) read() *clusterread.Objects {
+	views, s := ciliumnode.NewViewReader(w.Mode), *w.Objects
 	for name, cn := range w.ciliumNodes {
 		if v := views.CiliumNode(cn); v != nil {
 			changed, ok := w.changed[name]

@@ -18,9 +18,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Cluster returns the state of an operator that has just started with these settings in a cluster
+// State returns the state of an operator that has just started with these settings in a cluster
 // with the objects of the snapshot. ciliumNodes are the snapshot's.
-func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) *state.Cluster {
+func (s *Objects) State(set config.Settings, ciliumNodes []*ciliumnode.View) *state.Cluster {
 	defaults := set.Defaults
 	defaults.WholeBlocks = s.Mode.WholeBlocks()
 	defaults.CiliumPools = s.Mode.ManyPools()
@@ -63,7 +63,7 @@ func (s *Snapshot) Cluster(set config.Settings, ciliumNodes []*ciliumnode.View) 
 }
 
 // exclude tells the ledger the addresses of nodes and Services.
-func (s *Snapshot) exclude(ledger *state.Ledger) {
+func (s *Objects) exclude(ledger *state.Ledger) {
 	record := func(kind string, meta *metav1.ObjectMeta, assigned, requested []netip.Prefix) {
 		claimant := exclude.Claimant{Kind: kind, Name: meta.Name}
 		if meta.Namespace != "" {
@@ -95,7 +95,7 @@ func (s *Snapshot) exclude(ledger *state.Ledger) {
 
 // blocks returns the blocks of the snapshot sorted by name, so that of two with one CIDR the same
 // one counts in any order of the list.
-func (s *Snapshot) blocks() []crd.Block {
+func (s *Objects) blocks() []crd.Block {
 	out := make([]crd.Block, 0, len(s.Blocks))
 	for i := range s.Blocks {
 		b, _ := crd.BlockFrom(&s.Blocks[i]) // readBlocks reports malformed ones
@@ -107,7 +107,7 @@ func (s *Snapshot) blocks() []crd.Block {
 
 // fillPods assumes that all pods are old enough for their addresses to be known. If agents are
 // assigned whole blocks, only new pods without an address count.
-func (s *Snapshot) fillPods(c *state.Cluster) {
+func (s *Objects) fillPods(c *state.Cluster) {
 	read := state.ReadPod
 	if s.Mode.ManyPools() {
 		read = state.ReadPodWithRequest

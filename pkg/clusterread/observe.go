@@ -79,7 +79,7 @@ func ModeOf(c *ciliumconfig.Config, namespace string) (ciliumnode.Mode, error) {
 // returned. sources are CiliumPodIPPools, the ConfigMap cilium-config and kubeadm's, as far as they
 // exist. A cluster with PodIPBlocks on all nodes stays as it is. It fails if pods show that another mode
 // is in use.
-func Describe(s *Snapshot, sources []importer.Object) error {
+func Describe(s *Objects, sources []importer.Object) error {
 	if assignedHere(s) {
 		return nil
 	}
@@ -95,7 +95,7 @@ func Describe(s *Snapshot, sources []importer.Object) error {
 		}
 		s.Pools = append(s.Pools, p.Object)
 	}
-	d := describer{Snapshot: s, outside: map[string][]netip.Prefix{}}
+	d := describer{Objects: s, outside: map[string][]netip.Prefix{}}
 	d.addBlocks()
 	d.addOutside()
 	for i := range s.Pools { // as its operator would report it
@@ -109,7 +109,7 @@ func Describe(s *Snapshot, sources []importer.Object) error {
 }
 
 // assignedHere reports whether every node with CIDRs holds PodIPBlocks: this operator assigns them.
-func assignedHere(s *Snapshot) bool {
+func assignedHere(s *Objects) bool {
 	holders := map[string]bool{}
 	for i := range s.Blocks {
 		holders[s.Blocks[i].Spec.NodeName] = true
@@ -121,7 +121,7 @@ func assignedHere(s *Snapshot) bool {
 }
 
 type describer struct {
-	*Snapshot
+	*Objects
 	// outside are held CIDRs that no known range contains, by the Cilium pool that they are of.
 	outside map[string][]netip.Prefix
 }

@@ -103,7 +103,7 @@ func TestDescribe(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &clusterread.Snapshot{Mode: tt.mode, Blocks: tt.blocks}
+			s := &clusterread.Objects{Mode: tt.mode, Blocks: tt.blocks}
 			config["ipam"] = tt.mode.String()
 			for _, cn := range tt.nodes {
 				s.CiliumNodes = append(s.CiliumNodes, clusterread.CiliumNode{View: tt.mode.View(cn)})

@@ -66,12 +66,12 @@ type Reader struct {
 // Read reads all objects for the audit, dependents first: an address was in a
 // CiliumNode before a pod had it, and in a block before that. So the objects that a
 // list refers to are in the lists after it.
-func (r *Reader) Read(ctx context.Context) (*Snapshot, error) {
+func (r *Reader) Read(ctx context.Context) (*Objects, error) {
 	now := r.Now
 	if now == nil {
 		now = time.Now
 	}
-	s := &Snapshot{Time: now(), Mode: r.Mode}
+	s := &Objects{Time: now(), Mode: r.Mode}
 	l := &lists{Reader: r, ctx: ctx}
 	views := ciliumnode.NewViewReader(r.Mode)
 	each(l, "pods", &corev1.PodList{}, func(p *corev1.Pod) { s.Pods = append(s.Pods, r.stripPod(p)) },
@@ -125,7 +125,7 @@ func (r *Reader) live() client.Reader {
 }
 
 // describe describes what another IPAM assigns.
-func (l *lists) describe(s *Snapshot) error {
+func (l *lists) describe(s *Objects) error {
 	mode, err := ModeOf(s.CiliumConfig, l.AgentNamespace)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (l *lists) source(version, kind, name, field string, content map[string]any
 
 // readRoutes reads FRRConfigurations, also old ones of the operator in other namespaces. A cluster
 // may not serve them, and few users may read them: then it returns nil.
-func (l *lists) readRoutes(s *Snapshot) *state.FRRConfigurations {
+func (l *lists) readRoutes(s *Objects) *state.FRRConfigurations {
 	if l.err != nil || l.Observe {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (l *lists) readRoutes(s *Snapshot) *state.FRRConfigurations {
 }
 
 // readRouteFaults reads the faults that frr-k8s reports. It may be too old for a kind, and few users may read them.
-func (l *lists) readRouteFaults(s *Snapshot) {
+func (l *lists) readRouteFaults(s *Objects) {
 	if l.Observe || l.FRRNamespace == "" {
 		return
 	}
@@ -220,7 +220,7 @@ func (l *lists) readRouteFaults(s *Snapshot) {
 
 // readServices reads the addresses of Services, and where they come from. Clusters older than
 // Kubernetes 1.33 serve no ServiceCIDRs, and CiliumLoadBalancerIPPools may be missing.
-func (l *lists) readServices(s *Snapshot) {
+func (l *lists) readServices(s *Objects) {
 	each(l, "Services", &corev1.ServiceList{}, func(svc *corev1.Service) {
 		if assigned, requested := exclude.OfService(svc); len(assigned)+len(requested) > 0 {
 			s.Services = append(s.Services, corev1.Service{
@@ -240,7 +240,7 @@ func (l *lists) readServices(s *Snapshot) {
 }
 
 // readNeighbors reads further addresses of the cluster, as far as they may be read: not all who may read Services may.
-func (l *lists) readNeighbors(s *Snapshot) {
+func (l *lists) readNeighbors(s *Objects) {
 	eachReadable(l, "EndpointSlices", &discoveryv1.EndpointSliceList{}, func(e *discoveryv1.EndpointSlice) { s.Endpoints = append(s.Endpoints, *e) },
 		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"})
 	pools := &unstructured.UnstructuredList{}
@@ -256,7 +256,7 @@ func (l *lists) readNeighbors(s *Snapshot) {
 
 // readRequests reads the objects that select the Cilium pool of pods. A cluster may have no
 // CiliumPodIPPools.
-func (l *lists) readRequests(s *Snapshot) {
+func (l *lists) readRequests(s *Objects) {
 	each(l, "namespaces", &corev1.NamespaceList{}, func(n *corev1.Namespace) {
 		s.Namespaces = append(s.Namespaces, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: n.Name, Labels: n.Labels, Annotations: state.KeepPoolRequests(n.Annotations),

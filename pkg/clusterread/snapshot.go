@@ -20,9 +20,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Snapshot holds objects read from a cluster. Its lists need not be from the same instant: findings
+// Objects holds objects read from a cluster. Its lists need not be from the same instant: findings
 // that only reflect a change during the read are gone in the next one (Persisting).
-type Snapshot struct {
+type Objects struct {
 	// Time is when reading began.
 	Time time.Time
 	// Mode is how blocks are assigned to agents.
@@ -81,7 +81,7 @@ type CiliumNode struct {
 
 // Undated counts the CiliumNodes with a draining block or a release entry that do not say when they
 // changed.
-func (s *Snapshot) Undated() int {
+func (s *Objects) Undated() int {
 	drains := map[string]bool{}
 	for i := range s.Blocks {
 		if s.Blocks[i].Status.Phase == v1alpha1.PhaseDraining {
@@ -97,9 +97,9 @@ func (s *Snapshot) Undated() int {
 	return n
 }
 
-// StandSince dates entries that s shares with an earlier snapshot back to that one: release
+// DateBackTo dates entries that s shares with an earlier snapshot back to that one: release
 // entries, in any state, and versions of CiliumNodes.
-func (s *Snapshot) StandSince(earlier *Snapshot) {
+func (s *Objects) DateBackTo(earlier *Objects) {
 	byName := make(map[string]CiliumNode, len(earlier.CiliumNodes))
 	for _, cn := range earlier.CiliumNodes {
 		byName[cn.Name] = cn
@@ -115,23 +115,23 @@ func (s *Snapshot) StandSince(earlier *Snapshot) {
 		}
 		for addr := range cn.Release {
 			if _, stood := old.Release[addr]; stood {
-				cn.stoodSince(addr, old.since(addr, earlier.Time))
+				cn.setFirstSeen(addr, old.firstSeen(addr, earlier.Time))
 			}
 		}
 	}
 }
 
-// since returns the age of the entry of addr as a time, given that it was seen at seen.
-func (cn *CiliumNode) since(addr netip.Addr, seen time.Time) time.Time {
+// firstSeen returns the age of the entry of addr as a time, given that it was seen at seen.
+func (cn *CiliumNode) firstSeen(addr netip.Addr, seen time.Time) time.Time {
 	if first, ok := cn.ReleaseSince[addr]; ok && first.Before(seen) {
 		return first
 	}
 	return seen
 }
 
-func (cn *CiliumNode) stoodSince(addr netip.Addr, first time.Time) {
+func (cn *CiliumNode) setFirstSeen(addr netip.Addr, first time.Time) {
 	if cn.ReleaseSince == nil {
 		cn.ReleaseSince = map[netip.Addr]time.Time{}
 	}
-	cn.ReleaseSince[addr] = cn.since(addr, first)
+	cn.ReleaseSince[addr] = cn.firstSeen(addr, first)
 }

@@ -34,7 +34,7 @@ import (
 type Cluster struct {
 	Now time.Time
 	// Objects are the objects read.
-	Objects *clusterread.Snapshot
+	Objects *clusterread.Objects
 	// Client reads and writes in that cluster.
 	Client client.Client
 	// Operator is the operator's mode and settings, as the cluster shows them.
@@ -50,7 +50,7 @@ type Cluster struct {
 }
 
 // New derives a cluster from the objects of one snapshot.
-func New(s *clusterread.Snapshot, operator clusterread.Operator) *Cluster {
+func New(s *clusterread.Objects, operator clusterread.Operator) *Cluster {
 	settings := &operator.Settings
 	c := &Cluster{
 		Now: s.Time, Objects: s, Operator: operator,
@@ -73,7 +73,7 @@ func New(s *clusterread.Snapshot, operator clusterread.Operator) *Cluster {
 		}
 		views = append(views, view)
 	}
-	c.State = *s.Cluster(*settings, views)
+	c.State = *s.State(*settings, views)
 	c.State.Recovery = operator.Recovery
 	pressure := state.NewPressure()
 	for _, name := range c.State.Pools.Names() {

@@ -37,7 +37,7 @@ func TestDecidesByWhatAnAgentRunsWith(t *testing.T) {
 			}
 			views := ciliumnode.NewViewReader(ciliumnode.Kubernetes)
 			views.CiliumNode(fixtures.CiliumNode("n", "", test.runs))
-			s := &clusterread.Snapshot{
+			s := &clusterread.Objects{
 				Time: fixtures.Noon(), Mode: ciliumnode.Kubernetes, Nodes: []corev1.Node{*node},
 				CiliumNodes: []clusterread.CiliumNode{{View: views.Node(node)}},
 				Pools:       []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/28")},

@@ -43,7 +43,7 @@ func TestPodsCountForTheirCiliumPool(t *testing.T) {
 			pool := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blues", Generation: 1}, Spec: v1alpha1.PodIPPoolSpec{
 				CiliumPoolName: "blue", IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/24"}}},
 			}}
-			c := New(&clusterread.Snapshot{
+			c := New(&clusterread.Objects{
 				Time: time.Unix(0, 0), Mode: ciliumnode.MultiPool, Pools: []v1alpha1.PodIPPool{pool},
 				Nodes:       []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n"}}},
 				Agents:      []corev1.Pod{*fixtures.AgentPod("agent", "c", true)},

@@ -38,7 +38,7 @@ func auditCluster(ctx context.Context, r *clusterread.Reader, set audit.Settings
 		if err != nil {
 			return err
 		}
-		next.StandSince(last)
+		next.DateBackTo(last)
 		last = next
 		looks++
 		return nil

@@ -75,7 +75,7 @@ func readOf(t *testing.T, objects ...client.Object) *renumbered {
 			return nil
 		},
 	}).WithObjects(objects...).Build()
-	s := &clusterread.Snapshot{Time: fixtures.Noon(), Mode: ciliumnode.CRD}
+	s := &clusterread.Objects{Time: fixtures.Noon(), Mode: ciliumnode.CRD}
 	for _, obj := range objects {
 		if err := served.Get(t.Context(), client.ObjectKeyFromObject(obj), obj); err != nil {
 			t.Fatal(err)

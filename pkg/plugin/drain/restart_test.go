@@ -34,7 +34,7 @@ type agents struct {
 // newAgents creates nodes in the zones that follow the colon in their names.
 func newAgents(t *testing.T, nodes ...string) *agents {
 	t.Helper()
-	a := &agents{Cluster: &clusterview.Cluster{Now: fixtures.Noon(), Objects: &clusterread.Snapshot{}, Nodes: map[string]*corev1.Node{}}}
+	a := &agents{Cluster: &clusterview.Cluster{Now: fixtures.Noon(), Objects: &clusterread.Objects{}, Nodes: map[string]*corev1.Node{}}}
 	var pods []client.Object
 	for _, n := range nodes {
 		name, zone, _ := strings.Cut(n, ":")

@@ -44,7 +44,7 @@ func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 			}
 			views := ciliumnode.NewViewReader(ciliumnode.Kubernetes)
 			views.CiliumNode(cn)
-			s := &clusterread.Snapshot{
+			s := &clusterread.Objects{
 				Time: fixtures.Noon(), Mode: ciliumnode.Kubernetes, Nodes: []corev1.Node{*node},
 				CiliumNodes: []clusterread.CiliumNode{{View: views.Node(node)}},
 				Pools:       []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/28")},
@@ -65,7 +65,7 @@ func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 func TestExplainQuotesTheOperator(t *testing.T) {
 	node := fixtures.Node()
 	node.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Message: "failed calling webhook"}}
-	s := &clusterread.Snapshot{Time: fixtures.Noon(), Nodes: []corev1.Node{*node}, Pools: []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/30")}}
+	s := &clusterread.Objects{Time: fixtures.Noon(), Nodes: []corev1.Node{*node}, Pools: []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/30")}}
 	var text cli.Text
 	Node(&text, clusterview.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
 	if want := "The operator reports: failed calling webhook.\n"; !strings.Contains(text.String(), want) {
@@ -78,7 +78,7 @@ func TestExplainQuotesTheOperator(t *testing.T) {
 func TestExplainFullPool(t *testing.T) {
 	next := fixtures.PodIPPool("q", 1, "10.1.0.0/28")
 	next.Spec.Priority = -1
-	s := &clusterread.Snapshot{
+	s := &clusterread.Objects{
 		Time: fixtures.Noon(), Nodes: []corev1.Node{*fixtures.Node()},
 		Pools:  []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/30"), *next},
 		Blocks: []v1alpha1.PodIPBlock{*fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},

@@ -272,7 +272,7 @@ func with(c *clusterview.Cluster, pools []v1alpha1.PodIPPool) (*clusterview.Clus
 
 // inSmallBlocks returns pools with the same ranges for all nodes, in blocks of 32 addresses; in multi-pool
 // mode, smaller blocks stay.
-func inSmallBlocks(s *clusterread.Snapshot) []v1alpha1.PodIPPool {
+func inSmallBlocks(s *clusterread.Objects) []v1alpha1.PodIPPool {
 	var out []v1alpha1.PodIPPool
 	for i := range s.Pools {
 		p := *s.Pools[i].DeepCopy()
