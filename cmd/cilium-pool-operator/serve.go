@@ -190,7 +190,7 @@ func preflight(ctx context.Context, c client.Client, o *options, host string) er
 	if _, err := p.Missing(); err != nil {
 		return unreachable(host, err)
 	}
-	return p.CheckMode(ctx)
+	return p.ReadMode(ctx)
 }
 
 // unreachable explains why the API server may not answer.

@@ -75,11 +75,11 @@ func ModeOf(c *ciliumconfig.Config, namespace string) (ciliumnode.Mode, error) {
 	return mode, nil
 }
 
-// Describe replaces the pools and blocks of a snapshot, which was read in the mode that ModeOf
+// ReplaceByForeign replaces the pools and blocks of a snapshot, which was read in the mode that ModeOf
 // returned. sources are CiliumPodIPPools, the ConfigMap cilium-config and kubeadm's, as far as they
 // exist. A cluster with PodIPBlocks on all nodes stays as it is. It fails if pods show that another mode
 // is in use.
-func Describe(s *Objects, sources []importer.Object) error {
+func ReplaceByForeign(s *Objects, sources []importer.Object) error {
 	if assignedHere(s) {
 		return nil
 	}
@@ -95,7 +95,7 @@ func Describe(s *Objects, sources []importer.Object) error {
 		}
 		s.Pools = append(s.Pools, p.Object)
 	}
-	d := describer{Objects: s, outside: map[string][]netip.Prefix{}}
+	d := foreignIPAM{Objects: s, outside: map[string][]netip.Prefix{}}
 	d.addBlocks()
 	d.addOutside()
 	for i := range s.Pools { // as its operator would report it
@@ -120,14 +120,14 @@ func assignedHere(s *Objects) bool {
 	return len(s.Blocks) > 0 && s.Mode != ciliumnode.ClusterPool && !slices.ContainsFunc(s.CiliumNodes, isOther)
 }
 
-type describer struct {
+type foreignIPAM struct {
 	*Objects
 	// outside are held CIDRs that no known range contains, by the Cilium pool that they are of.
 	outside map[string][]netip.Prefix
 }
 
 // addBlocks makes a block of each CIDR that a node has.
-func (d *describer) addBlocks() {
+func (d *foreignIPAM) addBlocks() {
 	d.Blocks = nil
 	for i := range d.CiliumNodes {
 		v := d.CiliumNodes[i].View
@@ -145,7 +145,7 @@ func (d *describer) addBlocks() {
 
 // cidrsOf returns the CIDRs of a node. In crd mode the addresses that podCIDRs does not name are
 // ranges as large as they allow, and from now on in podCIDRs.
-func (d *describer) cidrsOf(v *ciliumnode.View) []netip.Prefix {
+func (d *foreignIPAM) cidrsOf(v *ciliumnode.View) []netip.Prefix {
 	if d.Mode != ciliumnode.CRD {
 		return v.PodCIDRs
 	}
@@ -163,7 +163,7 @@ func (d *describer) cidrsOf(v *ciliumnode.View) []netip.Prefix {
 }
 
 // addBlock adds a block of the pool that has its range: in multi-pool mode, the one of that name.
-func (d *describer) addBlock(v *ciliumnode.View, cidr netip.Prefix, ciliumPool string) {
+func (d *foreignIPAM) addBlock(v *ciliumnode.View, cidr netip.Prefix, ciliumPool string) {
 	i := slices.IndexFunc(d.Pools, func(p v1alpha1.PodIPPool) bool {
 		return (ciliumPool == "" || p.Name == ciliumPool) && ipalloc.Covered(cidr, crd.CIDRsIn(&p.Spec))
 	})
@@ -190,7 +190,7 @@ func ciliumPoolName(pool string) string {
 
 // outsideOf returns the name of the pool of the CIDRs outside the known ranges: pools have one block
 // size each.
-func (d *describer) outsideOf(ciliumPool string) string {
+func (d *foreignIPAM) outsideOf(ciliumPool string) string {
 	name := cmp.Or(ciliumPool, d.Mode.String())
 	if slices.ContainsFunc(d.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name }) {
 		return name + "-other"
@@ -200,7 +200,7 @@ func (d *describer) outsideOf(ciliumPool string) string {
 
 // addOutside adds pools of the CIDRs that nodes have and no known range contains. The rest of these
 // ranges is not known, so they are cordoned.
-func (d *describer) addOutside() {
+func (d *foreignIPAM) addOutside() {
 	var added []v1alpha1.PodIPPool
 	for ciliumPool, cidrs := range d.outside {
 		p := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: d.outsideOf(ciliumPool)}}
@@ -216,7 +216,7 @@ func (d *describer) addOutside() {
 
 // addRanges adds the CIDRs of a family to a pool, as few as there can be, and none that is smaller than
 // a block may be.
-func (d *describer) addRanges(spec *v1alpha1.PodIPPoolSpec, f ipalloc.Family, cidrs []netip.Prefix) {
+func (d *foreignIPAM) addRanges(spec *v1alpha1.PodIPPoolSpec, f ipalloc.Family, cidrs []netip.Prefix) {
 	if len(cidrs) == 0 {
 		return
 	}
@@ -240,7 +240,7 @@ func (d *describer) addRanges(spec *v1alpha1.PodIPPoolSpec, f ipalloc.Family, ci
 }
 
 // contradiction returns an error if pods of a node have addresses, and none of these is of its blocks.
-func (d *describer) contradiction() error {
+func (d *foreignIPAM) contradiction() error {
 	blocks := map[string][]netip.Prefix{}
 	for i := range d.Blocks {
 		if cidr, err := netip.ParsePrefix(d.Blocks[i].Spec.CIDR); err == nil {
@@ -278,7 +278,7 @@ func (d *describer) contradiction() error {
 }
 
 // list names the field that lists the CIDRs of a node.
-func (d *describer) list() string {
+func (d *foreignIPAM) list() string {
 	kind, _ := d.Mode.Resource()
 	return d.Mode.ListField() + " of " + kind.Kind + "s"
 }

@@ -111,7 +111,7 @@ func TestDescribe(t *testing.T) {
 			for _, p := range tt.pods {
 				s.Pods = append(s.Pods, *p)
 			}
-			err := clusterread.Describe(s, importer.FromContent("the cluster", map[string]any{
+			err := clusterread.ReplaceByForeign(s, importer.FromContent("the cluster", map[string]any{
 				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": ciliumconfig.Name}, "data": config,
 			}))
 			if (err != nil) != tt.fails {

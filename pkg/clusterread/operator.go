@@ -43,21 +43,21 @@ type Operator struct {
 	Mode ciliumnode.Mode
 	// Observe: the operator observes another IPAM, which runs in Mode.
 	Observe bool
-	// By is the source of the mode; "": there is none, and the mode is crd.
-	By string
-	// Denied is a source of the mode that may not be read; "": none.
-	Denied string
+	// ModeSource is the source of the mode; "": there is none, and the mode is crd.
+	ModeSource string
+	// UnreadModeSource is a source of the mode that may not be read; "": none.
+	UnreadModeSource string
 	// Lease is the operator's, whether it exists or not, and Holder its holder; nil: it does not exist, or
 	// may not be read, as NoSettings says.
-	Lease  client.ObjectKey
-	Holder *coordinationv1.LeaseSpec
+	Lease     client.ObjectKey
+	LeaseSpec *coordinationv1.LeaseSpec
 	// Recovery holds back changes, as the Lease says that etcd was restored; nil: it does not.
 	Recovery *state.Recovery
 	// Published are the settings that the operator has published.
 	Published string
 	// Settings are the published ones, or else the defaults: then NoSettings says why.
-	Settings   config.Settings
-	NoSettings string
+	Settings      config.Settings
+	WhyNoSettings string
 	// OtherCRDs are a line for each CRD that the operator was not built with.
 	OtherCRDs []string
 }
@@ -65,7 +65,7 @@ type Operator struct {
 // Declares reports whether the operator itself, or --mode, says that it runs in a mode: Cilium's
 // settings tell that of the agents.
 func (o Operator) Declares(m ciliumnode.Mode) bool {
-	return o.Mode == m && !o.Observe && (o.By == byFlag || strings.HasPrefix(o.By, byLease))
+	return o.Mode == m && !o.Observe && (o.ModeSource == byFlag || strings.HasPrefix(o.ModeSource, byLease))
 }
 
 // Sources of the mode, as By names them.
@@ -74,8 +74,8 @@ const (
 	byLease = "Lease "
 )
 
-// CheckMode fails for a flag --mode that Find does not know.
-func CheckMode(mode string) error {
+// CheckModeFlag fails for a flag --mode that Find does not know.
+func CheckModeFlag(mode string) error {
 	if mode == "" || mode == ObserveMode {
 		return nil
 	}
@@ -102,19 +102,19 @@ func Find(ctx context.Context, c client.Reader, w Where, now time.Time) (Operato
 
 // ModeUnknown explains why the mode may differ from the one found; "": it is known.
 func (o Operator) ModeUnknown() string {
-	if o.Denied == "" {
+	if o.UnreadModeSource == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s may not be read: the operator is assumed to run in mode %s; --mode sets another", o.Denied, o.Mode)
+	return fmt.Sprintf("%s may not be read: the operator is assumed to run in mode %s; --mode sets another", o.UnreadModeSource, o.Mode)
 }
 
 // SettingsUnknown explains why the settings may differ from the defaults; "": they
 // are known.
 func (o Operator) SettingsUnknown() string {
-	if o.NoSettings == "" || o.Observe {
+	if o.WhyNoSettings == "" || o.Observe {
 		return ""
 	}
-	return fmt.Sprintf("the operator's settings are not known, as %s: its defaults are assumed", o.NoSettings)
+	return fmt.Sprintf("the operator's settings are not known, as %s: its defaults are assumed", o.WhyNoSettings)
 }
 
 // find finds the mode of the operator, by a label of its Lease, and its settings.
@@ -134,15 +134,15 @@ func (o *Operator) find(ctx context.Context, c client.Reader, w Where, now time.
 		if o.Mode, err = ciliumnode.ParseMode(w.Mode); err != nil {
 			return fmt.Errorf("--mode is %s: %w", w.Mode, err)
 		}
-		o.By = byFlag
-		o.Denied = ""
+		o.ModeSource = byFlag
+		o.UnreadModeSource = ""
 		return nil
 	}
 	if label != "" {
 		if o.Mode, err = ciliumnode.ParseMode(label); err != nil {
 			return fmt.Errorf("the Lease %s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", o.Lease, label)
 		}
-		o.By = byLease + o.Lease.String()
+		o.ModeSource = byLease + o.Lease.String()
 		return nil
 	}
 	cilium, err := ciliumconfig.Read(ctx, c, w.CiliumNamespace, nil)
@@ -151,10 +151,10 @@ func (o *Operator) find(ctx context.Context, c client.Reader, w Where, now time.
 	}
 	if mode, err := ciliumnode.ParseMode(cilium.Mode(nil)); err == nil {
 		o.Mode = mode
-		o.By = "ConfigMap " + w.CiliumNamespace + "/" + ciliumconfig.Name
-		o.Denied = ""
-	} else if !cilium.Known && o.Denied == "" {
-		o.Denied = cilium.Denied[0]
+		o.ModeSource = "ConfigMap " + w.CiliumNamespace + "/" + ciliumconfig.Name
+		o.UnreadModeSource = ""
+	} else if !cilium.Known && o.UnreadModeSource == "" {
+		o.UnreadModeSource = cilium.Denied[0]
 	}
 	return nil
 }
@@ -166,8 +166,8 @@ func (o *Operator) observe(ctx context.Context, c client.Reader, w Where) error 
 		o.Mode, err = ModeOf(config, w.CiliumNamespace)
 	}
 	o.Observe = true
-	o.By = "ConfigMap " + w.CiliumNamespace + "/" + ciliumconfig.Name
-	o.Denied = ""
+	o.ModeSource = "ConfigMap " + w.CiliumNamespace + "/" + ciliumconfig.Name
+	o.UnreadModeSource = ""
 	return err
 }
 
@@ -178,30 +178,30 @@ func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where, now 
 	o.Lease = client.ObjectKey{Namespace: cmp.Or(w.LeaseNamespace, LeaseNamespace), Name: cmp.Or(w.LeaseName, LeaseName)}
 	lease := &coordinationv1.Lease{}
 	found, err := o.get(ctx, c, "Lease "+o.Lease.String(), o.Lease, lease)
-	if err == nil && (w.LeaseNamespace == "" || w.LeaseName == "") && !held(lease, now) {
+	if err == nil && (w.LeaseNamespace == "" || w.LeaseName == "") && !leaseIsHeld(lease, now) {
 		var another *coordinationv1.Lease
-		if another, err = otherLease(ctx, c, w, now); another != nil && (!found || held(another, now)) {
+		if another, err = otherLease(ctx, c, w, now); another != nil && (!found || leaseIsHeld(another, now)) {
 			lease = another
 			found = true
-			o.Denied = ""
+			o.UnreadModeSource = ""
 			o.Lease = client.ObjectKeyFromObject(another)
 		}
 	}
 	if found {
-		o.Holder = &lease.Spec
+		o.LeaseSpec = &lease.Spec
 	}
 	o.Published = lease.Annotations[v1alpha1.SettingsAnnotation]
 	switch {
-	case o.Denied != "":
-		o.NoSettings = "Lease " + o.Lease.String() + " may not be read"
+	case o.UnreadModeSource != "":
+		o.WhyNoSettings = "Lease " + o.Lease.String() + " may not be read"
 	case !found:
-		o.NoSettings = "there is no Lease " + o.Lease.String()
+		o.WhyNoSettings = "there is no Lease " + o.Lease.String()
 	case o.Published == "":
-		o.NoSettings = "Lease " + o.Lease.String() + " has no annotation " + v1alpha1.SettingsAnnotation
+		o.WhyNoSettings = "Lease " + o.Lease.String() + " has no annotation " + v1alpha1.SettingsAnnotation
 	default:
 		var unreadable error
 		if o.Settings, unreadable = config.ReadPublished(o.Published); unreadable != nil {
-			o.NoSettings = unreadable.Error()
+			o.WhyNoSettings = unreadable.Error()
 		}
 	}
 	if value, ok := lease.Annotations[v1alpha1.RestoredAnnotation]; ok {
@@ -211,8 +211,8 @@ func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where, now 
 	return lease.Labels[v1alpha1.ModeLabel], err
 }
 
-// held reports whether an operator holds the Lease.
-func held(lease *coordinationv1.Lease, now time.Time) bool {
+// leaseIsHeld reports whether an operator holds the Lease.
+func leaseIsHeld(lease *coordinationv1.Lease, now time.Time) bool {
 	s := lease.Spec
 	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
 		return false
@@ -239,7 +239,7 @@ func otherLease(ctx context.Context, c client.Reader, w Where, now time.Time) (*
 			continue
 		}
 		leases = append(leases, lease)
-		if held(lease, now) {
+		if leaseIsHeld(lease, now) {
 			live = append(live, lease)
 			names = append(names, lease.Namespace+"/"+lease.Name)
 		}
@@ -263,8 +263,8 @@ func (o *Operator) get(ctx context.Context, c client.Reader, subject string, key
 		return false, nil
 	}
 	if apierrors.IsForbidden(err) {
-		if o.Denied == "" {
-			o.Denied = subject
+		if o.UnreadModeSource == "" {
+			o.UnreadModeSource = subject
 		}
 		return false, nil
 	}

@@ -63,17 +63,17 @@ func TestFind(t *testing.T) {
 		says says
 		want Operator
 	}{
-		"nothing":                       {says{}, Operator{Mode: ciliumnode.CRD, NoSettings: none}},
-		"the operator":                  {says{lease: "multi-pool"}, Operator{Mode: ciliumnode.MultiPool, By: lease, Published: "{}"}},
-		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Operator{Mode: ciliumnode.CRD, By: lease, Published: "{}"}},
-		"an operator without the label": {says{lease: "-", config: "kubernetes"}, Operator{Mode: ciliumnode.Kubernetes, By: config, NoSettings: bare}},
-		"Cilium":                        {says{config: "multi-pool\n"}, Operator{Mode: ciliumnode.MultiPool, By: config, NoSettings: none}},
-		"Cilium in a mode of its own":   {says{config: "cluster-pool"}, Operator{Mode: ciliumnode.CRD, NoSettings: none}},
-		"Cilium, without a mode":        {says{config: "-"}, Operator{Mode: ciliumnode.CRD, NoSettings: none}},
-		"the Lease is denied":           {says{lease: "!"}, Operator{Mode: ciliumnode.CRD, Denied: lease, NoSettings: denied}},
-		"the Lease is denied, no need":  {says{lease: "!", config: "kubernetes"}, Operator{Mode: ciliumnode.Kubernetes, By: config, NoSettings: denied}},
-		"both are denied":               {says{lease: "!", config: "!"}, Operator{Mode: ciliumnode.CRD, Denied: lease, NoSettings: denied}},
-		"the settings are denied":       {says{config: "!"}, Operator{Mode: ciliumnode.CRD, Denied: config, NoSettings: none}},
+		"nothing":                       {says{}, Operator{Mode: ciliumnode.CRD, WhyNoSettings: none}},
+		"the operator":                  {says{lease: "multi-pool"}, Operator{Mode: ciliumnode.MultiPool, ModeSource: lease, Published: "{}"}},
+		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Operator{Mode: ciliumnode.CRD, ModeSource: lease, Published: "{}"}},
+		"an operator without the label": {says{lease: "-", config: "kubernetes"}, Operator{Mode: ciliumnode.Kubernetes, ModeSource: config, WhyNoSettings: bare}},
+		"Cilium":                        {says{config: "multi-pool\n"}, Operator{Mode: ciliumnode.MultiPool, ModeSource: config, WhyNoSettings: none}},
+		"Cilium in a mode of its own":   {says{config: "cluster-pool"}, Operator{Mode: ciliumnode.CRD, WhyNoSettings: none}},
+		"Cilium, without a mode":        {says{config: "-"}, Operator{Mode: ciliumnode.CRD, WhyNoSettings: none}},
+		"the Lease is denied":           {says{lease: "!"}, Operator{Mode: ciliumnode.CRD, UnreadModeSource: lease, WhyNoSettings: denied}},
+		"the Lease is denied, no need":  {says{lease: "!", config: "kubernetes"}, Operator{Mode: ciliumnode.Kubernetes, ModeSource: config, WhyNoSettings: denied}},
+		"both are denied":               {says{lease: "!", config: "!"}, Operator{Mode: ciliumnode.CRD, UnreadModeSource: lease, WhyNoSettings: denied}},
+		"the settings are denied":       {says{config: "!"}, Operator{Mode: ciliumnode.CRD, UnreadModeSource: config, WhyNoSettings: none}},
 	}
 	withoutSettings := cmpopts.IgnoreFields(Operator{}, "Settings", "Holder")
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -92,8 +92,8 @@ func TestFind(t *testing.T) {
 		t.Errorf("a mode of tomorrow: error %v", err)
 	}
 	for lease, want := range map[string]Operator{
-		"quantum": {Mode: ciliumnode.Kubernetes, By: "--mode", Published: "{}"},
-		"!":       {Mode: ciliumnode.Kubernetes, By: "--mode", NoSettings: denied},
+		"quantum": {Mode: ciliumnode.Kubernetes, ModeSource: "--mode", Published: "{}"},
+		"!":       {Mode: ciliumnode.Kubernetes, ModeSource: "--mode", WhyNoSettings: denied},
 	} {
 		where.Mode = "kubernetes"
 		got := Operator{}
@@ -126,7 +126,7 @@ func TestHeld(t *testing.T) {
 			lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
 				HolderIdentity: new("a"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: now.Add(test.renewed)},
 			}}
-			if got := held(lease, now); got != test.want {
+			if got := leaseIsHeld(lease, now); got != test.want {
 				t.Errorf("held: %t", got)
 			}
 		})

@@ -151,7 +151,7 @@ func (l *lists) describe(s *Objects) error {
 		}
 		l.source("v1", "ConfigMap", "kubeadm-config", "data", map[string]any{"ClusterConfiguration": found.Data["ClusterConfiguration"]})
 	}
-	return Describe(s, l.sources)
+	return ReplaceByForeign(s, l.sources)
 }
 
 // source adds a source of ranges, with one field.

@@ -68,10 +68,10 @@ func (p Prerequisites) Missing() ([]string, error) {
 	return missing, nil
 }
 
-// CheckMode returns an error if Cilium's configuration names another IPAM mode than the operator's.
+// ReadMode returns an error if Cilium's configuration names another IPAM mode than the operator's.
 // A missing configuration is no error: Cilium may be installed later. It decides by cilium-config
 // alone if no other object can be read.
-func (p Prerequisites) CheckMode(ctx context.Context) error {
+func (p Prerequisites) ReadMode(ctx context.Context) error {
 	config, err := ciliumconfig.Read(ctx, p.Live, p.CiliumNamespace, p.Cilium.Get())
 	if p.Cilium != nil {
 		p.Cilium.Set(config)
@@ -103,7 +103,7 @@ func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 	err := wait.PollUntilContextCancel(ctx, prerequisitesRetry, true, func(ctx context.Context) (bool, error) {
 		missing, err := p.Missing()
 		if err == nil && len(missing) == 0 {
-			err = p.CheckMode(ctx)
+			err = p.ReadMode(ctx)
 		}
 		switch {
 		case errors.Is(err, ErrWrongMode):

@@ -55,7 +55,7 @@ func TestCheckMode(t *testing.T) {
 			if test.mode != "" {
 				builder.WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"}, Data: map[string]string{"ipam": test.mode}})
 			}
-			err := Prerequisites{Live: builder.Build(), Mode: ciliumnode.CRD, CiliumNamespace: "kube-system"}.CheckMode(t.Context())
+			err := Prerequisites{Live: builder.Build(), Mode: ciliumnode.CRD, CiliumNamespace: "kube-system"}.ReadMode(t.Context())
 			got := ok
 			switch {
 			case errors.Is(err, ErrWrongMode):

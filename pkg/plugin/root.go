@@ -155,8 +155,8 @@ Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
 				return err
 			}
 			fmt.Fprintf(e.Out, "Client Version: %s\n", cmd.Root().Version)
-			if operator.NoSettings != "" {
-				fmt.Fprintf(e.Out, "Operator Version: unknown, as %s\n", operator.NoSettings)
+			if operator.WhyNoSettings != "" {
+				fmt.Fprintf(e.Out, "Operator Version: unknown, as %s\n", operator.WhyNoSettings)
 				return cli.Failed
 			}
 			fmt.Fprintf(e.Out, "Operator Version: %s\n", cli.Dash(operator.Settings.Version))

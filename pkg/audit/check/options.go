@@ -80,7 +80,7 @@ func (o *Options) Validate() error {
 	p.Between("again", o.patience.Again, time.Second, time.Hour)
 	p.Between("watch-for", o.patience.WatchFor, 0, 24*time.Hour)
 	p.Between("stuck-after", o.stuckAfter, 0, 24*time.Hour)
-	if err := clusterread.CheckMode(o.lease.Mode); err != nil {
+	if err := clusterread.CheckModeFlag(o.lease.Mode); err != nil {
 		p.Bad("mode", o.lease.Mode, err.Error())
 	}
 	var err error

@@ -54,7 +54,7 @@ func (e *Env) Client() (client.Client, error) {
 // FindOperator returns the operator's mode and settings, as the cluster shows them. It warns if the
 // mode is unknown.
 func (e *Env) FindOperator(ctx context.Context) (clusterread.Operator, error) {
-	if err := clusterread.CheckMode(e.mode); err != nil {
+	if err := clusterread.CheckModeFlag(e.mode); err != nil {
 		return clusterread.Operator{}, Usagef("--mode is %s: %w", e.mode, err)
 	}
 	c, err := e.Client()

@@ -155,10 +155,10 @@ func (p *statusPages) page(ctx context.Context) (leads bool, err error) {
 
 // leader says who leads, by the operator's Lease.
 func leader(o *clusterread.Operator, now time.Time) operatorState {
-	if o.Holder == nil {
-		return operatorState{Problem: o.NoSettings + " (-n and --lease name another)"}
+	if o.LeaseSpec == nil {
+		return operatorState{Problem: o.WhyNoSettings + " (-n and --lease name another)"}
 	}
-	spec := o.Holder
+	spec := o.LeaseSpec
 	lease := "Lease " + o.Lease.String()
 	s := operatorState{
 		Leader: ptr.Deref(spec.HolderIdentity, ""), Since: ptr.Deref(spec.AcquireTime, metav1.MicroTime{}).Time, Renewed: ptr.Deref(spec.RenewTime, metav1.MicroTime{}).Time,
@@ -174,7 +174,7 @@ func leader(o *clusterread.Operator, now time.Time) operatorState {
 // ReadOverview returns a summary of the cluster, with this many of the fullest nodes.
 func ReadOverview(ctx context.Context, e *cli.Env, c *clusterview.Cluster, nodes int) *Overview {
 	operator := leader(&c.Operator, c.Now)
-	v := &Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.NoSettings, Pools: PoolRows(c), Attention: []string{}}
+	v := &Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.ModeSource, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.WhyNoSettings, Pools: PoolRows(c), Attention: []string{}}
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
 	}

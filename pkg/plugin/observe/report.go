@@ -101,7 +101,7 @@ type migration struct {
 // reportOf makes the page. Without pools, nodes would get blocks of 32 addresses of the same ranges.
 func reportOf(c *clusterview.Cluster, pools []v1alpha1.PodIPPool) (*report, error) {
 	r := &report{
-		Time: c.Now, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Pools: list.PoolRows(c),
+		Time: c.Now, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.ModeSource, Pools: list.PoolRows(c),
 		NearlyFull: []nearlyFull{}, Migration: migration{TooLarge: []string{}},
 		WhatIf: whatIf{Pools: []ifPool{}, Unserved: []string{}, TooSmall: []string{}, blocks: map[*crd.Pool][2]int{}},
 	}
