@@ -34,8 +34,8 @@ func (s Step) Reached(want Step) bool {
 	return slices.Index(Steps(), s) >= slices.Index(Steps(), want) && s != Returning
 }
 
-// Standing is the state that determines a node's Step.
-type Standing struct {
+// Progress is the state that determines a node's Step.
+type Progress struct {
 	Node
 	Blocks []crd.Block // the node's
 	// Publishable returns the addresses of a block in service that pods may have: none while its
@@ -53,7 +53,7 @@ type Standing struct {
 }
 
 // Step returns the node's progress.
-func (s *Standing) Step() Step {
+func (s *Progress) Step() Step {
 	byHand := s.From == CRD
 	switch {
 	case s.Back != "":
@@ -73,7 +73,7 @@ func (s *Standing) Step() Step {
 }
 
 // lacksBlocks reports whether something assigned to the node is not a block yet.
-func (s *Standing) lacksBlocks() bool {
+func (s *Progress) lacksBlocks() bool {
 	blocks := crd.CIDRs(s.Blocks)
 	if s.From == CRD && slices.ContainsFunc(s.Published, func(a netip.Addr) bool {
 		return !ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), blocks)
@@ -85,7 +85,7 @@ func (s *Standing) lacksBlocks() bool {
 
 // lacksAddresses reports whether some addresses of its blocks that pods may have, or do have,
 // are not published.
-func (s *Standing) lacksAddresses() bool {
+func (s *Progress) lacksAddresses() bool {
 	if s.Whole {
 		return slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
 			return b.Phase == ipalloc.InService && !b.Deleting && !slices.Contains(s.Listed, b.CIDR)
@@ -111,8 +111,8 @@ func (s *Standing) lacksAddresses() bool {
 	return false
 }
 
-// Back is the state of a node that returns to another mode.
-type Back struct {
+// ReturnFacts is the state of a node that returns to another mode.
+type ReturnFacts struct {
 	To Source
 	// PodCIDRs are the CiliumNode's, NodePodCIDRs the Node's.
 	PodCIDRs, NodePodCIDRs []netip.Prefix
@@ -123,7 +123,7 @@ type Back struct {
 
 // Refusal returns why the node cannot go back now. Empty: it can. It can always return to
 // multi-pool mode, which allows any number of CIDRs; the other modes allow one of each family.
-func (b Back) Refusal() string {
+func (b ReturnFacts) Refusal() string {
 	blocks := crd.CIDRs(b.Blocks)
 	for _, a := range slices.SortedFunc(maps.Keys(b.Used), netip.Addr.Compare) {
 		if !ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), blocks) {

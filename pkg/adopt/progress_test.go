@@ -64,8 +64,8 @@ func TestSourceOf(t *testing.T) {
 func TestStep(t *testing.T) {
 	main := pool(t, "main", 27, "10.0.0.0/16")
 	all := main.Usable(prefix("10.0.1.0/28"))
-	standing := func(change ...func(*Standing)) Standing {
-		s := Standing{
+	standing := func(change ...func(*Progress)) Progress {
+		s := Progress{
 			Node:   Node{Name: "n", From: ClusterPool, AssignedCIDRs: prefixes("10.0.1.0/28")},
 			Blocks: []crd.Block{adopted("10.0.1.0/28", "n")}, Settled: true,
 			Publishable: func(b crd.Block) []netip.Addr { return main.Usable(b.CIDR) },
@@ -75,34 +75,34 @@ func TestStep(t *testing.T) {
 		}
 		return s
 	}
-	published := func(s *Standing) { s.Published = all }
-	moved := func(s *Standing) { s.Reported = true }
-	toMultiPool := func(s *Standing) { s.Whole = true }
-	listed := func(s *Standing) { s.Listed = prefixes("10.0.1.0/28") }
+	published := func(s *Progress) { s.Published = all }
+	moved := func(s *Progress) { s.Reported = true }
+	toMultiPool := func(s *Progress) { s.Whole = true }
+	listed := func(s *Progress) { s.Listed = prefixes("10.0.1.0/28") }
 	tests := map[string]struct {
-		s    Standing
+		s    Progress
 		want Step
 	}{
-		"nothing is done":                {standing(func(s *Standing) { s.Blocks = nil }), Old},
-		"one of two":                     {standing(func(s *Standing) { s.AssignedCIDRs = prefixes("10.0.1.0/28", "10.0.2.0/28") }), Old},
+		"nothing is done":                {standing(func(s *Progress) { s.Blocks = nil }), Old},
+		"one of two":                     {standing(func(s *Progress) { s.AssignedCIDRs = prefixes("10.0.1.0/28", "10.0.2.0/28") }), Old},
 		"adopted":                        {standing(), Adopted},
-		"half published":                 {standing(func(s *Standing) { s.Published = all[:3] }), Adopted},
+		"half published":                 {standing(func(s *Progress) { s.Published = all[:3] }), Adopted},
 		"published":                      {standing(published), Published},
-		"but for an address in use":      {standing(published, func(s *Standing) { s.Used = usedBy("10.0.1.0", "default/a") }), Adopted},
-		"its range drains":               {standing(func(s *Standing) { s.Publishable = func(crd.Block) []netip.Addr { return nil } }), Published},
-		"moved, a moment ago":            {standing(published, moved, func(s *Standing) { s.Settled = false }), Moved},
-		"moved, and a pod is to come":    {standing(published, moved, func(s *Standing) { s.Unreported = 1 }), Moved},
+		"but for an address in use":      {standing(published, func(s *Progress) { s.Used = usedBy("10.0.1.0", "default/a") }), Adopted},
+		"its range drains":               {standing(func(s *Progress) { s.Publishable = func(crd.Block) []netip.Addr { return nil } }), Published},
+		"moved, a moment ago":            {standing(published, moved, func(s *Progress) { s.Settled = false }), Moved},
+		"moved, and a pod is to come":    {standing(published, moved, func(s *Progress) { s.Unreported = 1 }), Moved},
 		"settled":                        {standing(published, moved), Settled},
-		"settled, and has grown since":   {standing(moved, func(s *Standing) { s.Blocks = append(s.Blocks, claimed("10.0.3.0/27", "n")) }), Settled},
-		"settled, and its block is gone": {standing(moved, func(s *Standing) { s.Blocks = []crd.Block{claimed("10.0.3.0/27", "n")} }), Settled},
-		"finished":                       {standing(published, moved, func(s *Standing) { s.From = None }), Finished},
-		"on its way back":                {standing(published, moved, func(s *Standing) { s.Back = "cluster-pool" }), Returning},
-		"by hand":                        {standing(moved, func(s *Standing) { s.From, s.AssignedCIDRs, s.Published = CRD, nil, addrs("10.0.2.1") }), Old},
-		"by hand, adopted":               {standing(moved, func(s *Standing) { s.From, s.AssignedCIDRs, s.Published = CRD, nil, addrs("10.0.1.1") }), Adopted},
+		"settled, and has grown since":   {standing(moved, func(s *Progress) { s.Blocks = append(s.Blocks, claimed("10.0.3.0/27", "n")) }), Settled},
+		"settled, and its block is gone": {standing(moved, func(s *Progress) { s.Blocks = []crd.Block{claimed("10.0.3.0/27", "n")} }), Settled},
+		"finished":                       {standing(published, moved, func(s *Progress) { s.From = None }), Finished},
+		"on its way back":                {standing(published, moved, func(s *Progress) { s.Back = "cluster-pool" }), Returning},
+		"by hand":                        {standing(moved, func(s *Progress) { s.From, s.AssignedCIDRs, s.Published = CRD, nil, addrs("10.0.2.1") }), Old},
+		"by hand, adopted":               {standing(moved, func(s *Progress) { s.From, s.AssignedCIDRs, s.Published = CRD, nil, addrs("10.0.1.1") }), Adopted},
 		"not listed in multi-pool mode":  {standing(toMultiPool, published), Adopted},
 		"listed in multi-pool mode":      {standing(toMultiPool, listed), Published},
 		"settled in multi-pool mode":     {standing(toMultiPool, listed, moved), Settled},
-		"by hand, settled":               {standing(moved, published, func(s *Standing) { s.From, s.AssignedCIDRs = CRD, nil }), Settled},
+		"by hand, settled":               {standing(moved, published, func(s *Progress) { s.From, s.AssignedCIDRs = CRD, nil }), Settled},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -128,8 +128,8 @@ func TestReached(t *testing.T) {
 }
 
 func TestRefusal(t *testing.T) {
-	back := func(to Source, change ...func(*Back)) Back {
-		b := Back{
+	back := func(to Source, change ...func(*ReturnFacts)) ReturnFacts {
+		b := ReturnFacts{
 			To: to, PodCIDRs: prefixes("10.0.1.0/24"), NodePodCIDRs: prefixes("10.0.1.0/24"),
 			Blocks: []crd.Block{adopted("10.0.1.0/24", "n")}, Used: usedBy("10.0.1.5", "default/a"),
 		}
@@ -138,27 +138,27 @@ func TestRefusal(t *testing.T) {
 		}
 		return b
 	}
-	grown := func(b *Back) {
+	grown := func(b *ReturnFacts) {
 		b.Blocks, b.PodCIDRs = append(b.Blocks, claimed("10.0.9.0/27", "n")), prefixes("10.0.1.0/24", "10.0.9.0/27")
 	}
 	tests := map[string]struct {
-		back Back
+		back ReturnFacts
 		want string // a part of the reason; "": it can
 	}{
 		"its one old block": {back(ClusterPool), ""},
 		"to kubernetes":     {back(Kubernetes), ""},
-		"a block of each family": {back(ClusterPool, func(b *Back) {
+		"a block of each family": {back(ClusterPool, func(b *ReturnFacts) {
 			b.Blocks, b.PodCIDRs = append(b.Blocks, adopted("fd00::/122", "n")), append(b.PodCIDRs, prefix("fd00::/122"))
 		}), ""},
 		"two blocks":                  {back(ClusterPool, grown), "10.0.1.0/24 and 10.0.9.0/27"},
 		"two blocks to multi-pool":    {back(MultiPool, grown), ""},
-		"one, that is not its old":    {back(ClusterPool, func(b *Back) { b.Blocks = []crd.Block{claimed("10.0.1.0/24", "n")} }), "none that it came with"},
-		"it drains":                   {back(ClusterPool, func(b *Back) { b.Blocks[0].Phase = ipalloc.Draining }), "Draining"},
-		"not what its Node has":       {back(Kubernetes, func(b *Back) { b.NodePodCIDRs = prefixes("10.0.2.0/24") }), "podCIDRs of its Node"},
-		"foreign podCIDRs":            {back(ClusterPool, func(b *Back) { b.PodCIDRs = prefixes("10.0.1.0/24", "10.7.0.0/24") }), "what is no block"},
-		"podCIDRs do not name it":     {back(ClusterPool, func(b *Back) { b.PodCIDRs = nil }), "do not name its block"},
-		"a pod elsewhere":             {back(ClusterPool, func(b *Back) { b.Used = usedBy("10.7.0.5", "default/b") }), "default/b has 10.7.0.5"},
-		"a pod elsewhere, multi-pool": {back(MultiPool, func(b *Back) { b.Used = usedBy("10.7.0.5", "default/b") }), "default/b has 10.7.0.5"},
+		"one, that is not its old":    {back(ClusterPool, func(b *ReturnFacts) { b.Blocks = []crd.Block{claimed("10.0.1.0/24", "n")} }), "none that it came with"},
+		"it drains":                   {back(ClusterPool, func(b *ReturnFacts) { b.Blocks[0].Phase = ipalloc.Draining }), "Draining"},
+		"not what its Node has":       {back(Kubernetes, func(b *ReturnFacts) { b.NodePodCIDRs = prefixes("10.0.2.0/24") }), "podCIDRs of its Node"},
+		"foreign podCIDRs":            {back(ClusterPool, func(b *ReturnFacts) { b.PodCIDRs = prefixes("10.0.1.0/24", "10.7.0.0/24") }), "what is no block"},
+		"podCIDRs do not name it":     {back(ClusterPool, func(b *ReturnFacts) { b.PodCIDRs = nil }), "do not name its block"},
+		"a pod elsewhere":             {back(ClusterPool, func(b *ReturnFacts) { b.Used = usedBy("10.7.0.5", "default/b") }), "default/b has 10.7.0.5"},
+		"a pod elsewhere, multi-pool": {back(MultiPool, func(b *ReturnFacts) { b.Used = usedBy("10.7.0.5", "default/b") }), "default/b has 10.7.0.5"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -238,7 +238,7 @@ func (a *aborting) prepare(ctx context.Context, r *returning) error {
 		r.refused = "its CiliumNode is gone: run this again once its agent has made another"
 		return nil
 	}
-	facts := adopt.Back{
+	facts := adopt.ReturnFacts{
 		To: r.target, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.cluster.Nodes[r.name]), Blocks: r.blocks, Used: a.m.cluster.Users(r.name),
 	}
 	if r.refused = facts.Refusal(); r.refused != "" {

@@ -143,9 +143,9 @@ func (m *move) unlabel(ctx context.Context, b crd.Block) error {
 
 // finishing is one node, as read together with all others.
 type finishing struct {
-	nodes   *ciliumnode.Client
-	pools   *state.Pools
-	settled adopt.Standing
+	nodes    *ciliumnode.Client
+	pools    *state.Pools
+	progress adopt.Progress
 	// mode is the mode that its agent starts in.
 	mode ciliumnode.Mode
 	// adopted are its blocks that say where they came from.
@@ -155,9 +155,9 @@ type finishing struct {
 func (m *move) finishing(name string, settle time.Duration) *finishing {
 	f := &finishing{
 		nodes: m.ciliumNodes(), pools: m.cluster.State.Pools,
-		settled: m.progressOf(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.cluster.Nodes[name].Labels)),
+		progress: m.progressOf(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.cluster.Nodes[name].Labels)),
 	}
-	for _, b := range f.settled.Blocks {
+	for _, b := range f.progress.Blocks {
 		if b.AdoptedFrom != "" {
 			f.adopted = append(f.adopted, b)
 			f.mode = m.target
@@ -169,13 +169,13 @@ func (m *move) finishing(name string, settle time.Duration) *finishing {
 // betweenModes reports whether the node moved from crd to multi-pool mode of this operator: blocks
 // cover all its allocations.
 func (f *finishing) betweenModes() bool {
-	return f.mode == ciliumnode.MultiPool && len(f.adopted) == 0 && len(f.settled.Blocks) > 0 && f.settled.From != adopt.MultiPool && f.settled.Back == ""
+	return f.mode == ciliumnode.MultiPool && len(f.adopted) == 0 && len(f.progress.Blocks) > 0 && f.progress.From != adopt.MultiPool && f.progress.Back == ""
 }
 
 // once reads the live CiliumNode, and removes from exactly that version the leftovers of the other
 // mode. leftovers describes that, and refused why the node cannot be finished.
 func (f *finishing) once(ctx context.Context, dryRun bool) (leftovers, refused string, err error) {
-	live, err := f.nodes.Live(ctx, f.settled.Name)
+	live, err := f.nodes.Live(ctx, f.progress.Name)
 	if err != nil || live == nil {
 		return "", "", err
 	}
@@ -230,7 +230,7 @@ func (f *finishing) unsure(ctx context.Context, live *ciliumnode.View) (string, 
 // ours returns the node's blocks, and everything else in its pool and podCIDRs that lies in
 // ranges of PodIPPools: blocks that it has returned since.
 func (f *finishing) ours(live *ciliumnode.View) []netip.Prefix {
-	out := crd.CIDRs(f.settled.Blocks)
+	out := crd.CIDRs(f.progress.Blocks)
 	isOurs := func(cidr netip.Prefix) bool {
 		return slices.ContainsFunc(f.pools.Names(), func(name string) bool {
 			pool := f.pools.Get(name)
@@ -281,14 +281,14 @@ func (f *finishing) addressesLeft(live *ciliumnode.View) string {
 // notInCRD returns why it is uncertain that the agent runs in crd mode with all addresses of
 // its pods.
 func (f *finishing) notInCRD(live *ciliumnode.View) string {
-	if !f.settled.Settled {
+	if !f.progress.Settled {
 		return "its agent has not been Ready for long enough"
 	}
 	if len(live.Used) == 0 {
 		return "its agent reports nothing, so it does not run in crd mode: restart it"
 	}
-	if f.settled.Unreported > 0 {
-		return fmt.Sprintf("its agent does not report %s of pods yet", suggest.Plural(f.settled.Unreported, "address", "addresses"))
+	if f.progress.Unreported > 0 {
+		return fmt.Sprintf("its agent does not report %s of pods yet", suggest.Plural(f.progress.Unreported, "address", "addresses"))
 	}
 	return ""
 }
@@ -308,21 +308,21 @@ func reports(node, image string) string {
 // addresses of its pods. An agent in that mode has no report, and removes an older one (Cilium
 // v1.20.1, pkg/ipam/multipool_manager.go, updateLocalNode).
 func (f *finishing) notInMultiPool(ctx context.Context, live *ciliumnode.View) (string, error) {
-	multiPool, err := (&ciliumnode.Client{Reader: f.nodes.Reader, Mode: ciliumnode.MultiPool}).Live(ctx, f.settled.Name)
+	multiPool, err := (&ciliumnode.Client{Reader: f.nodes.Reader, Mode: ciliumnode.MultiPool}).Live(ctx, f.progress.Name)
 	if err != nil || multiPool == nil {
 		return "it has no CiliumNode", err
 	}
-	if !f.settled.Settled {
+	if !f.progress.Settled {
 		return "its agent has not been Ready for long enough", nil
 	}
 	if len(live.Used) > 0 {
-		return reports(f.settled.Name, f.settled.Agent), nil
+		return reports(f.progress.Name, f.progress.Agent), nil
 	}
 	if !multiPool.BlockAssignment.Reported() {
 		return "its agent asks for nothing in spec.ipam.pools, so it does not run in multi-pool mode: restart it", nil
 	}
 	ours := f.ours(live)
-	for a, user := range f.settled.Used {
+	for a, user := range f.progress.Used {
 		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, multiPool.ListedInAnyPool()) {
 			return fmt.Sprintf("%s has %s, and its block is not assigned to the agent: let the operator run with --mode=multi-pool", user, a), nil
 		}

@@ -233,9 +233,9 @@ func (m *move) agentImage(node string) string {
 
 // progressOf returns the state that determines a node's progress. Pods and agents count once they
 // have run for settle.
-func (m *move) progressOf(name string, settle time.Duration) adopt.Standing {
+func (m *move) progressOf(name string, settle time.Duration) adopt.Progress {
 	known := &m.cluster.State
-	s := adopt.Standing{
+	s := adopt.Progress{
 		Node: m.adoptNode(name), Blocks: known.Ledger.NodeBlocks(name),
 		Back: m.cluster.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.target == ciliumnode.MultiPool,
 	}
@@ -265,7 +265,7 @@ func (m *move) progressOf(name string, settle time.Duration) adopt.Standing {
 }
 
 // nextSteps returns the operator's next step on a node without its memory; "-": none.
-func (m *move) nextSteps(name string, s *adopt.Standing) string {
+func (m *move) nextSteps(name string, s *adopt.Progress) string {
 	var words []string
 	say := func(n int, verb string) {
 		if n > 0 {

@@ -126,7 +126,7 @@ func (m *move) rows(settle time.Duration) []migrateRow {
 	return rows
 }
 
-func (m *move) next(s *adopt.Standing, mode string) string {
+func (m *move) next(s *adopt.Progress, mode string) string {
 	switch s.Step() {
 	case adopt.Old:
 		return "migrate start --node " + s.Name
@@ -151,7 +151,7 @@ func (m *move) next(s *adopt.Standing, mode string) string {
 }
 
 // waitsToSettle returns the reasons why a node that has moved waits.
-func waitsToSettle(s *adopt.Standing) []string {
+func waitsToSettle(s *adopt.Progress) []string {
 	var waits []string
 	if !s.Settled {
 		waits = append(waits, "its agent to be Ready for a while")
