@@ -50,11 +50,11 @@ Exit codes: 0 these nodes are back, 3 some are not: the output names the next st
 			if !slices.Contains([]adopt.Source{adopt.None, adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool}, adopt.Source(target)) {
 				return cli.Usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", target)
 			}
-			m, err := readMove(cmd.Context(), e, &s)
+			m, err := readMigration(cmd.Context(), e, &s)
 			if err != nil {
 				return err
 			}
-			if m.target == ciliumnode.MultiPool && !cmd.Flags().Changed("answer-timeout") {
+			if m.newMode == ciliumnode.MultiPool && !cmd.Flags().Changed("answer-timeout") {
 				patience += refreshInterval
 			}
 			a := aborting{env: e, m: m, nodes: m.ciliumNodes(), patience: patience}
@@ -70,15 +70,15 @@ Exit codes: 0 these nodes are back, 3 some are not: the output names the next st
 
 type aborting struct {
 	env      *cli.Env
-	m        *move
+	m        *migration
 	nodes    *ciliumnode.Client
 	patience time.Duration
 }
 
 type returning struct {
-	name   string
-	target adopt.Source
-	blocks []crd.Block
+	name    string
+	oldMode adopt.Source
+	blocks  []crd.Block
 	// refused is why it cannot be taken back, ready that it waits for its agent to restart.
 	refused string
 	ready   bool
@@ -94,7 +94,7 @@ func (a *aborting) run(ctx context.Context, target adopt.Source, dryRun bool) er
 	}
 	if dryRun {
 		for _, r := range nodes {
-			fmt.Fprintf(a.env.Out, "node/%s would go back to %s (%s)\n", r.name, r.target, suggest.Count(len(r.blocks), "block"))
+			fmt.Fprintf(a.env.Out, "node/%s would go back to %s (%s)\n", r.name, r.oldMode, suggest.Count(len(r.blocks), "block"))
 		}
 		return nil
 	}
@@ -132,7 +132,7 @@ func (a *aborting) report(r *returning) bool {
 	case r.refused != "":
 		fmt.Fprintf(a.env.ErrOut, "node/%s stays: %s\n", r.name, r.refused)
 	case r.ready:
-		fmt.Fprintf(a.env.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.target)
+		fmt.Fprintf(a.env.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.oldMode)
 	default:
 		fmt.Fprintf(a.env.Out, "node/%s is back (%s deleted)\n", r.name, suggest.Count(len(r.blocks), "block"))
 		return true
@@ -144,17 +144,17 @@ func (a *aborting) report(r *returning) bool {
 func (a *aborting) returning(target adopt.Source) []*returning {
 	var out []*returning
 	for _, name := range a.m.names() {
-		r := &returning{name: name, target: target, blocks: a.m.cluster.State.Ledger.NodeBlocks(name)}
+		r := &returning{name: name, oldMode: target, blocks: a.m.cluster.State.Ledger.NodeBlocks(name)}
 		begun := a.backTo(name)
 		i := slices.IndexFunc(r.blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
 		if i < 0 && begun == "" {
 			continue
 		}
-		if r.target == adopt.None {
-			r.target = adopt.Source(begun)
+		if r.oldMode == adopt.None {
+			r.oldMode = adopt.Source(begun)
 		}
-		if r.target == adopt.None {
-			r.target = adopt.Source(r.blocks[i].AdoptedFrom)
+		if r.oldMode == adopt.None {
+			r.oldMode = adopt.Source(r.blocks[i].AdoptedFrom)
 		}
 		out = append(out, r)
 	}
@@ -164,7 +164,7 @@ func (a *aborting) returning(target adopt.Source) []*returning {
 // readAgain picks up writes of the operator before it saw the pause: a block created since the
 // first read may have pods by now.
 func (a *aborting) readAgain(ctx context.Context, nodes []*returning) error {
-	m, err := readMove(ctx, a.env, &choice{})
+	m, err := readMigration(ctx, a.env, &choice{})
 	if err != nil {
 		return err
 	}
@@ -186,16 +186,16 @@ func (a *aborting) backTo(name string) string {
 // refusedAtOnce returns the reason why no step is even begun.
 func (a *aborting) refusedAtOnce(r *returning) string {
 	node := a.m.cluster.Nodes[r.name]
-	if r.target == adopt.CRD {
+	if r.oldMode == adopt.CRD {
 		return "its pool was filled by hand, and its agent ran in crd mode before: there is no other mode to go back to (--to names one)"
 	}
-	if r.target == adopt.Source(a.m.target) {
+	if r.oldMode == adopt.Source(a.m.newMode) {
 		return "it moves to that mode: --to has to name the old one"
 	}
 	if a.m.cluster.State.Ledger.CiliumNode(r.name) == nil {
 		return "it has no CiliumNode"
 	}
-	if a.m.target == ciliumnode.CRD && a.listsAdopted(r) {
+	if a.m.newMode == ciliumnode.CRD && a.listsAdopted(r) {
 		return "its old block is listed in spec.ipam.pools, for an agent in multi-pool mode: run this with --mode=multi-pool"
 	}
 	if a.backTo(r.name) == "" && node.Annotations[v1alpha1.PausedAnnotation] == "true" {
@@ -207,7 +207,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 // listsAdopted reports whether multi-pool mode lists a block that the node has from a mode without lists.
 func (a *aborting) listsAdopted(r *returning) bool {
 	listed := a.m.cluster.State.Ledger.CiliumNode(r.name).CIDRsAgentReads(ciliumnode.MultiPool)
-	return r.target != adopt.MultiPool && slices.ContainsFunc(r.blocks, func(b crd.Block) bool {
+	return r.oldMode != adopt.MultiPool && slices.ContainsFunc(r.blocks, func(b crd.Block) bool {
 		return b.AdoptedFrom != "" && b.AdoptedFrom != string(adopt.MultiPool) && slices.Contains(listed, b.CIDR)
 	})
 }
@@ -218,14 +218,14 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 	case agentUnknown:
 		r.refused = "its agent has not been Ready for long enough to tell which mode it runs in: see to it, then run this again"
 		return nil
-	case agentMoved:
+	case agentInNewMode:
 		return a.prepare(ctx, r)
 	}
-	if next := a.m.config.Mode(a.m.cluster.Nodes[r.name].Labels); next == a.m.target.String() {
-		r.refused = fmt.Sprintf("its agent does not run in %s mode, and would start in it: set ipam=%s for it first", next, r.target)
+	if next := a.m.config.Mode(a.m.cluster.Nodes[r.name].Labels); next == a.m.newMode.String() {
+		r.refused = fmt.Sprintf("its agent does not run in %s mode, and would start in it: set ipam=%s for it first", next, r.oldMode)
 		return a.resume(ctx, r)
 	}
-	return a.release(ctx, r)
+	return a.deleteBlocks(ctx, r)
 }
 
 // prepare prepares a node with an agent in the new mode, or refuses.
@@ -239,13 +239,13 @@ func (a *aborting) prepare(ctx context.Context, r *returning) error {
 		return nil
 	}
 	facts := adopt.ReturnFacts{
-		To: r.target, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.cluster.Nodes[r.name]), Blocks: r.blocks, Used: a.m.cluster.Users(r.name),
+		To: r.oldMode, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.cluster.Nodes[r.name]), Blocks: r.blocks, Used: a.m.cluster.Users(r.name),
 	}
 	if r.refused = facts.Refusal(); r.refused != "" {
 		return a.resume(ctx, r)
 	}
 	r.ready = true
-	if r.target == adopt.MultiPool {
+	if r.oldMode == adopt.MultiPool {
 		_, err = a.nodes.Allocate(ctx, live, allocationsOf(live, r.blocks, a.m.defaultPool(r.name)))
 	}
 	return err
@@ -271,10 +271,10 @@ func allocationsOf(live *ciliumnode.View, blocks []crd.Block, defaultPool string
 	return out
 }
 
-// release takes back the operator's assignments to a node with an agent that does not read them. It
+// deleteBlocks withdraws the operator's assignments to a node with an agent that does not read them. It
 // deletes the blocks first, so that the operator publishes them no more; the change of the
 // CiliumNode makes patches decided on before conflict.
-func (a *aborting) release(ctx context.Context, r *returning) error {
+func (a *aborting) deleteBlocks(ctx context.Context, r *returning) error {
 	for _, b := range r.blocks {
 		if err := a.m.cluster.DeleteBlock(ctx, b); err != nil {
 			return err
@@ -284,7 +284,7 @@ func (a *aborting) release(ctx context.Context, r *returning) error {
 		return err
 	}
 	for _, b := range r.blocks {
-		if err := a.m.dropBlock(ctx, b); err != nil {
+		if err := a.m.deleteAtOnce(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -295,6 +295,6 @@ func (a *aborting) release(ctx context.Context, r *returning) error {
 }
 
 // defaultPool returns the Cilium pool of pods of a node that request none.
-func (m *move) defaultPool(node string) string {
+func (m *migration) defaultPool(node string) string {
 	return cmp.Or(m.config.Setting(m.cluster.Nodes[node].Labels, ciliumconfig.DefaultPoolSetting), crd.DefaultCiliumPool)
 }

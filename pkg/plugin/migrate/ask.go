@@ -27,10 +27,10 @@ type agentMode int
 
 const (
 	agentUnknown agentMode = iota
-	// agentElsewhere: it does not read what is published.
-	agentElsewhere
-	// agentMoved: it runs in the new mode.
-	agentMoved
+	// agentInOldMode: it does not read what is published.
+	agentInOldMode
+	// agentInNewMode: it runs in the new mode.
+	agentInNewMode
 )
 
 // refreshInterval is within which an agent in multi-pool mode writes its requests again (Cilium
@@ -39,7 +39,7 @@ const refreshInterval = time.Minute
 
 // pause pauses the operator on a node, and records the mode that it returns to.
 func (a *aborting) pause(ctx context.Context, r *returning) error {
-	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: "true", v1alpha1.ReturningAnnotation: string(r.target)})
+	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: "true", v1alpha1.ReturningAnnotation: string(r.oldMode)})
 }
 
 func (a *aborting) resume(ctx context.Context, r *returning) error {
@@ -110,11 +110,11 @@ func (a *aborting) markAll(ctx context.Context, nodes []*returning, modes map[st
 			return nil, err
 		}
 		nothing := live == nil || len(live.Used) == 0 && len(live.Published()) == 0
-		if a.m.target == ciliumnode.MultiPool {
+		if a.m.newMode == ciliumnode.MultiPool {
 			nothing = live == nil || len(live.Allocated) == 0
 		}
 		if nothing {
-			modes[r.name] = agentElsewhere
+			modes[r.name] = agentInOldMode
 		} else {
 			waiting[r.name] = true
 		}
@@ -129,7 +129,7 @@ func (a *aborting) markAll(ctx context.Context, nodes []*returning, modes map[st
 func (a *aborting) mark(ctx context.Context, name string) error {
 	probe := []netip.Addr{probeAddress()}
 	live, err := a.m.setEntries(ctx, name, ciliumnode.ReleaseChange{Clear: probe}, ciliumnode.ReleaseChange{Mark: probe})
-	if err != nil || live == nil || a.m.target != ciliumnode.MultiPool {
+	if err != nil || live == nil || a.m.newMode != ciliumnode.MultiPool {
 		return err
 	}
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -143,7 +143,7 @@ func (a *aborting) mark(ctx context.Context, name string) error {
 
 // answered reports whether an agent has answered, and whether the question stands.
 func (a *aborting) answered(ctx context.Context, name string) (answered, pending bool, err error) {
-	if a.m.target == ciliumnode.MultiPool {
+	if a.m.newMode == ciliumnode.MultiPool {
 		live, err := (&ciliumnode.Client{Reader: a.m.cluster.Client, Mode: ciliumnode.MultiPool}).Live(ctx, name)
 		return live != nil && live.BlockAssignment.Reported(), true, err
 	}
@@ -167,7 +167,7 @@ func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes m
 				return err
 			}
 		case answered:
-			modes[name] = agentMoved
+			modes[name] = agentInNewMode
 			delete(waiting, name)
 		}
 	}
@@ -177,7 +177,7 @@ func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes m
 // silent judges agents that have not answered: silence means something only if the agent has been
 // Ready all the time. It returns the time to wait for agents that became Ready later.
 func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) (time.Duration, error) {
-	now, err := readMove(ctx, a.env, &choice{})
+	now, err := readMigration(ctx, a.env, &choice{})
 	if err != nil {
 		return 0, err
 	}
@@ -188,7 +188,7 @@ func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes ma
 			continue
 		}
 		if ready := now.cluster.Now.Sub(state.ReadySince(pod)); ready >= a.patience {
-			modes[name] = agentElsewhere
+			modes[name] = agentInOldMode
 			delete(waiting, name)
 		} else {
 			rest = max(rest, min(a.patience-ready, a.patience))
@@ -207,12 +207,12 @@ func (a *aborting) retract(ctx context.Context, r *returning) error {
 		if err != nil || live == nil {
 			return err
 		}
-		if a.m.target == ciliumnode.MultiPool {
+		if a.m.newMode == ciliumnode.MultiPool {
 			if live, err = a.nodes.DropAllocations(ctx, live); err != nil {
 				return err
 			}
 		}
-		unlist := r.target == adopt.MultiPool && len(live.Allocated) > 0
+		unlist := r.oldMode == adopt.MultiPool && len(live.Allocated) > 0
 		if live, err = a.nodes.Retract(ctx, live, crd.CIDRs(r.blocks), unlist); err != nil {
 			return err
 		}

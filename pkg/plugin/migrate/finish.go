@@ -47,7 +47,7 @@ run it again.`,
 		Example: cli.Examples("migrate finish --dry-run", "migrate finish", "migrate finish -l zone=a"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := readMove(cmd.Context(), e, &s)
+			m, err := readMigration(cmd.Context(), e, &s)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ run it again.`,
 	return cmd
 }
 
-func (m *move) unfinished(settle time.Duration) []string {
+func (m *migration) unfinished(settle time.Duration) []string {
 	var out []string
 	for _, r := range m.rows(settle) {
 		if m.finishing(r.Node, settle).betweenModes() {
@@ -75,14 +75,14 @@ func (m *move) unfinished(settle time.Duration) []string {
 		}
 		if !r.Step.Reached(adopt.Settled) {
 			out = append(out, fmt.Sprintf("node %s is %s: %s", r.Node, r.Step, r.Next))
-		} else if r.Step == adopt.Settled && r.Mode != "" && r.Mode != m.target.String() {
-			out = append(out, fmt.Sprintf("node %s: its agent would start in %s mode: set ipam=%s in cilium-config, or in the CiliumNodeConfig that is for it", r.Node, r.Mode, m.target))
+		} else if r.Step == adopt.Settled && r.Mode != "" && r.Mode != m.newMode.String() {
+			out = append(out, fmt.Sprintf("node %s: its agent would start in %s mode: set ipam=%s in cilium-config, or in the CiliumNodeConfig that is for it", r.Node, r.Mode, m.newMode))
 		}
 	}
 	return out
 }
 
-func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) error {
+func (m *migration) finish(ctx context.Context, settle time.Duration, dryRun bool) error {
 	done := map[bool]string{false: "finished", true: "would be finished"}[dryRun]
 	code := error(nil)
 	idle := true
@@ -131,7 +131,7 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 	return code
 }
 
-func (m *move) unlabel(ctx context.Context, b crd.Block) error {
+func (m *migration) unlabel(ctx context.Context, b crd.Block) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		live, err := m.stillThere(ctx, b)
 		if err != nil || live == nil {
@@ -152,7 +152,7 @@ type finishing struct {
 	adopted []crd.Block
 }
 
-func (m *move) finishing(name string, settle time.Duration) *finishing {
+func (m *migration) finishing(name string, settle time.Duration) *finishing {
 	f := &finishing{
 		nodes: m.ciliumNodes(), pools: m.cluster.State.Pools,
 		progress: m.progressOf(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.cluster.Nodes[name].Labels)),
@@ -160,7 +160,7 @@ func (m *move) finishing(name string, settle time.Duration) *finishing {
 	for _, b := range f.progress.Blocks {
 		if b.AdoptedFrom != "" {
 			f.adopted = append(f.adopted, b)
-			f.mode = m.target
+			f.mode = m.newMode
 		}
 	}
 	return f

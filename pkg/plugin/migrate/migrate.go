@@ -86,21 +86,21 @@ func (s *choice) of(c *clusterview.Cluster) (map[string]bool, error) {
 	return chosen, nil
 }
 
-// move is a cluster, the configuration of its agents, and the selected nodes.
-type move struct {
+// migration is a cluster, the configuration of its agents, and the selected nodes.
+type migration struct {
 	cluster *clusterview.Cluster
 	env     *cli.Env
 	config  *ciliumconfig.Config
-	// target is the mode that nodes move to: crd or multi-pool.
-	target ciliumnode.Mode
-	chosen map[string]bool
+	// newMode is the mode that nodes move to: crd or multi-pool.
+	newMode ciliumnode.Mode
+	chosen  map[string]bool
 	// started is since when each pod runs.
 	started map[string]time.Time
 	// agents are the agents' pods of each node.
 	agents map[string][]*corev1.Pod
 }
 
-func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
+func readMigration(ctx context.Context, e *cli.Env, s *choice) (*migration, error) {
 	// Cilium's settings name the mode that is being left. Unless the operator says that it runs in
 	// multi-pool mode, the blocks are for crd mode.
 	operator := clusterread.Operator{Settings: config.DefaultSettings()}
@@ -121,7 +121,7 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &move{cluster: c, env: e, config: c.Objects.CiliumConfig, target: operator.Mode, chosen: chosen, started: c.PodStarts(), agents: map[string][]*corev1.Pod{}}
+	m := &migration{cluster: c, env: e, config: c.Objects.CiliumConfig, newMode: operator.Mode, chosen: chosen, started: c.PodStarts(), agents: map[string][]*corev1.Pod{}}
 	for i := range c.Objects.Agents {
 		pod := &c.Objects.Agents[i]
 		m.agents[pod.Spec.NodeName] = append(m.agents[pod.Spec.NodeName], pod)
@@ -130,16 +130,16 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 }
 
 // ciliumNodes reads and writes CiliumNodes as those of crd mode, with all fields.
-func (m *move) ciliumNodes() *ciliumnode.Client {
+func (m *migration) ciliumNodes() *ciliumnode.Client {
 	return &ciliumnode.Client{Writer: m.cluster.Client, Reader: m.cluster.Client}
 }
 
-func (m *move) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }
+func (m *migration) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }
 
 // input returns the input of a plan: all nodes, some of them selected.
-func (m *move) input() adopt.Input {
+func (m *migration) input() adopt.Input {
 	known := &m.cluster.State
-	input := adopt.Input{Blocks: m.cluster.Blocks(), Policy: known.Defaults.Policy, Config: m.config, Whole: m.target == ciliumnode.MultiPool}
+	input := adopt.Input{Blocks: m.cluster.Blocks(), Policy: known.Defaults.Policy, Config: m.config, Whole: m.newMode == ciliumnode.MultiPool}
 	for _, name := range slices.Sorted(maps.Keys(m.cluster.Nodes)) {
 		input.Nodes = append(input.Nodes, m.adoptNode(name))
 	}
@@ -159,7 +159,7 @@ func (m *move) input() adopt.Input {
 }
 
 // adoptNode returns a Node in the terms of package adopt.
-func (m *move) adoptNode(name string) adopt.Node {
+func (m *migration) adoptNode(name string) adopt.Node {
 	known := &m.cluster.State
 	node := m.cluster.Nodes[name]
 	view := known.Ledger.CiliumNode(name)
@@ -210,7 +210,7 @@ func nodePodCIDRs(node *corev1.Node) []netip.Prefix {
 }
 
 // agentPod returns the only pod of a node's agent; nil: there is none, or it is being replaced.
-func (m *move) agentPod(node string) *corev1.Pod {
+func (m *migration) agentPod(node string) *corev1.Pod {
 	if pods := m.agents[node]; len(pods) == 1 {
 		return pods[0]
 	}
@@ -218,7 +218,7 @@ func (m *move) agentPod(node string) *corev1.Pod {
 }
 
 // agentImage returns the image of a node's agent; "": no agent is Ready.
-func (m *move) agentImage(node string) string {
+func (m *migration) agentImage(node string) string {
 	pod := m.agentPod(node)
 	if pod == nil || state.ReadySince(pod).IsZero() {
 		return ""
@@ -233,11 +233,11 @@ func (m *move) agentImage(node string) string {
 
 // progressOf returns the state that determines a node's progress. Pods and agents count once they
 // have run for settle.
-func (m *move) progressOf(name string, settle time.Duration) adopt.Progress {
+func (m *migration) progressOf(name string, settle time.Duration) adopt.Progress {
 	known := &m.cluster.State
 	s := adopt.Progress{
 		Node: m.adoptNode(name), Blocks: known.Ledger.NodeBlocks(name),
-		Back: m.cluster.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.target == ciliumnode.MultiPool,
+		Back: m.cluster.Nodes[name].Annotations[v1alpha1.ReturningAnnotation], Whole: m.newMode == ciliumnode.MultiPool,
 	}
 	view := known.Ledger.CiliumNode(name)
 	s.Listed = view.CIDRsAgentReads(ciliumnode.MultiPool)
@@ -264,8 +264,8 @@ func (m *move) progressOf(name string, settle time.Duration) adopt.Progress {
 	return s
 }
 
-// nextSteps returns the operator's next step on a node without its memory; "-": none.
-func (m *move) nextSteps(name string, s *adopt.Progress) string {
+// operatorSteps returns the operator's next step on a node without its memory; "-": none.
+func (m *migration) operatorSteps(name string, s *adopt.Progress) string {
 	var words []string
 	say := func(n int, verb string) {
 		if n > 0 {

@@ -55,7 +55,7 @@ Exit codes: 0 no obstacle, 3 obstacles, 1 the cluster could not be read.`,
 		Example: cli.Examples("migrate plan", "migrate plan -l zone=a", "migrate plan -o json | jq '.findings[]'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := readMove(cmd.Context(), e, &s)
+			m, err := readMigration(cmd.Context(), e, &s)
 			if err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ Exit codes: 0 no obstacle, 3 obstacles, 1 the cluster could not be read.`,
 	return cmd
 }
 
-func (m *move) planRows(plan adopt.Plan) migratePlan {
+func (m *migration) planRows(plan adopt.Plan) migratePlan {
 	out := migratePlan{Nodes: []migrateNode{}, Findings: append([]adopt.Finding{}, plan.Findings...)}
 	for _, n := range plan.Nodes {
 		row := migrateNode{Node: n.Name, From: n.From, Blocks: append([]adopt.Block{}, n.Blocks...), Withdraw: crd.CIDRs(n.Withdraw), InUse: len(m.cluster.Users(n.Name))}
@@ -129,7 +129,7 @@ failed.`,
 		Example: cli.Examples("migrate start --all", "migrate start --node edge-01 --dry-run", "migrate start -l zone=a"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := readMove(cmd.Context(), e, &s)
+			m, err := readMigration(cmd.Context(), e, &s)
 			if err != nil {
 				return err
 			}
@@ -151,7 +151,7 @@ failed.`,
 	return cmd
 }
 
-func (m *move) start(ctx context.Context, plan adopt.Plan, dryRun bool) error {
+func (m *migration) start(ctx context.Context, plan adopt.Plan, dryRun bool) error {
 	for _, n := range plan.Nodes {
 		for _, b := range n.Withdraw {
 			if err := m.withdraw(ctx, n, b, dryRun); err != nil {
@@ -171,7 +171,7 @@ func (m *move) start(ctx context.Context, plan adopt.Plan, dryRun bool) error {
 
 // makeBlock creates a block, or checks that an existing one is the node's. That may have been
 // returned since.
-func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
+func (m *migration) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
 	say := func(message string) {
 		fmt.Fprintf(m.env.Out, "podipblock/%s %s (node %s, pool %s)\n", crd.BlockName(b.CIDR), message, n.Name, b.Pool)
 	}
@@ -214,7 +214,7 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 	return nil
 }
 
-func (m *move) readBlock(ctx context.Context, name string) (*v1alpha1.PodIPBlock, error) {
+func (m *migration) readBlock(ctx context.Context, name string) (*v1alpha1.PodIPBlock, error) {
 	block := &v1alpha1.PodIPBlock{}
 	err := m.cluster.Client.Get(ctx, types.NamespacedName{Name: name}, block)
 	if apierrors.IsNotFound(err) {
@@ -228,7 +228,7 @@ func (m *move) readBlock(ctx context.Context, name string) (*v1alpha1.PodIPBlock
 
 // label records where a block was adopted from, or with "" that it no longer matters,
 // conditional on the version read.
-func (m *move) label(ctx context.Context, block *v1alpha1.PodIPBlock, source string) error {
+func (m *migration) label(ctx context.Context, block *v1alpha1.PodIPBlock, source string) error {
 	var value any
 	if source != "" {
 		value = source
@@ -248,7 +248,7 @@ func (m *move) label(ctx context.Context, block *v1alpha1.PodIPBlock, source str
 // withdraw deletes a block that no agent has read, without a drain, if the node has returned its
 // CIDR. If it has been published in the meantime, it is left to drain, because an agent that has
 // just started may have read it.
-func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryRun bool) error {
+func (m *migration) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryRun bool) error {
 	if dryRun {
 		fmt.Fprintf(m.env.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
 		return nil
@@ -265,7 +265,7 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 		fmt.Fprintf(m.env.Out, "podipblock/%s drains (node %s has given it back, and it was published meanwhile)\n", b.Name, n.Name)
 		return nil
 	}
-	if err := m.dropBlock(ctx, b); err != nil {
+	if err := m.deleteAtOnce(ctx, b); err != nil {
 		return err
 	}
 	fmt.Fprintf(m.env.Out, "podipblock/%s withdrawn (node %s has given it back)\n", b.Name, n.Name)
@@ -274,7 +274,7 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 
 // setEntries changes release entries in a node's CiliumNode, one write after the other, and returns
 // it: patches of older versions conflict. A missing one is nil.
-func (m *move) setEntries(ctx context.Context, node string, changes ...ciliumnode.ReleaseChange) (*ciliumnode.View, error) {
+func (m *migration) setEntries(ctx context.Context, node string, changes ...ciliumnode.ReleaseChange) (*ciliumnode.View, error) {
 	nodes := m.ciliumNodes()
 	var live *ciliumnode.View
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -297,7 +297,7 @@ func (m *move) setEntries(ctx context.Context, node string, changes ...ciliumnod
 }
 
 // stillThere reads a block; nil: it is gone, or is another object.
-func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBlock, error) {
+func (m *migration) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBlock, error) {
 	live, err := m.readBlock(ctx, b.Name)
 	if err != nil || live == nil || live.UID != b.UID {
 		return nil, err
@@ -305,8 +305,8 @@ func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBloc
 	return live, nil
 }
 
-// dropBlock deletes a block at once, in use or not.
-func (m *move) dropBlock(ctx context.Context, b crd.Block) error {
+// deleteAtOnce deletes a block at once, in use or not.
+func (m *migration) deleteAtOnce(ctx context.Context, b crd.Block) error {
 	if err := m.cluster.DeleteBlock(ctx, b); err != nil {
 		return err
 	}

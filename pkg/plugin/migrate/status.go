@@ -90,15 +90,15 @@ Exit codes: 0, 3 not all have reached --until, 1 the cluster could not be read.`
 }
 
 // awaitStep reads the cluster until all nodes have come this far, or time is up.
-func awaitStep(ctx context.Context, e *cli.Env, s *choice, target adopt.Step, settle, timeout time.Duration) ([]migrateRow, error) {
+func awaitStep(ctx context.Context, e *cli.Env, s *choice, until adopt.Step, settle, timeout time.Duration) ([]migrateRow, error) {
 	end := e.TimeNow().Add(timeout)
 	for {
-		m, err := readMove(ctx, e, s)
+		m, err := readMigration(ctx, e, s)
 		if err != nil {
 			return nil, err
 		}
 		rows := m.rows(settle)
-		if target == "" || reached(rows, target) || timeout > 0 && !e.TimeNow().Before(end) {
+		if until == "" || reached(rows, until) || timeout > 0 && !e.TimeNow().Before(end) {
 			return rows, nil
 		}
 		if err := e.Sleep(ctx, 2*time.Second); err != nil {
@@ -111,22 +111,22 @@ func reached(rows []migrateRow, step adopt.Step) bool {
 	return !slices.ContainsFunc(rows, func(r migrateRow) bool { return !r.Step.Reached(step) })
 }
 
-func (m *move) rows(settle time.Duration) []migrateRow {
+func (m *migration) rows(settle time.Duration) []migrateRow {
 	rows := []migrateRow{}
 	for _, name := range m.names() {
 		s := m.progressOf(name, settle)
 		r := migrateRow{
 			Node: name, From: s.From, Step: s.Step(), Blocks: len(s.Blocks), Given: len(s.AssignedCIDRs),
 			Addresses: len(s.Published), InUse: len(s.Used), Unreported: s.Unreported,
-			Mode: m.config.Mode(m.cluster.Nodes[name].Labels), Difference: m.nextSteps(name, &s),
+			Mode: m.config.Mode(m.cluster.Nodes[name].Labels), Difference: m.operatorSteps(name, &s),
 		}
-		r.Next = m.next(&s, r.Mode)
+		r.Next = m.userStep(&s, r.Mode)
 		rows = append(rows, r)
 	}
 	return rows
 }
 
-func (m *move) next(s *adopt.Progress, mode string) string {
+func (m *migration) userStep(s *adopt.Progress, mode string) string {
 	switch s.Step() {
 	case adopt.Old:
 		return "migrate start --node " + s.Name
@@ -136,8 +136,8 @@ func (m *move) next(s *adopt.Progress, mode string) string {
 		}
 		return "the operator publishes: let it run without --shadow"
 	case adopt.Published:
-		if mode != "" && mode != m.target.String() {
-			return fmt.Sprintf("set ipam=%s for its agent, which would start with %s", m.target, mode)
+		if mode != "" && mode != m.newMode.String() {
+			return fmt.Sprintf("set ipam=%s for its agent, which would start with %s", m.newMode, mode)
 		}
 		return "restart its agent"
 	case adopt.Moved:
