@@ -227,7 +227,7 @@ func (c *Cluster) Decide(name string) []Decision {
 	for _, share := range snapshot.Shares {
 		s := &share.State
 		s.Gone = snapshot.Node == nil && snapshot.CiliumNode == nil
-		c.holdAsReported(s)
+		c.delayAsReported(s)
 		if w := s.BlockAssignment; w != nil && len(w.Assigned) == 0 && len(snapshot.Blocks) > 0 { // as the operator reads it
 			w.ActiveCIDRs = c.RunsWith(name, share.Family)
 		}
@@ -248,9 +248,9 @@ func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(c.Objects.CiliumNodes[i].BlockAssignment.ActiveCIDRs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
 }
 
-// holdAsReported holds the blocks that the operator reports as held in their statuses: it knows
+// delayAsReported holds the blocks that the operator reports as held in their statuses: it knows
 // windows set by its flags, and turns.
-func (c *Cluster) holdAsReported(s *expand.State) {
+func (c *Cluster) delayAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		if reported, ok := c.State.Ledger.Block(b.CIDR); ok && reported.Obstacle.Reason.IsDelay() && state.MayWait(b) && b.Delay.Reason == "" && !c.Hypothetical {
@@ -280,7 +280,7 @@ func (c *Cluster) Advise(b crd.Block, users map[netip.Addr]string) Advice {
 	if b.Obstacle.Reason == "" && b.Phase != ipalloc.Draining {
 		return Advice{}
 	}
-	if paused := c.pausedBecause(b); paused != "" {
+	if paused := c.pauseOfBlock(b); paused != "" {
 		return Advice{Obstacle: "the operator, which changes nothing on the node: " + paused, Action: "end this first: " + paused}
 	}
 	pods := podsOf(b, users)
@@ -329,8 +329,8 @@ func podsOf(b crd.Block, users map[netip.Addr]string) []string {
 	return slices.Compact(pods)
 }
 
-// pausedBecause returns why nothing may change on a block's node; "": it may.
-func (c *Cluster) pausedBecause(b crd.Block) string {
+// pauseOfBlock returns why nothing may change on a block's node; "": it may.
+func (c *Cluster) pauseOfBlock(b crd.Block) string {
 	node := c.Nodes[b.Node]
 	if node == nil {
 		return ""

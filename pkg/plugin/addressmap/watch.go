@@ -45,7 +45,7 @@ func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	namespace, selector, err := e.Agents(operator)
+	namespace, selector, err := e.AgentSelection(operator)
 	if err != nil {
 		return nil, err
 	}

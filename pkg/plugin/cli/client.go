@@ -93,8 +93,8 @@ func (e *Env) Read(ctx context.Context) (*clusterview.Cluster, error) {
 	return e.ReadAs(ctx, operator)
 }
 
-// Observe reads the cluster once, and describes what another IPAM assigns unless --mode names a mode.
-func (e *Env) Observe(ctx context.Context) (*clusterview.Cluster, error) {
+// ReadObserving reads the cluster once, and describes what another IPAM assigns unless --mode names a mode.
+func (e *Env) ReadObserving(ctx context.Context) (*clusterview.Cluster, error) {
 	if e.mode == "" {
 		e.mode = clusterread.ObserveMode
 	}
@@ -107,7 +107,7 @@ func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*clust
 	if err != nil {
 		return nil, err
 	}
-	namespace, selector, err := e.Agents(operator)
+	namespace, selector, err := e.AgentSelection(operator)
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +126,9 @@ func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*clust
 	return read, nil
 }
 
-// Agents returns how to select the pods of Cilium's agents: by the flags, or else as the
+// AgentSelection returns how to select the pods of Cilium's agents: by the flags, or else as the
 // operator does. It warns if the operator's settings are unknown.
-func (e *Env) Agents(operator clusterread.Operator) (namespace string, selector labels.Selector, err error) {
+func (e *Env) AgentSelection(operator clusterread.Operator) (namespace string, selector labels.Selector, err error) {
 	e.Warn(operator.SettingsUnknown())
 	namespace = operator.Settings.AgentNamespace
 	selector = operator.Settings.AgentSelector

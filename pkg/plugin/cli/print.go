@@ -14,14 +14,14 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// Flags is the flag -o of commands that show a table or text.
-type Flags struct {
+// Output is the flag -o of commands that show a table or text.
+type Output struct {
 	// Format is wide or json; "": a table.
 	Format string
 }
 
 // AddFlags adds -o.
-func (o *Flags) AddFlags(cmd *cobra.Command) {
+func (o *Output) AddFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "wide or json; empty: a table")
 	cmd.PreRunE = func(*cobra.Command, []string) error { // before anything is read
 		if !o.Readable() && o.Format != "json" {
@@ -33,7 +33,7 @@ func (o *Flags) AddFlags(cmd *cobra.Command) {
 }
 
 // Readable reports whether the format is for users: a table or text.
-func (o *Flags) Readable() bool { return o.Format == "" || o.Format == "wide" }
+func (o *Output) Readable() bool { return o.Format == "" || o.Format == "wide" }
 
 // Table is the readable form of rows.
 type Table struct {
@@ -60,7 +60,7 @@ func TableOf[R any](noun string, rows []R, cells func(*R) []any, columns ...stri
 }
 
 // print writes a table, or a message to errOut if it has no rows.
-func (t Table) print(w, errOut io.Writer, o *Flags) error {
+func (t Table) print(w, errOut io.Writer, o *Output) error {
 	if len(t.cells) == 0 {
 		_, err := fmt.Fprintln(errOut, t.empty)
 		return err
@@ -73,7 +73,7 @@ func (t Table) print(w, errOut io.Writer, o *Flags) error {
 }
 
 // Print writes rows as data, or t as a table.
-func (e *Env) Print(o *Flags, rows any, t Table) error {
+func (e *Env) Print(o *Output, rows any, t Table) error {
 	if o.Readable() {
 		return t.print(e.Out, e.ErrOut, o)
 	}
@@ -81,7 +81,7 @@ func (e *Env) Print(o *Flags, rows any, t Table) error {
 }
 
 // Describe writes v as data, or with describe as text.
-func (e *Env) Describe(o *Flags, v any, describe func(*Text)) error {
+func (e *Env) Describe(o *Output, v any, describe func(*Text)) error {
 	if o.Readable() {
 		return e.WriteText(describe)
 	}
@@ -154,7 +154,7 @@ type Text struct{ lines strings.Builder }
 func (t *Text) Line(format string, args ...any) { fmt.Fprintf(&t.lines, format+"\n", args...) }
 
 // Table adds a table, formatted according to the flags.
-func (t *Text) Table(o *Flags, rows Table) {
+func (t *Text) Table(o *Output, rows Table) {
 	_ = rows.print(&t.lines, &t.lines, o) // a strings.Builder takes all
 }
 

@@ -115,7 +115,7 @@ func explainFamily(c *clusterview.Cluster, s *cli.Text, name string, d *clusterv
 	} else {
 		s.Line("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.Family, d.CiliumPool)
 	}
-	explainNode(c, s, name, d)
+	explainServing(c, s, name, d)
 	s.Line("It needs %s and has %d.", suggest.Plural(d.Plan.Demand, "address", "addresses"), d.Plan.Capacity)
 	if n := d.Plan.ServedElsewhere; n > 0 {
 		s.Line("%d of those it needs are met by blocks that leave, or by addresses in no block.", n)
@@ -134,7 +134,7 @@ func explainFamily(c *clusterview.Cluster, s *cli.Text, name string, d *clusterv
 	explainShrinking(s, d)
 }
 
-func explainNode(c *clusterview.Cluster, s *cli.Text, name string, d *clusterview.Decision) {
+func explainServing(c *clusterview.Cluster, s *cli.Text, name string, d *clusterview.Decision) {
 	switch {
 	case len(d.Pools) == 0:
 		s.Line("No pool serves it: it keeps the blocks it has, and gets no more.")

@@ -53,7 +53,7 @@ type User struct {
 type BlockFilter struct{ Pool, node, phase string }
 
 func newBlocks(e *cli.Env) *cobra.Command {
-	var o cli.Flags
+	var o cli.Output
 	var filter BlockFilter
 	cmd := &cobra.Command{
 		Use:     "blocks",

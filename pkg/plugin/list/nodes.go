@@ -29,8 +29,8 @@ type nodeRow struct {
 	// Used the number of them in use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
-	// Shortage is the number of needed addresses that its limits keep it from getting.
-	Shortage int `json:"shortage"`
+	// LimitShortage is the number of needed addresses that its limits keep it from getting.
+	LimitShortage int `json:"shortage"`
 	// Reclaimable is the number of blocks it does not need now.
 	Reclaimable int    `json:"reclaimable"`
 	Paused      string `json:"paused,omitempty"`
@@ -39,8 +39,8 @@ type nodeRow struct {
 	// State sums this up in a word or two.
 	State string `json:"state"`
 
-	// missing is the number of addresses it needs now and does not have.
-	missing int
+	// lacks is the number of addresses it needs now and does not have.
+	lacks int
 }
 
 // PhaseCount counts blocks.
@@ -66,7 +66,7 @@ func (p *PhaseCount) Add(phase string) {
 func (p PhaseCount) Held() int { return p.InService + p.Draining + p.CoolingDown }
 
 func newNodes(e *cli.Env) *cobra.Command {
-	var o cli.Flags
+	var o cli.Output
 	selector := ""
 	cmd := &cobra.Command{
 		Use:     "nodes [NODE...]",
@@ -125,9 +125,9 @@ func nodeRows(c *clusterview.Cluster, name string) []nodeRow {
 	for _, d := range c.Decide(name) {
 		balance := expand.BalanceOf(&d.State, d.Plan, expand.Shortfall{}, d.Standing.MayChange())
 		row := nodeRow{
-			missing: max(0, balance.Demand-balance.Has),
-			Node:    name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
-			Demand: d.Plan.Demand, Capacity: d.Plan.Capacity, Shortage: d.Plan.Shortage,
+			lacks: max(0, balance.Demand-balance.Has),
+			Node:  name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
+			Demand: d.Plan.Demand, Capacity: d.Plan.Capacity, LimitShortage: d.Plan.Shortage,
 			Reclaimable: len(d.Memory.IdleSince), Paused: d.Standing.Because(), AgentSettled: d.State.AgentSettled,
 		}
 		for _, b := range d.State.Blocks {
@@ -155,8 +155,8 @@ func nodeState(c *clusterview.Cluster, d *clusterview.Decision, r *nodeRow) stri
 		return "NoCiliumNode"
 	case d.Standing.Kind == state.OtherIPAM:
 		return "OtherIPAM"
-	case r.missing > 0:
-		return fmt.Sprintf("Short by %d", r.missing)
+	case r.lacks > 0:
+		return fmt.Sprintf("Short by %d", r.lacks)
 	case r.Paused != "":
 		return "Paused"
 	case r.Pool == "":

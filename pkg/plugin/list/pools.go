@@ -36,7 +36,7 @@ addresses in use and needed.`,
 }
 
 func newPools(e *cli.Env) *cobra.Command {
-	var o cli.Flags
+	var o cli.Output
 	cmd := &cobra.Command{
 		Use:     "pools [POOL...]",
 		Aliases: []string{"pool"},

@@ -103,7 +103,7 @@ const clearScreen = "\033[H\033[2J"
 
 type statusPages struct {
 	*cli.Env
-	output       cli.Flags
+	output       cli.Output
 	watch        bool
 	every        time.Duration
 	nodes, times int
@@ -242,9 +242,9 @@ func addNodes(c *clusterview.Cluster, v *Overview) {
 				continue // check counts them
 			}
 			switch {
-			case r.missing > 0:
-				v.Nodes.Short += r.missing
-				v.attend("node %s is short by %s: %s", name, suggest.Plural(r.missing, "address", "addresses"),
+			case r.lacks > 0:
+				v.Nodes.Short += r.lacks
+				v.attend("node %s is short by %s: %s", name, suggest.Plural(r.lacks, "address", "addresses"),
 					cmp.Or(state.ShortageOf(c.Nodes[name]), "kubectl cilium-pool explain "+name))
 			case r.State == "NoPool":
 				v.attend("node %s has no pool that serves it", name)
@@ -262,7 +262,7 @@ func addNodes(c *clusterview.Cluster, v *Overview) {
 }
 
 // Describe writes the page.
-func (v *Overview) Describe(s *cli.Text, o *cli.Flags, now time.Time) {
+func (v *Overview) Describe(s *cli.Text, o *cli.Output, now time.Time) {
 	if v.Operator.Problem != "" {
 		s.Line("Operator  no operator is known to lead: %s", v.Operator.Problem)
 	} else {

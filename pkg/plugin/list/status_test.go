@@ -13,7 +13,7 @@ func TestDescribeWithoutAcquireTime(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	v := Overview{Operator: operatorState{Leader: "operator-0", Renewed: now}}
 	var text cli.Text
-	v.Describe(&text, &cli.Flags{}, now)
+	v.Describe(&text, &cli.Output{}, now)
 	if want := "operator-0 leads since <unknown>, renewed 0s ago"; !strings.Contains(text.String(), want) {
 		t.Errorf("%q is not in:\n%s", want, &text)
 	}

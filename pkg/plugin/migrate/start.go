@@ -39,7 +39,7 @@ type migrateNode struct {
 }
 
 func newPlan(e *cli.Env) *cobra.Command {
-	var o cli.Flags
+	var o cli.Output
 	var s choice
 	cmd := &cobra.Command{
 		Use:   "plan",
@@ -94,7 +94,7 @@ func (m *migration) planRows(plan adopt.Plan) migratePlan {
 	return out
 }
 
-func printPlan(e *cli.Env, o *cli.Flags, p migratePlan) error {
+func printPlan(e *cli.Env, o *cli.Output, p migratePlan) error {
 	t := cli.TableOf("nodes", p.Nodes, func(n *migrateNode) []any {
 		var cidrs []string
 		for _, b := range n.Blocks {

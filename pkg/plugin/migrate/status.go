@@ -36,7 +36,7 @@ type migrateRow struct {
 }
 
 func newStatus(e *cli.Env) *cobra.Command {
-	var o cli.Flags
+	var o cli.Output
 	var s choice
 	target := ""
 	timeout := time.Duration(0)

@@ -51,7 +51,7 @@ line.`,
 			if err != nil {
 				return err
 			}
-			c, err := e.Observe(cmd.Context())
+			c, err := e.ReadObserving(cmd.Context())
 			if err != nil {
 				return err
 			}

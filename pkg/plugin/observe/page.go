@@ -130,7 +130,7 @@ func (r *report) text(t *cli.Text) {
 			t.Line("  %s", line)
 		}
 		if len(s.Rows) > 0 {
-			t.Table(&cli.Flags{}, cli.TableOf("rows", s.Rows, func(row *[]any) []any { return *row }, s.Head...))
+			t.Table(&cli.Output{}, cli.TableOf("rows", s.Rows, func(row *[]any) []any { return *row }, s.Head...))
 		}
 	}
 }

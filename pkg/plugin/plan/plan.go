@@ -23,7 +23,7 @@ import (
 
 // New returns the command plan.
 func New(e *cli.Env) *cobra.Command {
-	var o cli.Flags
+	var o cli.Output
 	file := ""
 	remove := []string{}
 	cmd := &cobra.Command{

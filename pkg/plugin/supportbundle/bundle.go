@@ -118,7 +118,7 @@ func (b *bundle) addYAML(name string, v any) {
 func (b *bundle) gather(ctx context.Context, logLines int64) {
 	b.add("version.txt", []byte("kubectl cilium-pool "+b.env.Version+"\noperator "+cmp.Or(b.cluster.Operator.Settings.Version, "unknown")+"\n"), nil)
 	var status, explained cli.Text
-	list.ReadOverview(ctx, b.env, b.cluster, 0).Describe(&status, &cli.Flags{Format: "wide"}, b.cluster.Now)
+	list.ReadOverview(ctx, b.env, b.cluster, 0).Describe(&status, &cli.Output{Format: "wide"}, b.cluster.Now)
 	b.add("status.txt", []byte(status.String()), nil)
 	for _, name := range b.cluster.NodeNames() {
 		explain.Node(&explained, b.cluster, name)

@@ -20,7 +20,7 @@ import (
 
 // New returns the command whois.
 func New(e *cli.Env) *cobra.Command {
-	var o cli.Flags
+	var o cli.Output
 	cmd := &cobra.Command{
 		Use:   "whois ADDRESS",
 		Short: "Find who has an address: block, node, pod, and since when",
