@@ -40,7 +40,7 @@ type BlockAssignment struct {
 	// they take effect or not.
 	Annotated []netip.Prefix
 	// HasAgent says that its agent has created a CiliumNode, and ActiveCIDRs are the CIDRs
-	// that the agent reports there as its own, where SingleBlock is set. Of a Node, Views
+	// that the agent reports there as its own, where SingleBlock is set. Of a Node, ViewReader
 	// alone knows them.
 	HasAgent    bool
 	ActiveCIDRs []netip.Prefix

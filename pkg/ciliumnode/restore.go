@@ -73,8 +73,8 @@ func (v *View) NamedAddresses() iter.Seq[netip.Addr] {
 	}
 }
 
-// KeepsToPool reports whether an agent in crd mode reports addresses in use, so that pods get none
-// of cidr outside its pool. A report is left from an earlier run if the agent has an address of its
+// KeepsToPool reports whether an agent in crd mode gives pods no address of cidr outside its pool, as it
+// reports addresses in use. A report is left from an earlier run if the agent has an address of its
 // own in cidr that neither the report nor the pool names: it now allocates from cidr.
 func (v *View) KeepsToPool(cidr netip.Prefix) bool {
 	allocates := func(addr netip.Addr) bool {

@@ -131,7 +131,7 @@ func (v *View) InUseUnreported() []netip.Addr {
 	return append(slices.Clone(v.Own), v.Addresses.NonCanonical...)
 }
 
-// ListsForDefaultPool reports whether podCIDRs names cidr.
+// ListsForDefaultPool reports whether PodCIDRs, the list of the default Cilium pool, names cidr.
 func (v *View) ListsForDefaultPool(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
 
 // ListsInAnyPool reports whether the CiliumNode has a block, in any of Cilium's pools.

@@ -24,7 +24,7 @@ type agentReport struct {
 	own            []netip.Addr
 }
 
-// NewViewReader returns empty Views.
+// NewViewReader returns a ViewReader that has read no node.
 func NewViewReader(mode Mode) *ViewReader {
 	return &ViewReader{mode: mode, reports: map[string]agentReport{}}
 }

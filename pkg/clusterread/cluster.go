@@ -18,8 +18,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// State returns the state of an operator that has just started with these settings in a cluster
-// with the objects of the snapshot. ciliumNodes are the snapshot's.
+// State returns the state of an operator that has just started with these settings in a cluster with
+// these objects. ciliumNodes are those of s.
 func (s *Objects) State(set config.Settings, ciliumNodes []*ciliumnode.View) *state.Cluster {
 	defaults := set.Defaults
 	defaults.WholeBlocks = s.Mode.WholeBlocks()

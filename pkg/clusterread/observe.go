@@ -75,8 +75,8 @@ func ModeOf(c *ciliumconfig.Config, namespace string) (ciliumnode.Mode, error) {
 	return mode, nil
 }
 
-// ReplaceByForeign replaces the pools and blocks of a snapshot, which was read in the mode that ModeOf
-// returned. sources are CiliumPodIPPools, the ConfigMap cilium-config and kubeadm's, as far as they
+// ReplaceByForeign replaces the pools and blocks of s, which was read in the mode that ModeOf returned, by
+// pools and blocks of what another IPAM assigns. sources are CiliumPodIPPools, the ConfigMap cilium-config and kubeadm's, as far as they
 // exist. A cluster with PodIPBlocks on all nodes stays as it is. It fails if pods show that another mode
 // is in use.
 func ReplaceByForeign(s *Objects, sources []importer.Object) error {
@@ -120,6 +120,7 @@ func assignedHere(s *Objects) bool {
 	return len(s.Blocks) > 0 && s.Mode != ciliumnode.ClusterPool && !slices.ContainsFunc(s.CiliumNodes, isOther)
 }
 
+// foreignIPAM turns what another IPAM assigns into pools and blocks.
 type foreignIPAM struct {
 	*Objects
 	// outside are held CIDRs that no known range contains, by the Cilium pool that they are of.

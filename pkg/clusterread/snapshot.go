@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Objects holds objects read from a cluster. Its lists need not be from the same instant: findings
+// Objects are the objects read from a cluster. Its lists need not be from the same instant: findings
 // that only reflect a change during the read are gone in the next one (Persisting).
 type Objects struct {
 	// Time is when reading began.
@@ -97,8 +97,8 @@ func (s *Objects) Undated() int {
 	return n
 }
 
-// DateBackTo dates entries that s shares with an earlier snapshot back to that one: release
-// entries, in any state, and versions of CiliumNodes.
+// DateBackTo dates the release entries, in any state, and the versions of CiliumNodes that an earlier
+// reading also shows back to that reading.
 func (s *Objects) DateBackTo(earlier *Objects) {
 	byName := make(map[string]CiliumNode, len(earlier.CiliumNodes))
 	for _, cn := range earlier.CiliumNodes {
@@ -121,7 +121,7 @@ func (s *Objects) DateBackTo(earlier *Objects) {
 	}
 }
 
-// firstSeen returns the age of the entry of addr as a time, given that it was seen at seen.
+// firstSeen returns the time of the first reading that shows the entry of addr, or seen if that is earlier.
 func (cn *CiliumNode) firstSeen(addr netip.Addr, seen time.Time) time.Time {
 	if first, ok := cn.ReleaseSince[addr]; ok && first.Before(seen) {
 		return first

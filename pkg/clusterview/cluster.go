@@ -248,8 +248,8 @@ func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(c.Objects.CiliumNodes[i].BlockAssignment.ActiveCIDRs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
 }
 
-// delayAsReported holds the blocks that the operator reports as held in their statuses: it knows
-// windows set by its flags, and turns.
+// delayAsReported delays blocks as the operator reports it in their statuses: it alone knows turns, and the
+// windows of its flags.
 func (c *Cluster) delayAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]

@@ -28,7 +28,8 @@ const (
 // (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
 const DefaultCiliumPool = "default"
 
-// CiliumPoolObjectName is the name of the Cilium pool that a PodIPPool serves.
+// CiliumPoolObjectName returns the name that objects have for the Cilium pool that a PodIPPool serves. In
+// the code, "" stands for the default one.
 func CiliumPoolObjectName(obj *v1alpha1.PodIPPool) string {
 	return cmp.Or(obj.Spec.CiliumPoolName, DefaultCiliumPool)
 }

@@ -159,7 +159,8 @@ type NodeNeeds struct {
 	// Expected is the number of additional addresses per family that unscheduled pods will need on
 	// this node, beyond the Requested ones of its bound pods at that time.
 	Expected, Requested [2]int
-	// Recall are the blocks that the node should return at once unless it needs them.
+	// Recall are the blocks that the node should return at once unless it needs them, of any Cilium pool.
+	// Only the needs of the default one have any.
 	Recall []netip.Prefix
 }
 

@@ -135,8 +135,8 @@ func (e *Recorder) SendWith(subject, related runtime.Object, reason, action, not
 	e.recorder.Eventf(subject, related, Type(reason), reason, action, "%s", termsafe.Cut(note, maxNote))
 }
 
-// Last is the last report about each object, so that none is repeated. It is safe for concurrent
-// use.
+// Last is the last report about each object, by its name without its kind, so that none is repeated. It is
+// safe for concurrent use.
 type Last struct {
 	mu sync.Mutex
 	// notes are those about each object, by topic. None of them is empty, nor an object's map.

@@ -195,7 +195,7 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, decisio
 
 // writeEntries writes release entries. ReleaseChange that are already correct cause no write.
 func (r *Reconciler) writeEntries(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.ReleaseChange) (*ciliumnode.View, error) {
-	viewOf, err := r.CiliumNodes.PatchReleaseIPs(ctx, view, change)
+	written, err := r.CiliumNodes.PatchReleaseIPs(ctx, view, change)
 	if err == nil && written == nil {
 		return view, nil
 	}

@@ -113,7 +113,7 @@ type PoolRow struct {
 	Room int64 `json:"room"`
 	// Window is the pool's maintenance window. Null: blocks may leave at any time.
 	Window *windowRow `json:"maintenanceWindow"`
-	// State is Ready, Invalid, Idle, Paused, Deleting, Exhausted or Overlapping.
+	// State is Ready, Invalid, Deleting, Idle, Paused, Empty, PhasingOut, Exhausted or Overlapping.
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"`
 }
