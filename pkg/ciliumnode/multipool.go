@@ -193,29 +193,6 @@ func (v *View) CiliumPools() []string {
 	return out
 }
 
-// ListedInAnyPool returns the CIDRs that the agent may allocate from, for any Cilium pool, without host
-// bits; in crd mode, podCIDRs.
-func (v *View) ListedInAnyPool() []netip.Prefix {
-	if v.Addresses != nil {
-		return v.PodCIDRs
-	}
-	return v.AssignedCIDRs()
-}
-
-// ListedFor returns the Cilium pool that a CIDR is listed for; "": the default one, or it is
-// not listed.
-func (v *View) ListedFor(cidr netip.Prefix) string {
-	if v == nil || v.BlockAssignment == nil || v.ListsForDefaultPool(cidr) {
-		return ""
-	}
-	for _, a := range v.Allocated {
-		if a.CIDR == cidr && a.CiliumPool != defaultPool {
-			return a.CiliumPool
-		}
-	}
-	return ""
-}
-
 // Leftover reports whether an agent that still runs in crd mode may have a block: the
 // fields such an agent reads name it, and its report is still there. The requests in
 // the CiliumNode may then be older, from an agent in this mode.

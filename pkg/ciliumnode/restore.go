@@ -31,13 +31,6 @@ func originalOf(cn *ciliumv2.CiliumNode, pool ipamtypes.AllocationMap) *ciliumv2
 	}
 }
 
-// OwnedBy reports whether a Node owns the CiliumNode.
-func (v *View) OwnedBy(node *corev1.Node) bool {
-	return v.original != nil && slices.ContainsFunc(v.original.OwnerReferences, func(ref metav1.OwnerReference) bool {
-		return ref.Kind == "Node" && ref.UID == node.UID
-	})
-}
-
 // rebuild returns the object that replaces a deleted one, owned by node.
 func (v *View) rebuild(node *corev1.Node) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{}
@@ -71,22 +64,4 @@ func (v *View) NamedAddresses() iter.Seq[netip.Addr] {
 			}
 		}
 	}
-}
-
-// KeepsToPool reports whether an agent in crd mode gives pods no address of cidr outside its pool, as it
-// reports addresses in use. A report is left from an earlier run if the agent has an address of its
-// own in cidr that neither the report nor the pool names: it now allocates from cidr.
-func (v *View) KeepsToPool(cidr netip.Prefix) bool {
-	allocates := func(addr netip.Addr) bool {
-		_, used := v.Used[addr]
-		return cidr.Contains(addr) && !used && !v.Publishes(addr)
-	}
-	return v.Addresses != nil && len(v.Used) > 0 && !slices.ContainsFunc(v.Own, allocates)
-}
-
-// At returns the CiliumNode with another resourceVersion.
-func (v *View) At(version string) *View {
-	view := *v
-	view.ResourceVersion = version
-	return &view
 }

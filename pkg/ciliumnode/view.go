@@ -8,6 +8,8 @@ import (
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -131,14 +133,6 @@ func (v *View) InUseUnreported() []netip.Addr {
 	return append(slices.Clone(v.Own), v.Addresses.NonCanonical...)
 }
 
-// ListsForDefaultPool reports whether PodCIDRs, the list of the default Cilium pool, names cidr.
-func (v *View) ListsForDefaultPool(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
-
-// ListsInAnyPool reports whether the CiliumNode has a block, in any of Cilium's pools.
-func (v *View) ListsInAnyPool(cidr netip.Prefix) bool {
-	return v != nil && slices.Contains(v.ListedInAnyPool(), cidr)
-}
-
 // Publishes reports whether pods may get addr from the agent.
 func (v *View) Publishes(addr netip.Addr) bool {
 	if v.Addresses != nil {
@@ -190,18 +184,6 @@ func (v *View) UsesAny(cidr netip.Prefix) bool {
 		}
 	}
 	return false
-}
-
-// PodRanges returns the CIDRs and addresses that pods may get from the agent, of any Cilium pool.
-func (v *View) PodRanges() []netip.Prefix {
-	if v.Addresses == nil {
-		return v.ListedInAnyPool()
-	}
-	out := make([]netip.Prefix, 0, len(v.Addresses.Pool))
-	for addr := range v.Addresses.Pool {
-		out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
-	}
-	return out
 }
 
 // AssignsNone reports whether the CiliumNode assigns its agent no address, also under a key that is not canonical.
@@ -258,4 +240,29 @@ func addresses(texts []string) []netip.Addr {
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
+}
+
+// OwnedBy reports whether a Node owns the CiliumNode.
+func (v *View) OwnedBy(node *corev1.Node) bool {
+	return v.original != nil && slices.ContainsFunc(v.original.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		return ref.Kind == "Node" && ref.UID == node.UID
+	})
+}
+
+// KeepsToPool reports whether an agent in crd mode gives pods no address of cidr outside its pool, as it
+// reports addresses in use. A report is left from an earlier run if the agent has an address of its
+// own in cidr that neither the report nor the pool names: it now allocates from cidr.
+func (v *View) KeepsToPool(cidr netip.Prefix) bool {
+	allocates := func(addr netip.Addr) bool {
+		_, used := v.Used[addr]
+		return cidr.Contains(addr) && !used && !v.Publishes(addr)
+	}
+	return v.Addresses != nil && len(v.Used) > 0 && !slices.ContainsFunc(v.Own, allocates)
+}
+
+// At returns the CiliumNode with another resourceVersion.
+func (v *View) At(version string) *View {
+	view := *v
+	view.ResourceVersion = version
+	return &view
 }

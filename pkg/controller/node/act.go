@@ -193,7 +193,7 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, decisio
 	return view, nil
 }
 
-// writeEntries writes release entries. ReleaseChange that are already correct cause no write.
+// writeEntries writes release entries. Entries that are already correct cause no write.
 func (r *Reconciler) writeEntries(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.ReleaseChange) (*ciliumnode.View, error) {
 	written, err := r.CiliumNodes.PatchReleaseIPs(ctx, view, change)
 	if err == nil && written == nil {

@@ -8,6 +8,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
+// A View names CIDRs by who may use them:
+//
+//	                     Cilium pools   fields
+//	PodCIDRs             default        of the View's mode
+//	ListsForDefaultPool  default        of the View's mode
+//	ListedInAnyPool      all            of the View's mode
+//	PodRanges            all            of the View's mode; in crd mode the addresses of the pool
+//	AssignedCIDRs        all            podCIDRs and allocations
+//	CIDRsAgentReads      all            of a given mode
+//	CIDRsOfAnyIPAM       all            of every mode
+
 // Allocation is a CIDR that multi-pool mode has assigned to a node.
 type Allocation struct {
 	// CiliumPool is the CiliumPodIPPool it belongs to, also while it is parked.
@@ -108,4 +119,47 @@ func (v *View) Unadopted(blocks []netip.Prefix) []netip.Prefix {
 		return nil
 	}
 	return out
+}
+
+// ListsForDefaultPool reports whether PodCIDRs, the list of the default Cilium pool, names cidr.
+func (v *View) ListsForDefaultPool(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
+
+// ListsInAnyPool reports whether the CiliumNode has a block, in any of Cilium's pools.
+func (v *View) ListsInAnyPool(cidr netip.Prefix) bool {
+	return v != nil && slices.Contains(v.ListedInAnyPool(), cidr)
+}
+
+// PodRanges returns the CIDRs and addresses that pods may get from the agent, of any Cilium pool.
+func (v *View) PodRanges() []netip.Prefix {
+	if v.Addresses == nil {
+		return v.ListedInAnyPool()
+	}
+	out := make([]netip.Prefix, 0, len(v.Addresses.Pool))
+	for addr := range v.Addresses.Pool {
+		out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return out
+}
+
+// ListedInAnyPool returns the CIDRs that the agent may allocate from, for any Cilium pool, without host
+// bits; in crd mode, podCIDRs.
+func (v *View) ListedInAnyPool() []netip.Prefix {
+	if v.Addresses != nil {
+		return v.PodCIDRs
+	}
+	return v.AssignedCIDRs()
+}
+
+// ListedFor returns the Cilium pool that a CIDR is listed for; "": the default one, or it is
+// not listed.
+func (v *View) ListedFor(cidr netip.Prefix) string {
+	if v == nil || v.BlockAssignment == nil || v.ListsForDefaultPool(cidr) {
+		return ""
+	}
+	for _, a := range v.Allocated {
+		if a.CIDR == cidr && a.CiliumPool != defaultPool {
+			return a.CiliumPool
+		}
+	}
+	return ""
 }
