@@ -75,7 +75,7 @@ func TestFind(t *testing.T) {
 		"both are denied":               {says{lease: "!", config: "!"}, Operator{Mode: ciliumnode.CRD, UnreadModeSource: lease, WhyNoSettings: denied}},
 		"the settings are denied":       {says{config: "!"}, Operator{Mode: ciliumnode.CRD, UnreadModeSource: config, WhyNoSettings: none}},
 	}
-	withoutSettings := cmpopts.IgnoreFields(Operator{}, "Settings", "Holder")
+	withoutSettings := cmpopts.IgnoreFields(Operator{}, "Settings", "LeaseSpec")
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	where := Where{LeaseNamespace: "network", LeaseName: "op", CiliumNamespace: "kube-system"}
 	for name, test := range tests {

@@ -235,5 +235,5 @@ func (o *observation) provides(families []ipalloc.Family, decisions []decision, 
 		// An offer that was written in this reconcile has changed the Node.
 		return known && n > 0 && n == last.allocatable.Of("")[f] && last.version == o.Node.ResourceVersion
 	}
-	return slices.ContainsFunc(o.CiliumNode.Named(), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
+	return slices.ContainsFunc(o.CiliumNode.PodRanges(), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
 }
