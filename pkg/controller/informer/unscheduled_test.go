@@ -27,7 +27,7 @@ func TestUnscheduledPodsAreQueued(t *testing.T) {
 	var after []string
 	feed.Unscheduled, feed.queues[UnscheduledQueue] = scheduling.NewUnscheduled(), delays{after: &after}
 	waiting, bound := feed.unscheduledStore(), feed.podStore()
-	free := func() error { feed.SpaceChanged(fixtures.Prefixes("10.0.0.0/30"), nil, nil); return nil }
+	free := func() error { feed.SpaceChanged(fixtures.Prefixes("10.0.0.0/30"), nil, nil, nil); return nil }
 	steps := []struct {
 		what string
 		do   func() error
