@@ -11,6 +11,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -152,8 +153,8 @@ func TestReadmeListsExamples(t *testing.T) {
 	}
 }
 
-// The chart's page on Artifact Hub is true: its CRDs exist, and the API server accepts the
-// examples.
+// The chart's page on Artifact Hub is true: its CRDs exist, its image is the one that pods run, and
+// the API server accepts the examples.
 func TestArtifactHub(t *testing.T) {
 	var meta struct{ Annotations map[string]string }
 	harness.Must(t, yaml.Unmarshal(readFile(t, chart+"/Chart.yaml"), &meta))
@@ -171,6 +172,12 @@ func TestArtifactHub(t *testing.T) {
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("CRDs (-code +Chart.yaml):\n%s", diff)
+	}
+	var images []struct{ Image string }
+	harness.Must(t, yaml.Unmarshal([]byte(meta.Annotations["artifacthub.io/images"]), &images))
+	deployment := typed[appsv1.Deployment](t, ofKind(t, render(t), "Deployment")[0])
+	if runs := deployment.Spec.Template.Spec.Containers[0].Image; len(images) != 1 || images[0].Image != runs {
+		t.Errorf("artifacthub.io/images has %v, and pods run %s", images, runs)
 	}
 	var examples []map[string]any
 	harness.Must(t, yaml.Unmarshal([]byte(meta.Annotations["artifacthub.io/crdsExamples"]), &examples))
