@@ -1,6 +1,7 @@
 package ciliumnode
 
 import (
+	"encoding"
 	stdjson "encoding/json"
 	"fmt"
 	"net/netip"
@@ -66,6 +67,11 @@ func readable(v reflect.Value, data []byte, path string, bad *[]BadField) {
 		return
 	}
 	v.SetZero()
+	// A type with an encoding of its own has no readable parts.
+	if _, whole := v.Addr().Interface().(encoding.TextUnmarshaler); whole {
+		*bad = append(*bad, BadField{path, string(data)})
+		return
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		var parts map[string]encoded

@@ -210,6 +210,14 @@ func (b *bundle) addOperators(ctx context.Context, lines int64) {
 // redacted replaces text that a support bundle leaves out.
 const redacted = "(redacted)"
 
+// secretKey matches a key of YAML, JSON or a flag whose value is secret, and secretValue that value: quoted,
+// in quotes of a quoted text, or one word. A quoted value may be cut off at the end of a line.
+const (
+	secretKey = `([\w.-]*(?:password|passwd|passphrase|secret|token|credential|api[-_]?key|private[-_]?key|(?:key|certificate|authority)-data)` +
+		`[\w.-]*\\?["']?[ \t]*[:=][ \t]*)`
+	secretValue = `(?:"(?:[^"\\\n]|\\.)*"?|\\"(?:[^"\\\n]|\\\\\\"|\\[^"\n])*(?:\\"|\n|$)|'(?:[^'\n]|'')*'?|[^\s,;&}"'\\]+)`
+)
+
 // secrets match text that must not leave the cluster, with its replacement. docs/kubectl/README.md
 // lists them.
 var secrets = []struct {
@@ -220,7 +228,9 @@ var secrets = []struct {
 	{regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+\.[\w-]*`), redacted},
 	{regexp.MustCompile(`(?i)\b(bearer|basic) +[\w\-.~+/]{8,}=*`), "$1 " + redacted},
 	{regexp.MustCompile(`://[^/\s:@"']*:[^/\s@"']+@`), "://" + redacted + "@"},
-	{regexp.MustCompile(`(?i)([\w.-]*(?:password|passwd|passphrase|secret|token|credential|api[-_]?key|private[-_]?key|(?:key|certificate|authority)-data)[\w.-]*\\?"?\s*[:=]\s*)(\\?"[^"\\]*\\?"|[^\s,;&}"'\\]+)`), "$1" + redacted},
+	{regexp.MustCompile(`(?i)` + secretKey + `[|>][-+\d]*[ \t]*(?:\n[ \t]+.*)+`), "$1" + redacted}, // a block of YAML
+	{regexp.MustCompile(`(?im)` + secretKey + `\n[ \t]+` + secretValue + `[ \t]*$`), "$1" + redacted},
+	{regexp.MustCompile(`(?i)` + secretKey + secretValue), "$1" + redacted},
 }
 
 func redact(s string) string {
