@@ -32,11 +32,22 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []decision {
 	}
 	now := r.Clock.Now()
 	r.forgetShares(o)
-	budgets := r.budgets(o, now)
-	var decisions []decision
+	r.Pacing.Settle(o.Name, o.Shares, now)
+	decisions := make([]decision, len(o.Shares))
+	// Shares without requested drains come first. They return the tickets that they do not use at once, while a drain
+	// that waits for a replacement would keep its ticket from them for as long.
+	r.decideShares(o, false, make([]expand.Budget, len(o.Shares)), decisions, now)
+	r.decideShares(o, true, r.budgets(o, now), decisions, now)
+	decisions = slices.DeleteFunc(decisions, func(d decision) bool { return d.Share == nil })
+	r.keepDecisions(ctx, o, decisions)
+	return decisions
+}
+
+// decideShares makes the decisions on shares that may change: on those with requested drains, or on the others.
+func (r *Reconciler) decideShares(o *observation, requested bool, budgets []expand.Budget, decisions []decision, now time.Time) {
 	for i := range o.Shares {
 		share := &o.Shares[i]
-		if !share.Standing.MayChange() {
+		if !share.Standing.MayChange() || slices.ContainsFunc(share.State.Blocks, isRequested) != requested {
 			continue
 		}
 		memory := *o.memory.forShare(o, share)
@@ -44,15 +55,14 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []decision {
 			most := expand.MostReclaims(now, share.Policy, &share.State, memory)
 			budgets[i].Reclaims, budgets[i].ReclaimDelay = r.Pacing.ReserveReclaims(share, most, now)
 		}
-		d := decideShare(now, o, share, budgets[i], memory, decisions)
-		if d.budget.Reclaims > 0 {
+		decisions[i] = decideShare(now, o, share, budgets[i], memory, decisions)
+		if d := &decisions[i]; d.budget.Reclaims > 0 {
 			r.Pacing.SpendReclaims(o.Name, d.budget.Reclaims, reclaims(d.plan), d.Pools[0], now)
 		}
-		decisions = append(decisions, d)
 	}
-	r.keepDecisions(ctx, o, decisions)
-	return decisions
 }
+
+func isRequested(b expand.Block) bool { return b.Request != expand.None }
 
 // budgets returns the requested drains that each share of the node may begin now.
 func (r *Reconciler) budgets(o *observation, now time.Time) []expand.Budget {

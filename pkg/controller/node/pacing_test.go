@@ -247,6 +247,7 @@ func (b *bed) otherMoved() {
 
 func (b *bed) mayMove(node string) bool {
 	shares := []state.Share{{State: expand.State{Blocks: []expand.Block{{Request: expand.NodeUnselected}}}}}
+	b.r.Pacing.Settle(node, shares, b.Clock.Now())
 	budgets := b.r.Pacing.DrainBudgets(node, shares, b.r.Cluster.Ledger, func(netip.Prefix) *crd.Pool { return b.r.Cluster.Pools.Get("p") }, b.Clock.Now())
 	return len(budgets[0].Delays) == 0
 }

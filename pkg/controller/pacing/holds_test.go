@@ -53,6 +53,7 @@ func holding(pools, nodes int) map[string]holds.Call {
 	name := func(i int) string { return fmt.Sprintf("n%05d", i) }
 	shares := []state.Share{{Pools: all[:1], State: expand.State{Blocks: []expand.Block{{CIDR: block, Request: expand.NodeUnselected}}}}}
 	ask := func(i int) {
+		p.Settle(name(i), shares, now)
 		p.DrainBudgets(name(i), shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return pool(i) }, now)
 	}
 	reclaim := func(i int) { p.SpendReclaims(name(i), 1, []netip.Prefix{block}, pool(i), now) }
@@ -62,6 +63,7 @@ func holding(pools, nodes int) map[string]holds.Call {
 	}
 	each := func(do, undo func(i int)) holds.Call { return holds.Call{N: min(nodes, 500), Do: do, Undo: undo} }
 	return map[string]holds.Call{
+		"Settle":          each(func(i int) { p.Settle(name(i), shares, now) }, func(i int) { reclaim(i) }),
 		"DrainBudgets":    each(ask, nil),
 		"PeekReclaims":    each(func(i int) { p.PeekReclaims(pool(i), now) }, nil),
 		"ReserveReclaims": each(func(i int) { p.ReserveReclaims(&shares[0], 1, now) }, nil),

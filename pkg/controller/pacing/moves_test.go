@@ -28,6 +28,7 @@ func (p *Pacing) asks(node string, begun begunMoves, pools ...*crd.Pool) bool {
 	for i := range blocks {
 		blocks[i] = expand.Block{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), Request: expand.NodeUnselected}
 	}
+	p.Settle(node, shares, fixtures.Noon())
 	budgets := p.DrainBudgets(node, shares, begun, func(cidr netip.Prefix) *crd.Pool { return pools[cidr.Addr().As4()[3]] }, fixtures.Noon())
 	return !slices.ContainsFunc(blocks, func(b expand.Block) bool { return budgets[0].Delays[b.CIDR].Reason == expand.WaitNodes })
 }

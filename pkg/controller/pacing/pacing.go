@@ -78,11 +78,9 @@ func perMinute(n int) *rate.Limiter {
 }
 
 // DrainBudgets returns which requested drains each share of a node may begin now, and takes tickets for them: see
-// ReserveReclaims for its reclaims. Tickets of drains that did not begin, and are no longer requested, go back first.
-// poolOf returns the pool of a block, or nil.
+// ReserveReclaims for its reclaims. Settle comes first. poolOf returns the pool of a block, or nil.
 func (p *Pacing) DrainBudgets(node string, shares []state.Share, begun Moves, poolOf func(netip.Prefix) *crd.Pool, now time.Time) []expand.Budget {
 	p.mu.Lock()
-	p.settle(node, shares, now)
 	budgets := make([]expand.Budget, len(shares))
 	moves := map[string]bool{} // by pool, whether the node may move off it
 	for i := range shares {
@@ -122,9 +120,11 @@ func (p *Pacing) pace(node string, b *expand.Block, pool *crd.Pool, budget *expa
 	}
 }
 
-// settle ends the tickets of a node for drains that have begun, and returns those for drains that
+// Settle ends the tickets of a node for drains that have begun, and returns those for drains that
 // have not and are no longer requested.
-func (p *Pacing) settle(node string, shares []state.Share, now time.Time) {
+func (p *Pacing) Settle(node string, shares []state.Share, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for cidr, limiters := range p.tickets[node] {
 		keeps := false
 		for i := range shares {

@@ -68,6 +68,7 @@ var block = fixtures.Prefix("10.0.0.0/30")
 func (p *paced) budget(node string, b expand.Block, most int) expand.Budget {
 	b.CIDR = block
 	shares := []state.Share{{Pools: []*crd.Pool{p.pool}, State: expand.State{Blocks: []expand.Block{b}}}}
+	p.Settle(node, shares, p.now)
 	budget := p.DrainBudgets(node, shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return p.pool }, p.now)[0]
 	budget.Reclaims, budget.ReclaimDelay = p.ReserveReclaims(&shares[0], most, p.now)
 	return budget
