@@ -8,9 +8,10 @@ IMAGE ?= ghcr.io/cilium-pool/cilium-pool-operator
 ARCH ?= $(shell go env GOARCH)
 IMAGE_DIR := .cache/image/$(ARCH)
 
-.PHONY: image
 # The tag that the chart asks for, unless a version is given.
-image: IMAGE_TAG ?= $(call given,VERSION,$(shell awk '$$1 == "appVersion:" {print $$2}' $(CHART)/Chart.yaml))
+IMAGE_TAG ?= $(call given,VERSION,$(shell awk '$$1 == "appVersion:" {print $$2}' $(CHART)/Chart.yaml))
+
+.PHONY: image
 image: ## Build the container image as a file for docker load, with the tag that the chart asks for. No daemon needed. ARCH=arm64, VERSION=, IMAGE=
 	GOOS=linux GOARCH=$(ARCH) go build -buildvcs=false \
 		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' \
@@ -19,6 +20,24 @@ image: ## Build the container image as a file for docker load, with the tag that
 	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -licenses $(CURDIR)/$(IMAGE_DIR)/licenses \
 		-tag $(IMAGE):$(IMAGE_TAG) -platform linux/$(ARCH) -revision '$(COMMIT)' -source https://github.com/cilium-pool/cilium-pool-operator \
 		-out $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator.tar
+
+.PHONY: push push-where
+push-where:
+	@[[ -n "$(call given,IMAGE)" ]] || { echo "say where to: make push IMAGE=registry.example.org/team/cilium-pool-operator" >&2; exit 2; }
+push: push-where image $(crane) ## Push it to your own registry, for "make install". IMAGE=registry.example.org/team/cilium-pool-operator
+	$(crane) push $(IMAGE_DIR)/cilium-pool-operator.tar $(IMAGE):$(IMAGE_TAG)
+
+NAMESPACE ?= kube-system
+# The user's files of values, comma-separated, and the image if another than the chart's.
+install-flags = $(addprefix -f ,$(subst $(comma),$(space),$(VALUES))) $(if $(call given,IMAGE),--set image.repository=$(IMAGE)) \
+	$(if $(call given,VERSION),--set image.tag=$(IMAGE_TAG)) $(HELM_FLAGS)
+
+.PHONY: install upgrade uninstall
+install: $(helm) $(crane) ## Install the operator in the cluster of your kubeconfig, by Helm. VALUES=values.yaml,more.yaml IMAGE= NAMESPACE= HELM_FLAGS= LOADED=1
+upgrade: $(helm) $(crane) ## Upgrade it to this checkout, with the values that it has and those of VALUES.
+uninstall: $(helm) ## Remove it. Pools, blocks and the nodes' addresses stay.
+install upgrade uninstall:
+	@hack/install.sh $@ $(NAMESPACE) $(helm) $(crane) $(if $(filter uninstall,$@),$(HELM_FLAGS),$(install-flags))
 
 # A release has a tag; anything else is built as a version below all of them.
 RELEASE_VERSION := $(if $(filter v%,$(VERSION)),$(VERSION),v0.0.0-g$(VERSION))
