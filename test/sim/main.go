@@ -33,7 +33,6 @@ type options struct {
 	// modelAlone: only the model judges, and worlds have no feature that the model lacks.
 	modelAlone bool
 	replay     string
-	record     string
 	shrink     time.Duration
 }
 
@@ -49,8 +48,6 @@ func run(args []string, out io.Writer) int {
 		return 2
 	}
 	switch {
-	case o.record != "":
-		return record(o, out)
 	case o.replay != "":
 		return replay(o.replay, out)
 	case o.verbose:
@@ -69,7 +66,6 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.IntVar(&o.workers, "workers", runtime.NumCPU(), "seeds at a time")
 	f.BoolVar(&o.verbose, "v", false, "tell what happens in one seed, action by action")
 	f.StringVar(&o.replay, "replay", "", "a file of actions to replay, as a failing seed leaves one")
-	f.StringVar(&o.record, "record", "", "a file to record in what each seed does; if it exists, to hold each seed to")
 	f.DurationVar(&o.shrink, "shrink", 30*time.Second, "how long to look for fewer actions that break the same rule")
 	faults := f.String("faults", "all", "faults that may be on, by comma: "+world.AllFaults().String())
 	kind := f.String("profile", "", fmt.Sprintf("worlds of this profile only; each seed has its own: %s", profiles()))

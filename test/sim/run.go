@@ -28,17 +28,12 @@ const actionsUntilRest = 1000
 
 // play performs steps random actions. Then faults end and everything must settle.
 func play(o origin, steps int, mask world.Faults, trace func(string)) outcome {
-	return playRecorded(o, steps, mask, trace, nil)
-}
-
-// playRecorded performs and records them.
-func playRecorded(o origin, steps int, mask world.Faults, trace func(string), record func(of, line string)) outcome {
 	s := draw(o)
 	r := rand.New(rand.NewPCG(o.seed, 2))
 	var next func() (world.Action, bool)
 	stop := func() {}
 	defer func() { stop() }()
-	return inWorld(o, s.config.Faults&mask, trace, record, func(w *world.World) (world.Action, bool) {
+	return inWorld(o, s.config.Faults&mask, trace, func(w *world.World) (world.Action, bool) {
 		if next == nil {
 			next, stop = iter.Pull(direct(w, r, s))
 		}
@@ -51,9 +46,9 @@ func playRecorded(o origin, steps int, mask world.Faults, trace func(string), re
 
 // inWorld creates a world and performs the actions that next returns until a rule is broken or
 // there are no more; then it brings the world to rest.
-func inWorld(o origin, faults world.Faults, trace func(string), record func(of, line string), next func(*world.World) (world.Action, bool)) (out outcome) {
+func inWorld(o origin, faults world.Faults, trace func(string), next func(*world.World) (world.Action, bool)) (out outcome) {
 	config := draw(o).config
-	config.Trace, config.Record, config.Faults = trace, record, faults
+	config.Trace, config.Faults = trace, faults
 	if !faults.Has(world.Skew) {
 		config.Skew = 0
 	}

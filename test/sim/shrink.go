@@ -104,7 +104,7 @@ func parseScript(text string) (script, error) {
 
 func (s script) run(trace func(string)) outcome {
 	i := 0
-	return inWorld(s.origin, s.faults, trace, nil, func(w *world.World) (world.Action, bool) {
+	return inWorld(s.origin, s.faults, trace, func(w *world.World) (world.Action, bool) {
 		for ; i < len(s.actions); i++ {
 			if w.Can(s.actions[i]) {
 				i++

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,8 +56,7 @@ type Operator struct {
 	skew     time.Duration
 	settings config.Settings
 
-	parts    *controller.Operator
-	registry *prometheus.Registry
+	parts *controller.Operator
 	// recovery holds back changes after a restore of etcd.
 	recovery *state.Recovery
 	streams  []*stream
@@ -140,10 +140,9 @@ func (o *Operator) start(versionsAgo int) {
 	o.cluster, o.agents = newKnownCluster(o.w.cfg.Cluster), newKnownAgents(o)
 	o.recovery = &state.Recovery{}
 	s := o.settings
-	o.registry = prometheus.NewRegistry()
-	s.Registry = o.registry
+	s.Registry = prometheus.NewRegistry()
 	parts, err := controller.New(controller.Environment{
-		Cache: caches{o}, Live: live{caller: o}, Client: live{caller: o}, Recorder: recorder{o.w.cfg.Record}, Clock: processClock{o}, Recovery: o.recovery,
+		Cache: caches{o}, Live: live{caller: o}, Client: live{caller: o}, Recorder: silent{}, Clock: processClock{o}, Recovery: o.recovery,
 	}, s)
 	if err != nil {
 		panic(err)
@@ -230,7 +229,6 @@ func (o *Operator) settle() {
 
 // crash ends the process, wherever it is.
 func (o *Operator) crash() {
-	o.recordMetrics()
 	if o.w.refinement != nil {
 		o.w.refinement.dies(o)
 	}
@@ -407,6 +405,12 @@ func (c processClock) Now() time.Time { return c.o.w.clock.now.Add(c.o.skew) }
 
 // Since implements clock.PassiveClock.
 func (c processClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// silent discards events.
+type silent struct{}
+
+// Eventf implements events.EventRecorder.
+func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
 func stripsOf() map[Kind]toolscache.TransformFunc {
 	options := informer.CacheOptions()

@@ -75,9 +75,6 @@ type Config struct {
 	ModelAlone bool
 	// Trace, if set, is called with a line for each action.
 	Trace func(line string)
-	// Record, if set, is called with each version of an object, each event, and the metrics of each
-	// process at its end.
-	Record func(of, line string)
 }
 
 // Settings returns those of operators that keep one address free.
@@ -163,7 +160,7 @@ func New(cfg Config) *World {
 	w.migration = &migration{World: w}
 	w.quiescence = &quiescence{World: w}
 	w.sched = newScheduler(w, cfg.Scheduling)
-	w.api.stored = w.stored
+	w.api.stored = w.rules.stored
 	for i := range cfg.PodsPerNode {
 		w.workload.slots = append(w.workload.slots, fmt.Sprintf("p%d", i+1))
 	}
