@@ -32,8 +32,7 @@ deepcopy: $(controller-gen)
 .PHONY: crds
 crds: $(controller-gen)
 	cd api && $(controller-gen) crd paths=./v1alpha1 output:crd:dir=$(CURDIR)/pkg/crd/crds
-	go run ./hack/crdbounds pkg/crd/crds/cilium-pool.io_podippools.yaml
-	go run ./hack/crdschema pkg/crd/crds/*.yaml
+	go run ./hack/crds pkg/crd/crds/*.yaml
 	cp pkg/crd/crds/*.yaml $(CHART)/files/crds/
 
 .PHONY: docs/reference/api.md

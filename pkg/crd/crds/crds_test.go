@@ -1,6 +1,7 @@
 package crds_test
 
 import (
+	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,7 +29,7 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// kubectl explain has something to say about every field.
+// kubectl explain has something to say about every field, without a line break within a paragraph.
 func TestEveryFieldIsDescribed(t *testing.T) {
 	for _, crd := range definitions(t) {
 		for _, version := range crd.Spec.Versions {
@@ -39,8 +40,11 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 
 func described(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps) {
 	t.Helper()
+	if regexp.MustCompile(`[^\n]\n\w`).MatchString(schema.Description) {
+		t.Errorf("%s: the description has a line break within a paragraph", path)
+	}
 	if schema.Items != nil && schema.Items.Schema != nil {
-		schema.Properties = schema.Items.Schema.Properties
+		described(t, path+"[]", *schema.Items.Schema)
 	}
 	for name, property := range schema.Properties {
 		path := path + "." + name
