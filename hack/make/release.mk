@@ -70,6 +70,10 @@ vulnerabilities: $(govulncheck) # Check whether this module calls code with a kn
 workflows: $(actionlint) # Check .github/workflows.
 	$(actionlint) -no-color -shellcheck= -pyflakes= .github/workflows/*.yaml
 
+.PHONY: release-rehearsal
+release-rehearsal: demo-binaries $(helm) $(crane) $(cosign) ## Rehearse the release of HEAD on this machine: publish to a registry of its own, verify, install, upgrade from the previous rehearsal.
+	@hack/rehearsal.sh $(BIN) $(helm) $(crane) $(cosign) $(ARCH)
+
 .PHONY: release-gate
 release-gate: # Fail unless the tag that is checked out may become a release. For the release workflow: see docs/contributing/release.md.
 	hack/release-gate.sh '$(RELEASE_VERSION)'
