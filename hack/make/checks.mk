@@ -78,7 +78,7 @@ map-test: # Test the address map in Chromium, which it installs on Debian as roo
 	cd test/map && go test -count=1 -timeout 30m -v $(if $(filter command line environment,$(origin RUN)),-run '$(RUN)') ./...
 
 .PHONY: screenshots
-screenshots: # Make the pictures of docs/images, of what "make up" runs.
+screenshots: # Make the pictures of docs/images, of a made-up cluster and of what "make up" runs.
 	hack/chromium.sh
 	go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
 	cd test/map && KUBECONFIG=$(CURDIR)/.run/kubeconfig go run ./screenshots \

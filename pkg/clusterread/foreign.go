@@ -32,6 +32,7 @@ func ReplaceByForeign(s *Objects, sources []importer.Object) error {
 	if assignedHere(s) {
 		return nil
 	}
+	s.Foreign = true
 	s.Pins = nil
 	s.Pools = s.Pools[:0:0]
 	result := importer.Cilium(sources, true)

@@ -35,6 +35,8 @@ type Objects struct {
 	Pools  []v1alpha1.PodIPPool
 	Blocks []v1alpha1.PodIPBlock
 	Pins   []v1alpha1.PodIPPin
+	// Foreign: Pools and Blocks are not in the cluster, but show what another IPAM assigns.
+	Foreign bool
 	// ServiceCIDRs are the ranges of Services' addresses. API servers before Kubernetes 1.33
 	// have none.
 	ServiceCIDRs []networkingv1.ServiceCIDR

@@ -41,10 +41,11 @@ func look(t *testing.T, m *addressmap.Map) *bed {
 	})
 	b := open(t, server.URL+"/"+token+"/")
 	b.board = board
+	b.until(`document.querySelector("#live").textContent === "live"`)
 	return b
 }
 
-// open opens a live page. When the test ends, the page must not have logged an error, nor sent
+// open opens a page. When the test ends, the page must not have logged an error, nor sent
 // a request elsewhere.
 func open(t *testing.T, url string) *bed {
 	t.Helper()
@@ -63,7 +64,6 @@ func open(t *testing.T, url string) *bed {
 	})
 	b := &bed{T: t, page: page}
 	b.must(page.Do(chromedp.Navigate(url)))
-	b.until(`document.querySelector("#live").textContent === "live"`)
 	return b
 }
 

@@ -41,18 +41,6 @@ address sees the same as you. docs/reference/map.md says how to look from anothe
 	return cmd
 }
 
-// contextName returns the cluster's display name: the context of the kubeconfig.
-func contextName(e *cli.Env) string {
-	if name := *e.Flags.Context; name != "" {
-		return name
-	}
-	raw, err := e.Flags.ToRawKubeConfigLoader().RawConfig()
-	if err != nil {
-		return "" // the map does without
-	}
-	return raw.CurrentContext
-}
-
 func serve(ctx context.Context, e *cli.Env, port int) error {
 	w, err := watchCluster(ctx, e)
 	if err != nil {
@@ -62,7 +50,7 @@ func serve(ctx context.Context, e *cli.Env, port int) error {
 	if err != nil {
 		return err
 	}
-	name := contextName(e)
+	name := e.ContextName()
 	board := NewBoard(mapOf(c, name))
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
 	if err != nil {

@@ -27,6 +27,18 @@ func (e *Env) Config() (*rest.Config, error) {
 	return config, nil
 }
 
+// ContextName returns the cluster's display name: the context of the kubeconfig; "": there is none.
+func (e *Env) ContextName() string {
+	if name := *e.Flags.Context; name != "" {
+		return name
+	}
+	raw, err := e.Flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return ""
+	}
+	return raw.CurrentContext
+}
+
 // Client returns a client for the cluster that the flags name, or for a place.
 func (e *Env) Client() (client.Client, error) {
 	if e.client != nil {

@@ -33,6 +33,10 @@ func newReport(e *cli.Env) *cobra.Command {
 full, and the savings with this operator and blocks of 32 addresses, or with the
 PodIPPools of --what-if.
 
+With -o html it is one file with bars and the address map, to print and to hand on.
+Where this operator assigns the addresses already, it says so, and compares them only with
+the pools of --what-if.
+
 It works without any installation, and only reads. Cilium's own objects show the IPAM
 mode; if they contradict each other it says so, and shows no numbers.
 
@@ -55,15 +59,15 @@ line.`,
 			if err != nil {
 				return err
 			}
+			if format == "html" {
+				return WriteHTML(e.Out, c, pools, e.ContextName(), e.Version)
+			}
 			r, err := reportOf(c, pools)
 			if err != nil {
 				return err
 			}
-			switch format {
-			case "json":
+			if format == "json" {
 				return cli.WriteJSON(e.Out, r)
-			case "html":
-				return r.html(e.Out)
 			}
 			return e.WriteText(r.text)
 		},

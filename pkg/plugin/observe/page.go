@@ -1,10 +1,7 @@
 package observe
 
 import (
-	_ "embed"
 	"fmt"
-	"html/template"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -12,13 +9,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // mostNodes is the number of nodes that the page names.
 const mostNodes = 20
 
-// section is a part of the page, as text and as HTML.
+// section is a part of the page.
 type section struct {
 	Title string
 	Lines []string
@@ -33,8 +31,8 @@ func (s *section) line(format string, args ...any) {
 // sections are the page.
 func (r *report) sections() []section {
 	now := section{Title: "Now"}
-	now.line("Cilium assigns addresses in %s mode, as %s says.", r.Mode, r.ModeBy)
-	now.line("%s have %s, each a route.", suggest.Count(r.Nodes, "node"), suggest.Plural(r.Routes, "range", "ranges"))
+	now.line("%s", r.assigner())
+	now.line("%s have %s, each a route.", suggest.Count(r.Nodes, "node"), suggest.Count(r.Routes, r.unit()))
 	r.each(func(f ipalloc.Family) {
 		addresses := r.Held.of(f)
 		used := r.Used.of(f)
@@ -44,9 +42,9 @@ func (r *report) sections() []section {
 	for _, p := range r.Pools {
 		free := cli.Many(uint64(p.Free))
 		full := fmt.Sprintf("%d%%", p.Full)
-		if p.Free == 0 && !slices.ContainsFunc(p.CIDRs, func(c string) bool { return !strings.HasSuffix(c, "(cordoned)") }) {
+		if isRestUnknown(p) {
 			free = "-"
-			full = "-" // the range is made of what nodes hold
+			full = "-"
 		}
 		pools.Rows = append(pools.Rows, []any{
 			p.Pool, p.Family, suggest.Few(p.CIDRs), p.Nodes, fmt.Sprintf("%d/%s", p.Blocks.Held(), cli.Many(uint64(p.Assignable))),
@@ -63,7 +61,39 @@ func (r *report) sections() []section {
 	} else if len(full.Rows) == 0 {
 		full.line("None.")
 	}
-	return []section{now, pools, full, r.then(), r.move()}
+	parts := []section{now, pools, full}
+	if r.WhatIf != nil {
+		parts = append(parts, r.then())
+	}
+	return append(parts, r.way())
+}
+
+// way is the part about how to come to this operator.
+func (r *report) way() section {
+	if r.Served {
+		return r.present()
+	}
+	return r.move()
+}
+
+func (r *report) assigner() string {
+	if r.Served {
+		return fmt.Sprintf("cilium-pool-operator assigns addresses, in %s mode.", r.Mode)
+	}
+	return fmt.Sprintf("Cilium assigns addresses in %s mode, as %s says.", r.Mode, r.ModeBy)
+}
+
+// unit names a CIDR of a node.
+func (r *report) unit() string {
+	if r.Served {
+		return "block"
+	}
+	return "range"
+}
+
+// isRestUnknown reports whether a range is made of what nodes hold: its free part is not known.
+func isRestUnknown(p list.PoolRow) bool {
+	return p.Free == 0 && !slices.ContainsFunc(p.CIDRs, func(c string) bool { return !strings.HasSuffix(c, "(cordoned)") })
 }
 
 // each calls visit for each family that nodes have.
@@ -75,16 +105,16 @@ func (r *report) each(visit func(ipalloc.Family)) {
 	}
 }
 
-// then is the part about this operator.
+func (r *report) thenTitle() string {
+	if r.Served {
+		return "With these pools, for the same pods"
+	}
+	return "With cilium-pool-operator, for the same pods"
+}
+
+// then is the part about this operator, or other pools of it.
 func (r *report) then() section {
-	s := section{Title: "With cilium-pool-operator, for the same pods"}
-	for _, p := range r.WhatIf.Pools {
-		s.line("Pool %s: blocks of %s.", p.Name, p.Blocks)
-	}
-	s.line("%s.", suggest.Plural(r.WhatIf.Routes, "block, a route each", "blocks, a route each"))
-	if len(r.WhatIf.TooSmall) > 0 {
-		s.line("Too few blocks in pool %s.", suggest.Few(r.WhatIf.TooSmall))
-	}
+	s := section{Title: r.thenTitle()}
 	r.each(func(f ipalloc.Family) {
 		current := r.WhatIf.Replaced.of(f)
 		would := r.WhatIf.Held.of(f)
@@ -97,9 +127,38 @@ func (r *report) then() section {
 			s.line("%s: nodes would hold %d addresses, %d more than now.", f, would, would-current)
 		}
 	})
-	if len(r.WhatIf.Unserved) > 0 {
-		s.line("Not served, and left out of these numbers: %s.", suggest.Few(r.WhatIf.Unserved))
+	r.WhatIf.describe(&s)
+	return s
+}
+
+// describe adds what is to be known beside the numbers of addresses.
+func (w *whatIf) describe(s *section) {
+	for _, p := range w.Pools {
+		s.line("Pool %s: blocks of %s.", p.Name, p.Blocks)
 	}
+	s.line("%s.", suggest.Plural(w.Routes, "block, a route each", "blocks, a route each"))
+	if len(w.TooSmall) > 0 {
+		s.line("Too few blocks in pool %s.", suggest.Few(w.TooSmall))
+	}
+	if len(w.Unserved) > 0 {
+		s.line("Not served, and left out of these numbers: %s.", suggest.Few(w.Unserved))
+	}
+}
+
+// present is the part about an operator that is already there.
+func (r *report) present() section {
+	s := section{Title: "cilium-pool-operator serves this cluster already"}
+	var blocks list.PhaseCount
+	for _, p := range r.Pools {
+		blocks.InService += p.Blocks.InService
+		blocks.Draining += p.Blocks.Draining
+		blocks.CoolingDown += p.Blocks.CoolingDown
+	}
+	s.line("There is nothing to move. %s in service, %d draining, %d cooling down.", suggest.Count(blocks.InService, "block"), blocks.Draining, blocks.CoolingDown)
+	if r.WhatIf == nil {
+		s.line("--what-if compares its pools with others.")
+	}
+	s.line("More: kubectl cilium-pool status.")
 	return s
 }
 
@@ -133,18 +192,4 @@ func (r *report) text(t *cli.Text) {
 			t.Table(&cli.Output{}, cli.TableOf("rows", s.Rows, func(row *[]any) []any { return *row }, s.Head...))
 		}
 	}
-}
-
-//go:embed report.html
-var page string
-
-func (r *report) html(w io.Writer) error {
-	t, err := template.New("report").Parse(page)
-	if err != nil {
-		return err
-	}
-	return t.Execute(w, struct {
-		Title    string
-		Sections []section
-	}{r.title(), r.sections()})
 }

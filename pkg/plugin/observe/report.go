@@ -38,9 +38,15 @@ type report struct {
 	Held count `json:"held"`
 	Used count `json:"used"`
 	// NearlyFull are nodes with less than a tenth of their addresses free, the fullest first.
-	NearlyFull []nearlyFull `json:"nearlyFull"`
-	WhatIf     whatIf       `json:"whatIf"`
-	Migration  migration    `json:"migration"`
+	NearlyFull []nodeUse `json:"nearlyFull"`
+	// Served: this operator assigns the addresses already. Then there is no migration, and whatIf only
+	// with pools of the user's own.
+	Served    bool       `json:"served"`
+	WhatIf    *whatIf    `json:"whatIf,omitempty"`
+	Migration *migration `json:"migration,omitempty"`
+
+	// use has all nodes.
+	use []nodeUse
 }
 
 // count is a number of each family.
@@ -60,15 +66,18 @@ func (c *count) add(f ipalloc.Family, n int) {
 // of returns the number of a family.
 func (c *count) of(f ipalloc.Family) int { return [2]int{c.IPv4, c.IPv6}[f] }
 
-type nearlyFull struct {
+// nodeUse is how many addresses of a family a node holds, and uses.
+type nodeUse struct {
 	Node   string `json:"node"`
 	Family string `json:"family"`
 	Used   int    `json:"used"`
 	Held   int    `json:"held"`
 }
 
-// whatIf describes the blocks of nodes with this operator, for their present pods: in multi-pool mode if
-// they run in it, else in crd mode.
+func (u nodeUse) isNearlyFull() bool { return (u.Held-u.Used)*10 < u.Held }
+
+// whatIf describes the blocks of nodes with this operator, for their present pods: in the mode that it runs
+// in, in multi-pool mode if they run in it, else in crd mode.
 type whatIf struct {
 	// Pools are the PodIPPools, and Blocks the size of their blocks.
 	Pools []ifPool `json:"pools"`
@@ -77,6 +86,8 @@ type whatIf struct {
 	Held   count `json:"held"`
 	// Replaced counts the addresses that the nodes with these blocks hold now.
 	Replaced count `json:"replaced"`
+	// used counts the ones of these in use.
+	used count
 	// Unserved are nodes that no pool selects, or that need more than its limits let them have.
 	Unserved []string `json:"unserved"`
 	// TooSmall are pools with fewer blocks than these.
@@ -98,32 +109,53 @@ type migration struct {
 	TooLarge []string `json:"tooLarge"`
 }
 
-// reportOf makes the page. Without pools, nodes would get blocks of 32 addresses of the same ranges.
+// reportOf makes the page. Without pools, nodes that this operator does not serve would get blocks of 32
+// addresses of the same ranges.
 func reportOf(c *clusterview.Cluster, pools []v1alpha1.PodIPPool) (*report, error) {
 	r := &report{
-		Time: c.Now, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.ModeSource, Pools: list.PoolRows(c),
-		NearlyFull: []nearlyFull{}, Migration: migration{TooLarge: []string{}},
-		WhatIf: whatIf{Pools: []ifPool{}, Unserved: []string{}, TooSmall: []string{}, blocks: map[*crd.Pool][2]int{}},
+		Time: c.Now, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.ModeSource, Pools: list.PoolRows(c), NearlyFull: []nodeUse{},
+		Served: !c.Objects.Foreign && !c.Operator.Settings.Shadow,
 	}
 	if err := onTwoNodes(c.Objects.Blocks); err != nil {
 		return nil, err
 	}
-	if len(pools) == 0 {
+	if !r.Served {
+		r.Migration = &migration{TooLarge: []string{}}
+	}
+	if len(pools) == 0 && !r.Served {
 		pools = inSmallBlocks(c.Objects)
 	}
-	replaced, err := with(c, pools)
+	replaced, err := with(c, pools, r.modeIf(c.Objects.Mode))
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range pools {
-		r.WhatIf.Pools = append(r.WhatIf.Pools, ifPool{p.Name, sizesOf(replaced.State.Pools.Get(p.Name))})
+	if len(pools) > 0 || !r.Served {
+		r.WhatIf = newWhatIf(replaced, pools)
 	}
 	for _, name := range c.NodeNames() {
 		r.addNode(c, replaced, name)
 	}
-	slices.SortStableFunc(r.NearlyFull, func(a, b nearlyFull) int { return cmp.Compare(a.Held-a.Used, b.Held-b.Used) })
-	r.WhatIf.findTooSmall(replaced)
+	slices.SortStableFunc(r.NearlyFull, func(a, b nodeUse) int { return cmp.Compare(a.Held-a.Used, b.Held-b.Used) })
+	if r.WhatIf != nil {
+		r.WhatIf.findTooSmall(replaced)
+	}
 	return r, nil
+}
+
+// modeIf returns the mode of whatIf.
+func (r *report) modeIf(now ciliumnode.Mode) ciliumnode.Mode {
+	if r.Served || now == ciliumnode.MultiPool {
+		return now
+	}
+	return ciliumnode.CRD
+}
+
+func newWhatIf(replaced *clusterview.Cluster, pools []v1alpha1.PodIPPool) *whatIf {
+	w := &whatIf{Pools: []ifPool{}, Unserved: []string{}, TooSmall: []string{}, blocks: map[*crd.Pool][2]int{}}
+	for _, p := range pools {
+		w.Pools = append(w.Pools, ifPool{p.Name, sizesOf(replaced.State.Pools.Get(p.Name))})
+	}
+	return w
 }
 
 // onTwoNodes fails if two nodes have a CIDR: each would count as if it had all of it.
@@ -158,7 +190,7 @@ func (r *report) addNode(c, replaced *clusterview.Cluster, name string) {
 		sum[f].total += usable
 		sum[f].used += inUse
 		shares[ciliumPool] = sum
-		if ipalloc.TooLarge(b.CIDR, false) {
+		if r.Migration != nil && ipalloc.TooLarge(b.CIDR, false) {
 			r.Migration.TooLarge = append(r.Migration.TooLarge, fmt.Sprintf("%s of node %s", b.CIDR, name))
 		}
 	}
@@ -173,12 +205,18 @@ func (r *report) addNode(c, replaced *clusterview.Cluster, name string) {
 		}
 		r.Held.add(f, total[f])
 		r.Used.add(f, used[f])
-		if (total[f]-used[f])*10 < total[f] {
-			r.NearlyFull = append(r.NearlyFull, nearlyFull{name, f.String(), used[f], total[f]})
+		use := nodeUse{name, f.String(), used[f], total[f]}
+		r.use = append(r.use, use)
+		if use.isNearlyFull() {
+			r.NearlyFull = append(r.NearlyFull, use)
+		}
+		if r.WhatIf == nil {
+			continue
 		}
 		for _, ciliumPool := range slices.Sorted(maps.Keys(shares)) {
 			if s := shares[ciliumPool][f]; s.total > 0 && r.WhatIf.add(replaced, name, f, ciliumPool, s.used) {
 				r.WhatIf.Replaced.add(f, s.total)
+				r.WhatIf.used.add(f, s.used)
 			}
 		}
 	}
@@ -246,12 +284,8 @@ func (w *whatIf) findTooSmall(replaced *clusterview.Cluster) {
 	slices.Sort(w.TooSmall)
 }
 
-// with returns the cluster as it would be with these pools, in the mode of whatIf, and no block yet.
-func with(c *clusterview.Cluster, pools []v1alpha1.PodIPPool) (*clusterview.Cluster, error) {
-	mode := ciliumnode.CRD
-	if c.Objects.Mode == ciliumnode.MultiPool {
-		mode = ciliumnode.MultiPool
-	}
+// with returns the cluster as it would be with these pools, in a mode, and no block yet.
+func with(c *clusterview.Cluster, pools []v1alpha1.PodIPPool, mode ciliumnode.Mode) (*clusterview.Cluster, error) {
 	s := *c.Objects
 	s.Mode = mode
 	s.Pools = pools

@@ -1,5 +1,5 @@
-// Command screenshots takes the screenshots in docs/images of the cluster in KUBECONFIG, preferably
-// the cluster of make up.
+// Command screenshots takes the screenshots in docs/images: of the report about a made-up cluster, and of the map of
+// the cluster in KUBECONFIG, preferably the cluster of make up.
 package main
 
 import (
@@ -16,7 +16,9 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/observe"
 	"github.com/cilium-pool/cilium-pool-operator/test/map/browser"
+	"github.com/cilium-pool/cilium-pool-operator/test/map/madeup"
 )
 
 // scene is a screenshot of the cluster.
@@ -49,6 +51,9 @@ func (o options) run(ctx context.Context) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
+	if err := o.shootReport(ctx); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
 	url, end, err := o.serve(ctx)
 	if err != nil {
 		return err
@@ -59,13 +64,45 @@ func (o options) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		path := filepath.Join(o.out, s.name+".png")
-		if err := os.WriteFile(path, picture, 0o644); err != nil {
+		if err := o.save(s.name, picture); err != nil {
 			return err
 		}
-		fmt.Println(path)
 	}
 	return nil
+}
+
+func (o options) save(name string, picture []byte) error {
+	path := filepath.Join(o.out, name+".png")
+	fmt.Println(path)
+	return os.WriteFile(path, picture, 0o644)
+}
+
+func (o options) shootReport(ctx context.Context) error {
+	c, err := madeup.Cluster()
+	if err != nil {
+		return err
+	}
+	file, err := os.CreateTemp("", "*.html")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	if err := errors.Join(observe.WriteHTML(file, c, nil, "production", "v0.1.0"), file.Close()); err != nil {
+		return err
+	}
+	page, stop, err := browser.Open(ctx, 1120, 1340)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := errors.Join(page.Theme("light"), page.Do(chromedp.Navigate("file://"+file.Name())), page.Painted()); err != nil {
+		return err
+	}
+	picture, err := take(page)
+	if err != nil {
+		return err
+	}
+	return o.save("report-light", picture)
 }
 
 // serve runs the plugin, and returns the address that it prints.
@@ -110,6 +147,11 @@ func (s scene) shoot(ctx context.Context, url string) ([]byte, error) {
 	if err := page.Painted(); err != nil {
 		return nil, err
 	}
+	return take(page)
+}
+
+// take returns a picture of a page that works.
+func take(page *browser.Page) ([]byte, error) {
 	picture, err := page.Shot()
 	if faults := page.Faults(); len(faults) > 0 {
 		return nil, fmt.Errorf("the page complains: %s", strings.Join(faults, "; "))

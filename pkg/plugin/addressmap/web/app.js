@@ -1,12 +1,13 @@
 // The page: what is shown, by which colours, and what the keys do.
 
 import { Card } from "./card.js";
+import { legend, others } from "./legend.js";
 import { Model } from "./model.js";
 import { Paint } from "./paint.js";
 import { Pools } from "./pools.js";
 import { Search } from "./search.js";
 import { Table } from "./table.js";
-import { count, el, phases, ramp } from "./words.js";
+import { count, el, phases } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 const choices = { by: ["utilisation", "node", "phase"], layout: ["rows", "hilbert", "table"], theme: ["auto", "light", "dark"] };
@@ -131,37 +132,13 @@ class App {
   }
 
   #drawLegend() {
-    const { paint, by } = this, items = [[paint.swatch("free"), "free"]];
-    let base = "ramp2";
-    if (by === "utilisation") ramp.forEach((label, i) => items.push([paint.swatch(`ramp${i}`), label]));
-    if (by === "node") {
-      base = "node0";
-      items.push([paint.swatch("node0"), `a colour per node, in turn (${this.model.nodes.size})`]);
-    }
-    const list = items.map(([c, label]) => el("li", {}, el("span", {}, c, label)));
-    const rest = { reserved: "reserved", closed: "no new blocks" };
-    for (const what of this.#rest()) list.push(el("li", {}, el("span", {}, paint.swatch(what), rest[what])));
-    for (const [phase, label] of Object.entries(phases)) {
-      if (phase === "InService" && by !== "phase") continue;
-      const c = paint.swatch(by === "phase" ? phase : base, phase);
-      list.push(el("li", {}, el("button", { type: "button", "aria-pressed": String(this.filters.phase === phase), title: `Only blocks that are ${label}`, onclick: () => this.toggle("phase", phase) }, c, label)));
-    }
     // What has the focus keeps it: a list that says the same stays.
     if (byId("legend").dataset.is === this.#legendKey()) return;
     byId("legend").dataset.is = this.#legendKey();
-    byId("legend").replaceChildren(...list);
+    byId("legend").replaceChildren(...legend(this, Object.keys(phases)));
   }
 
-  #legendKey() { return JSON.stringify([this.by, this.filters.phase, this.model.nodes.size, this.#rest(), this.paint.css]); }
-
-  /** rest are the colours of cells without a block that there are, beside free. */
-  #rest() {
-    const { pools } = this.model;
-    return [
-      pools.some((p) => p.reserved?.length > 0) && "reserved",
-      pools.some((p) => p.sections.some((s) => s.cordoned || s.closedBy)) && "closed",
-    ].filter(Boolean);
-  }
+  #legendKey() { return JSON.stringify([this.by, this.filters.phase, this.model.nodes.size, others(this.model), this.paint.css]); }
 
   #matching() {
     let n = 0;

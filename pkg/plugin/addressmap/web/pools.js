@@ -86,6 +86,14 @@ export class Pools {
     }
   }
 
+  /** drawNow draws all maps, also the ones out of sight. */
+  drawNow() {
+    for (const v of this.#views.values()) {
+      v.visible = true;
+      v.draw();
+    }
+  }
+
   /** redraw draws one map, or all, once the browser paints next. */
   redraw(view) {
     if (view) this.#dirty.add(view);
