@@ -8,6 +8,9 @@ type PodIPPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
+	// selectedNodes is the number of Nodes that nodeSelector picks.
+	// +optional
+	SelectedNodes int32 `json:"selectedNodes"`
 	// nodes is the number of nodes that hold a block of this pool.
 	// +optional
 	Nodes int32 `json:"nodes"`

@@ -13,6 +13,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec['ipv4','ipv6'].cidrs[0].cidr`,description="The first CIDR: of IPv4, or of IPv6 where the pool has no IPv4, as are the columns up to Used"
 // +kubebuilder:printcolumn:name="Block-Size",type=integer,JSONPath=`.spec['ipv4','ipv6'].blockSize`,description="Prefix length of a block"
+// +kubebuilder:printcolumn:name="Selected",type=integer,JSONPath=`.status.selectedNodes`,description="Nodes that nodeSelector picks"
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`,description="Nodes that hold a block of this pool"
 // +kubebuilder:printcolumn:name="Held",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.held`,description="Blocks that nodes hold"
 // +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.free`,description="Blocks that can be claimed now"

@@ -67,6 +67,7 @@ const (
 	PoolMasqueraded       Reason = "PoolMasqueraded"
 	PoolExhausted         Reason = "PoolExhausted"
 	CiliumPodIPPoolUnfit  Reason = "CiliumPodIPPoolUnfit"
+	PoolSelectsNoNode     Reason = "PoolSelectsNoNode"
 	PoolStatusStale       Reason = "PoolStatusStale"
 	PinNotReady           Reason = "PinNotReady"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
@@ -197,7 +198,7 @@ func warningReasons() []ReasonInfo {
 			"Correct the clocks of the control plane, where they are wrong. The operator counts from when it first saw the time, again after each restart."},
 		{CiliumNodeWithoutNode, Warning, "A CiliumNode holds addresses, and there is no such Node.",
 			"cilium-operator or this operator deletes it: see that both run. Else, if the machine is off: `kubectl delete ciliumnode NAME`."},
-		{NodeServedByNoPool, Warning, "No PodIPPool serves a Node where Cilium runs, or none in a family or a Cilium pool of its agent: the agent does not start, or pods get no address.",
+		{NodeServedByNoPool, Warning, "No PodIPPool serves a Node where Cilium runs, or none in a family or a Cilium pool of its agent: the agent does not start, or pods get no address, or none beyond the blocks that the Node holds.",
 			"Write a pool that selects NAME and has the missing family or ciliumPoolName, or correct Cilium's settings (enable-ipv4, enable-ipv6, ipam-multi-pool-pre-allocation). Where Cilium does not run, label the Node cilium-pool.io/ignore=true."},
 		{PodServedByNoPool, Warning, "A pod asks for a Cilium pool that no PodIPPool has for its Node: it gets no address.",
 			"Correct the annotation ipam.cilium.io/ip-pool of NAME or of its namespace, or the selectors of CiliumPodIPPools; or write a PodIPPool with that ciliumPoolName for the Node OTHER."},
@@ -225,6 +226,8 @@ func configurationReasons() []ReasonInfo {
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
 		{CiliumPodIPPoolUnfit, Warning, "The CiliumPodIPPool of a pool is missing, or does not fit it (condition CiliumPodIPPoolReady).",
 			"Correct the CiliumPodIPPool as the message says; ranges belong to NAME: `kubectl edit podippool NAME`. Where it is missing, see that the operator runs and is not paused, or, with `--keep-cilium-pod-ip-pools=false`, create it."},
+		{PoolSelectsNoNode, Warning, "The nodeSelector of a pool picks no Node: the pool serves none.",
+			"Correct spec.nodeSelector as the message says, or label the Nodes: `kubectl edit podippool NAME`. If its Nodes come later, cordon its CIDRs until then (allocationPolicy: Cordon)."},
 		{PoolStatusStale, Warning, "The operator has not seen the present generation of a pool's spec.",
 			lookForOperator},
 		{PinNotReady, Warning, "A pin cannot give its node the block.",

@@ -105,8 +105,13 @@ func (n *nodeCheck) assignments(node Finding) {
 		n.families()
 		return
 	}
-	if n.hasCilium() && !n.view.hasAnyAddress() {
+	if !n.hasCilium() {
+		return
+	}
+	if !n.view.hasAnyAddress() {
 		n.add(NodeServedByNoPool, node, "has a %s without addresses, and no PodIPPool serves its agent", n.index.kind)
+	} else if len(n.blocks) > 0 {
+		n.add(NodeServedByNoPool, node, "holds %s, and no PodIPPool selects it: it gets no more", suggest.Count(len(n.blocks), "block"))
 	}
 }
 

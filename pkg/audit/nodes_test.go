@@ -80,7 +80,7 @@ func checksNodesAndPools() map[string]checkTest {
 				w.node("c")
 				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: zone}
 			},
-			want: "NodeServedByNoPool Node/c",
+			want: "NodeServedByNoPool Node/a, NodeServedByNoPool Node/b, NodeServedByNoPool Node/c, PoolSelectsNoNode PodIPPool/main",
 		},
 		"no pool of a family": {
 			spoil: func(w world) {
@@ -124,12 +124,15 @@ func checksNodesAndPools() map[string]checkTest {
 			w.node("c")
 			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "no-cilium"}}
 		}},
-		"a taint of nodes whose labels are not final": {spoil: func(w world) {
-			w.node("c")
-			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
-			w.pool("zone", "10.1.0.0/24").Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: zone}
-			w.Pools[1].Spec.Priority = 10
-		}},
+		"a taint of nodes whose labels are not final": {
+			spoil: func(w world) {
+				w.node("c")
+				w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+				w.pool("zone", "10.1.0.0/24").Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: zone}
+				w.Pools[1].Spec.Priority = 10
+			},
+			want: "PoolSelectsNoNode PodIPPool/zone",
+		},
 		"no agent has ever run there": {
 			spoil: func(w world) {
 				w.Agents = w.Agents[1:] // b has one

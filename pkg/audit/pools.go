@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 const (
@@ -40,11 +41,21 @@ func (c *poolCheck) about(subject netip.Prefix) Finding {
 
 func (c *poolCheck) check() {
 	c.status()
+	c.selector()
 	c.ranges()
 	keys := crd.KubeletLabels(c.obj.Spec.NodeSelector)
 	if len(keys) > 0 && c.obj.Annotations[v1alpha1.TrustedLabelsAnnotation] != "true" {
 		c.add(PoolChosenByKubelet, c.about(netip.Prefix{}), "its nodeSelector uses %s, which a kubelet may set on its own Node", strings.Join(keys, ", "))
 	}
+}
+
+// selector reports a selector that picks no Node, unless the pool phases out.
+func (c *poolCheck) selector() {
+	nodes := c.index.snapshot.Nodes
+	if len(nodes) == 0 || c.pool.Selector.Empty() || c.pool.Deleting || !mayClaimFrom(c.pool) || c.pool.CountSelected(nodes) > 0 {
+		return
+	}
+	c.add(PoolSelectsNoNode, c.about(netip.Prefix{}), "its nodeSelector picks none of %s: %s", suggest.Count(len(nodes), "Node"), c.pool.SelectsNone(nodes))
 }
 
 // status checks the spec and the operator's report on it.

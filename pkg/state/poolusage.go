@@ -18,7 +18,8 @@ import (
 
 // PoolUsage is how much of a pool nodes have.
 type PoolUsage struct {
-	Nodes int // with a block
+	Selected int // Nodes; UsageOf leaves it 0
+	Nodes    int // with a block
 	// First are the first few of the nodes, sorted.
 	First       []string
 	Held        int // blocks, of any size

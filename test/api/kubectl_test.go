@@ -60,6 +60,7 @@ func TestColumnsOfPools(t *testing.T) {
 observedGeneration: 1
 heldPercent: 0
 roomForNodes: 0
+selectedNodes: 5
 nodes: 0
 ipv4:
   blocks: {assignable: 2048, held: 3, inService: 1, draining: 1, coolingDown: 1, free: 2045}
@@ -69,16 +70,16 @@ conditions:
 - {type: Ready, status: "True", reason: AllRight, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 
 	want := []string{
-		"NAME CIDR BLOCK-SIZE NODES HELD FREE USED READY AGE",
-		"beijing 10.20.0.0/16 27 0 3 2045 41 True AGE",
+		"NAME CIDR BLOCK-SIZE SELECTED NODES HELD FREE USED READY AGE",
+		"beijing 10.20.0.0/16 27 5 0 3 2045 41 True AGE",
 		"new fd00:10::/48 122 AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	want = []string{
-		"NAME CIDR BLOCK-SIZE NODES HELD FREE USED READY REASON FULL% ROOM PRIORITY IPV6-CIDR IPV6-HELD IPV6-FREE AGE",
-		"beijing 10.20.0.0/16 27 0 3 2045 41 True AllRight 0 0 10 AGE",
+		"NAME CIDR BLOCK-SIZE SELECTED NODES HELD FREE USED READY REASON FULL% ROOM PRIORITY IPV6-CIDR IPV6-HELD IPV6-FREE AGE",
+		"beijing 10.20.0.0/16 27 5 0 3 2045 41 True AllRight 0 0 10 AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip", "beijing", "-o", "wide"))); diff != "" {
 		t.Errorf("wide columns (-want +got):\n%s", diff)

@@ -213,27 +213,29 @@ func nodeFaults() map[audit.Reason]fault {
 			node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: p.ip(2)}}
 			p.UpdateStatus(node)
 		}, "ClusterAddressInUse CiliumNode/NODE 10.0.N.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.N.2"),
-		audit.PoolCoversCluster: found(func(p *place) { p.pool("services", nil, "10.96.0.0/24") }, "PoolCoversClusterAddresses PodIPPool/services 10.96.0.0/16"),
+		audit.PoolCoversCluster: found(func(p *place) { p.pool("services", nil, "10.96.0.0/24") }, "PoolCoversClusterAddresses PodIPPool/services 10.96.0.0/16", "PoolSelectsNoNode PodIPPool/services"),
 		audit.PoolsOverlap: found(func(p *place) { p.pool("second", nil, "10.0.128.0/17", "10.9.0.0/24") },
-			"PoolsOverlap PodIPPool/second PodIPPool/main 10.0.128.0/17"),
+			"PoolsOverlap PodIPPool/second PodIPPool/main 10.0.128.0/17", "PoolSelectsNoNode PodIPPool/second"),
 		audit.PoolInvalid: found(func(p *place) {
 			p.pool("invalid", func(o *v1alpha1.PodIPPool) {
 				o.Status.Conditions[0].Status, o.Status.Conditions[0].Reason = metav1.ConditionFalse, poolcontroller.ReasonInvalid
 				o.Status.Conditions[0].Message = "planted"
 			}, "10.9.1.0/24")
-		}, "PoolInvalid PodIPPool/invalid"),
+		}, "PoolInvalid PodIPPool/invalid", "PoolSelectsNoNode PodIPPool/invalid"),
 		audit.PoolExhausted: found(func(p *place) {
 			p.pool("full", func(o *v1alpha1.PodIPPool) {
 				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolExhausted,
 					Status: metav1.ConditionTrue, Reason: poolcontroller.ReasonExhausted, Message: "planted", LastTransitionTime: metav1.Now()})
 			}, "10.9.2.0/24")
-		}, "PoolExhausted PodIPPool/full"),
+		}, "PoolExhausted PodIPPool/full", "PoolSelectsNoNode PodIPPool/full"),
+		// The other pools here pick no Node, either.
+		audit.PoolSelectsNoNode: found(func(p *place) { p.pool("misspelt", nil, "10.9.6.0/24") }, "PoolSelectsNoNode PodIPPool/misspelt"),
 		audit.PoolChosenByKubelet: found(func(p *place) {
 			o := p.pool("chosen", nil, "10.9.4.0/24")
 			o.Annotations = nil
 			p.Update(o)
-		}, "PoolChosenByKubelet PodIPPool/chosen"),
-		audit.PoolRangePublic: found(func(p *place) { p.pool("public", nil, "100.162.224.0/19") }, "PoolRangePublic PodIPPool/public 100.162.224.0/19"),
+		}, "PoolChosenByKubelet PodIPPool/chosen", "PoolSelectsNoNode PodIPPool/chosen"),
+		audit.PoolRangePublic: found(func(p *place) { p.pool("public", nil, "100.162.224.0/19") }, "PoolRangePublic PodIPPool/public 100.162.224.0/19", "PoolSelectsNoNode PodIPPool/public"),
 		audit.PinNotReady: found(func(p *place) {
 			pin := &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: "10.8.0.0-28"}, Spec: v1alpha1.PodIPPinSpec{CIDR: "10.8.0.0/28", NodeName: "gateway"}}
 			p.Create(pin)
@@ -244,7 +246,7 @@ func nodeFaults() map[audit.Reason]fault {
 			o := p.pool("unseen", nil, "10.9.3.0/24")
 			o.Spec.Priority = 7
 			p.Update(o)
-		}, "PoolStatusStale PodIPPool/unseen"),
+		}, "PoolStatusStale PodIPPool/unseen", "PoolSelectsNoNode PodIPPool/unseen"),
 	}
 }
 

@@ -127,7 +127,7 @@ func multiPoolFaults() map[audit.Reason]fault {
 				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolCiliumPool,
 					Status: metav1.ConditionFalse, Reason: poolcontroller.ReasonCIDRsUnused, Message: "planted", LastTransitionTime: metav1.Now()})
 			}, "10.9.5.0/24")
-		}, "CiliumPodIPPoolUnfit PodIPPool/edited"),
+		}, "CiliumPodIPPoolUnfit PodIPPool/edited", "PoolSelectsNoNode PodIPPool/edited"),
 		"LeftFromCRDMode": found(func(p *place) {
 			p.cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{p.ip(2): {}}
 			p.list(p.ip(0) + "/29")

@@ -47,7 +47,7 @@ func TestPickingOtherwiseIsNews(t *testing.T) {
 	f, nodes, pools := newBed(), 0, 0
 	f.Mode, f.CiliumPools = ciliumnode.MultiPool, state.NewCiliumPools()
 	f.queues[NodeQueue], f.queues[CiliumPoolQueue] = listening{add: func(string) { nodes++ }}, listening{add: func(string) { pools++ }}
-	f.starving["n"] = true
+	f.nodes["n"] = nodeFacts{}
 	store := f.ciliumPoolStore()
 	blue := fixtures.CiliumPodIPPool("blue", 30)
 	steps := []struct {

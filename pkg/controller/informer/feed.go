@@ -84,9 +84,15 @@ type Feed struct {
 	WaitForKinds func(context.Context) error
 
 	mu        sync.RWMutex
-	starving  map[string]bool // by Node, for all Nodes
+	nodes     map[string]nodeFacts // all Nodes
 	services  services
 	endpoints services
+}
+
+// nodeFacts are the facts of a Node that statuses of pools depend on.
+type nodeFacts struct {
+	labels  labels.Set
+	starves bool
 }
 
 // Sources are listed and watched by reflectors.
@@ -115,8 +121,8 @@ type Sources struct {
 // NewFeed returns an empty Feed.
 func NewFeed() *Feed {
 	return &Feed{
-		Queues:   Queues{connected: make(chan struct{}), order: newOrder()},
-		starving: map[string]bool{}, services: services{uids: map[string]types.UID{}}, endpoints: services{uids: map[string]types.UID{}},
+		Queues: Queues{connected: make(chan struct{}), order: newOrder()},
+		nodes:  map[string]nodeFacts{}, services: services{uids: map[string]types.UID{}}, endpoints: services{uids: map[string]types.UID{}},
 	}
 }
 
@@ -204,7 +210,7 @@ func (f *Feed) NeedLeaderElection() bool { return false }
 // one of its writes may still be under way.
 func (f *Feed) forgetGone(node string) {
 	f.mu.RLock()
-	_, exists := f.starving[node]
+	_, exists := f.nodes[node]
 	f.mu.RUnlock()
 	if !exists && f.Ledger.Ready() && !f.leads() && len(f.Ledger.NodeBlocks(node)) == 0 {
 		f.Ledger.ForgetCiliumNode(node)
@@ -215,7 +221,7 @@ func (f *Feed) forgetGone(node string) {
 func (f *Feed) nodeNames() []string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return slices.Collect(maps.Keys(f.starving))
+	return slices.Collect(maps.Keys(f.nodes))
 }
 
 // QueueNode has a node reconciled, and unscheduled pods assigned anew while some wait.
@@ -359,25 +365,28 @@ func (f *Feed) onPoolGone(p *v1alpha1.PodIPPool) {
 }
 
 func (f *Feed) onNode(n *corev1.Node) {
-	starves := state.Starves(n)
+	facts := nodeFacts{labels: n.Labels, starves: state.Starves(n)}
 	f.mu.Lock()
-	starved := f.starving[n.Name]
-	f.starving[n.Name] = starves
+	old, known := f.nodes[n.Name]
+	f.nodes[n.Name] = facts
 	f.mu.Unlock()
+	pools := f.poolsOf(n.Labels)
+	if known {
+		pools = f.changedPools(old, facts)
+	}
 	hostname := f.setHostname(n.Name, n)
 	assigned, requested := exclude.OfNode(n)
 	f.ask(exclude.Node, n.Name, n.CreationTimestamp.Time, requested)
-	f.wake(nodeChanged, f.excludeNode(n, hostname, assigned, starves != starved))
+	f.wake(nodeChanged, f.excludeNode(n, hostname, assigned, pools))
 }
 
 func (f *Feed) onNodeGone(n *corev1.Node) {
 	f.mu.Lock()
-	starved := f.starving[n.Name]
-	delete(f.starving, n.Name)
+	delete(f.nodes, n.Name)
 	f.mu.Unlock()
 	hostname := f.setHostname(n.Name, nil)
 	f.ask(exclude.Node, n.Name, time.Time{}, nil)
-	f.wake(nodeChanged, f.excludeNode(n, hostname, nil, starved))
+	f.wake(nodeChanged, f.excludeNode(n, hostname, nil, f.poolsOf(n.Labels)))
 	f.forgetGone(n.Name)
 }
 
@@ -389,17 +398,32 @@ func (f *Feed) setHostname(name string, node *corev1.Node) []string {
 	return f.Routes.SetNode(name, node)
 }
 
-// excludeNode records the addresses of a Node, and returns the event of its change. It has the pools of
-// the Node if they have to report anew whether their nodes are served.
-func (f *Feed) excludeNode(n *corev1.Node, hostname []string, addresses []netip.Prefix, starvation bool) subject {
-	excluded := f.exclude(exclude.Node, n.Name, addresses)
-	e := subject{nodes: []string{n.Name}, sameHostname: hostname, excluded: append(excluded, f.excludeCiliumNode(n.Name)...)}
-	if starvation {
-		for _, pool := range f.Pools.Match(labels.Set(n.Labels)) {
-			e.pools = append(e.pools, pool.Name)
+// changedPools returns the pools with a status that a change of a Node concerns: another number of selected
+// nodes, or of nodes that starve.
+func (f *Feed) changedPools(old, facts nodeFacts) []string {
+	if maps.Equal(old.labels, facts.labels) {
+		if old.starves == facts.starves {
+			return nil
 		}
+		return f.poolsOf(facts.labels)
 	}
-	return e
+	return append(f.poolsOf(old.labels), f.poolsOf(facts.labels)...)
+}
+
+// poolsOf returns the names of the pools that select a Node with these labels.
+func (f *Feed) poolsOf(nodeLabels labels.Set) []string {
+	var names []string
+	for _, pool := range f.Pools.Match(nodeLabels) {
+		names = append(names, pool.Name)
+	}
+	return names
+}
+
+// excludeNode records the addresses of a Node, and returns the event of its change, with the pools that have to
+// report anew.
+func (f *Feed) excludeNode(n *corev1.Node, hostname []string, addresses []netip.Prefix, pools []string) subject {
+	excluded := f.exclude(exclude.Node, n.Name, addresses)
+	return subject{nodes: []string{n.Name}, sameHostname: hostname, pools: pools, excluded: append(excluded, f.excludeCiliumNode(n.Name)...)}
 }
 
 func (f *Feed) namespaceWants(name string, w state.PoolRequest) {

@@ -197,20 +197,27 @@ func TestFeedQueuesRoutesOfAHostname(t *testing.T) {
 	}
 }
 
-// A pool is queued when one of its nodes begins or ceases to starve, and at no other report of
-// the node.
-func TestFeedQueuesPoolsOfStarvingNodes(t *testing.T) {
-	feed, after := newBed(), []string(nil)
+// A pool is queued when a Node joins or leaves those that it selects, or begins or ceases to starve there, and at no
+// other report of the Node.
+func TestFeedQueuesPoolsOfNodes(t *testing.T) {
+	feed := newBed()
+	var after []string
 	feed.queues[PoolQueue] = delays{after: &after}
-	feed.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	fine, short := fixtures.Node(), fixtures.Node()
+	feed.Pools.Set(fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) {
+		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "east"}}
+	}))
+	elsewhere := fixtures.Node()
+	fine := fixtures.Node()
+	fine.Labels = map[string]string{"zone": "east"}
+	short := fine.DeepCopy()
 	short.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Reason: v1alpha1.NodePoolsExhausted}}
 	for i, step := range []struct {
 		do   func()
 		want int
 	}{
-		{func() { feed.onNode(fine) }, 0}, {func() { feed.onNode(short) }, 1}, {func() { feed.onNode(short) }, 1}, {func() { feed.onNode(fine) }, 2},
-		{func() { feed.onNode(short) }, 3}, {func() { feed.onNodeGone(short) }, 4}, {func() { feed.onNodeGone(fine) }, 4},
+		{func() { feed.onNode(elsewhere) }, 0}, {func() { feed.onNode(fine) }, 1}, {func() { feed.onNode(short) }, 2}, {func() { feed.onNode(short) }, 2},
+		{func() { feed.onNode(fine) }, 3}, {func() { feed.onNode(elsewhere) }, 4}, {func() { feed.onNode(short) }, 5}, {func() { feed.onNodeGone(short) }, 6},
+		{func() { feed.onNodeGone(elsewhere) }, 6},
 	} {
 		if step.do(); len(after) != step.want {
 			t.Errorf("step %d: queued %v, want %d", i, after, step.want)

@@ -234,7 +234,7 @@ func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) []netip.Prefix {
 // its node.
 func (f *Feed) excludeCiliumNode(name string) []netip.Prefix {
 	f.mu.RLock()
-	_, hasNode := f.starving[name]
+	_, hasNode := f.nodes[name]
 	f.mu.RUnlock()
 	added, removed := f.Ledger.Exclusions.ExcludeCiliumNode(name, hasNode)
 	return slices.Concat(added, removed)

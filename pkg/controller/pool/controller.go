@@ -94,6 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	usage.served = served
+	usage.Selected = served.selected
 	wait, err := r.updateStatus(ctx, obj, pool, invalid, usage)
 	err = errors.Join(finalizeErr, err)
 	r.reportWrites(writesOf(obj.Name), obj, err)

@@ -15,6 +15,7 @@ type Metrics struct {
 	blocks    *prometheus.GaugeVec
 	addresses *prometheus.GaugeVec
 	nodes     *prometheus.GaugeVec
+	selected  *prometheus.GaugeVec
 	ready     *prometheus.GaugeVec
 	room      *prometheus.GaugeVec
 	phasing   *prometheus.GaugeVec
@@ -26,6 +27,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		blocks:    common.Gauge("pool_blocks", "Blocks of a pool, by state: assignable, in_service, draining, cooling_down, free.", "pool", "family", "state"),
 		addresses: common.Gauge("pool_addresses", "Addresses of a pool that pods can have, by the state of their block: assignable, in_service, draining, cooling_down, free; and used, of the held ones.", "pool", "family", "state"),
 		nodes:     common.Gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
+		selected:  common.Gauge("pool_selected_nodes", "Nodes that the selector of a pool picks.", "pool"),
 		ready:     common.Gauge("pool_ready", "1 while the condition Ready of a pool is True, or the pool is being deleted; else 0.", "pool"),
 		room:      common.Gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
 		phasing:   common.Gauge("pool_phasing_out", "1 while a pool assigns no new blocks: it is being deleted, or all its CIDRs are cordoned or drain. No series: it does.", "pool", "family"),
@@ -39,7 +41,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 }
 
 func (m *Metrics) all() []*prometheus.GaugeVec {
-	return []*prometheus.GaugeVec{m.blocks, m.addresses, m.nodes, m.ready, m.room, m.phasing}
+	return []*prometheus.GaugeVec{m.blocks, m.addresses, m.nodes, m.selected, m.ready, m.room, m.phasing}
 }
 
 // phasesOut records whether a family of a pool assigns no new blocks.
@@ -61,6 +63,7 @@ func (m *Metrics) Forget(pool string) {
 // Show sets the series of a pool, except its room.
 func (m *Metrics) Show(pool string, ready bool, u *state.PoolUsage) {
 	m.ready.WithLabelValues(pool).Set(common.OneIf(ready))
+	m.selected.WithLabelValues(pool).Set(float64(u.Selected))
 	m.nodes.WithLabelValues(pool).Set(float64(u.Nodes))
 	for _, f := range u.Families {
 		m.phasesOut(pool, f.Family, f.PhasesOut)

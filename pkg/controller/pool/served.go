@@ -16,9 +16,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// servedNodes is how the nodes of a pool without a free block are served.
+// servedNodes is how the nodes that a pool selects are served.
 type servedNodes struct {
-	// nodesRead: the Nodes were read, as their labels may change without an event of the pool.
+	// selected is the number of Nodes that the selector picks. If it picks none, unselected describes the labels
+	// that come close.
+	selected   int
+	unselected string
+	// nodesRead: the status depends on other labels than the pool's, which may change without an event of the pool.
 	nodesRead bool
 	// starving are the nodes that the pool selects, sorted, that report that their pods
 	// wait and that no pool has a block for them.
@@ -31,25 +35,38 @@ type servedNodes struct {
 	withheld [2][]state.Withholder
 }
 
-// readServed reads how the nodes of a pool are served. A pool with free blocks serves them.
+// readServed reads how the Nodes that a pool selects are served.
 func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []state.FamilyUsage) (servedNodes, error) {
 	var s servedNodes
-	families = slices.DeleteFunc(slices.Clone(families), func(f state.FamilyUsage) bool { return f.Status.Blocks.Free > 0 })
-	if len(families) == 0 || pool.Deleting {
+	if pool == nil {
 		return s, nil
 	}
-	s.nodesRead = true
 	nodes := &corev1.NodeList{}
 	if err := r.Cache.List(ctx, nodes); err != nil {
 		return s, fmt.Errorf("listing Nodes: %w", err)
 	}
+	s.selected = pool.CountSelected(nodes.Items)
+	if s.selected == 0 && !pool.Selector.Empty() {
+		s.unselected = pool.SelectsNone(nodes.Items)
+		s.nodesRead = true
+	}
+	families = slices.DeleteFunc(slices.Clone(families), func(f state.FamilyUsage) bool { return f.Status.Blocks.Free > 0 })
+	if len(families) > 0 && !pool.Deleting {
+		r.readShort(&s, pool, families, nodes.Items)
+	}
+	return s, nil
+}
+
+// readShort reads how the nodes are served in the families in which the pool has no free block.
+func (r *Reconciler) readShort(s *servedNodes, pool *crd.Pool, families []state.FamilyUsage, nodes []corev1.Node) {
+	s.nodesRead = true
 	holders := map[string]bool{}
 	for b := range r.Ledger.PoolBlocks(pool.Name) {
 		holders[b.Node] = true
 	}
 	pools := r.Pools.Serving(cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool))
-	for i := range nodes.Items {
-		node := &nodes.Items[i]
+	for i := range nodes {
+		node := &nodes[i]
 		if !pool.Selects(labels.Set(node.Labels)) {
 			continue
 		}
@@ -72,7 +89,6 @@ func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []
 		slices.SortFunc(s.next[f], crd.ComparePools)
 		slices.Sort(s.alone[f])
 	}
-	return s, nil
 }
 
 // add records the pools that a node turns to where pool has no block.

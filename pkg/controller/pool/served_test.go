@@ -58,7 +58,7 @@ func TestFullPool(t *testing.T) {
 		"pods wait in another zone": {[]client.Object{fixtures.Edited(full, func(s *v1alpha1.PodIPPoolSpec) {
 			s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "east"}}
 		}), held, short},
-			ReasonServing, "no free block left for ipv4; no block cools down. Add"},
+			ReasonSelectsNoNode, "no free block left for ipv4; no block cools down. Add"},
 		"cordoned, and pods wait": {[]client.Object{cordoned, held, short}, ReasonNodesShort, "This pool assigns none of a family, as all its CIDRs are cordoned or drain"},
 		"cordoned":                {[]client.Object{cordoned, held, served}, ReasonPhasingOut, "the pool assigns no new blocks"},
 	}

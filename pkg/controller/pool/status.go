@@ -23,8 +23,10 @@ import (
 // Reasons of a pool's conditions.
 const (
 	ReasonServing = "Serving"
-	ReasonInvalid = "Invalid"
-	ReasonPaused  = "Paused"
+	// ReasonSelectsNoNode: the pool can serve, and its selector picks no Node.
+	ReasonSelectsNoNode = "SelectsNoNode"
+	ReasonInvalid       = "Invalid"
+	ReasonPaused        = "Paused"
 	// ReasonNoCiliumPools: the pool names a Cilium pool in a mode that has none.
 	ReasonNoCiliumPools = "NoCiliumPools"
 	ReasonDeleting      = "WaitsForBlocks"
@@ -60,6 +62,7 @@ func (u *poolUsage) phasesOut() bool {
 
 // fill writes the counts into a status.
 func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
+	s.SelectedNodes = int32(min(u.Selected, math.MaxInt32))
 	s.Nodes = int32(min(u.Nodes, math.MaxInt32))
 	s.HeldPercent = nil
 	if len(u.Families) == 0 { // unreadable: by the last counts the CRD still refuses to remove CIDRs that nodes hold
@@ -183,10 +186,10 @@ func readyCondition(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u po
 		return trueFor(ReasonEmpty, "no node holds a block, and no CIDR allocates new ones: the pool can be deleted")
 	case u.phasesOut():
 		return trueFor(ReasonPhasingOut, fmt.Sprintf("no CIDR allocates new blocks; blocks that are left: %d, on %s", u.Held, nodesLine(u.First, u.Nodes)))
-	case exhausted != "":
-		return trueFor(ReasonServing, "no free block is left (see Exhausted), and no Node reports that its pods wait for one")
+	case u.served.unselected != "":
+		return trueFor(ReasonSelectsNoNode, "nodeSelector picks no Node: "+u.served.unselected)
 	}
-	return trueFor(ReasonServing, u.servingWords(pool)+selectsAll(obj.Spec.NodeSelector))
+	return trueFor(ReasonServing, u.servingWords(pool, exhausted)+selectsAll(obj.Spec.NodeSelector))
 }
 
 // deletedWords names the obstacle to a deleted pool.
@@ -197,7 +200,10 @@ func (u *poolUsage) deletedWords() string {
 	return "deleted; waits for the blocks of " + nodesLine(u.First, u.Nodes)
 }
 
-func (u *poolUsage) servingWords(pool *crd.Pool) string {
+func (u *poolUsage) servingWords(pool *crd.Pool, exhausted string) string {
+	if exhausted != "" {
+		return "no free block is left (see Exhausted), and no Node reports that its pods wait for one"
+	}
 	if u.readOnly {
 		return "the operator is paused or runs in shadow, and gives nodes no blocks until that ends"
 	}

@@ -377,7 +377,7 @@ func TestReadyMessages(t *testing.T) {
 		"for 4 pods beside":                               {pool: sized(29)},
 		"for 0 pods beside":                               {pool: sized(30)},
 	} {
-		if got := test.servingWords(test.pool); !strings.Contains(got, want) {
+		if got := test.servingWords(test.pool, ""); !strings.Contains(got, want) {
 			t.Errorf("it serves: %q, want %q", got, want)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
@@ -44,7 +43,7 @@ func newPools(e *cli.Env) *cobra.Command {
 		Long: `Lists PodIPPools, a line per address family, counted now from blocks and nodes:
 it does not need the operator to run.
 
-Selected is the number of nodes that claim from the pool first; Nodes is the number
+Selected is the number of Nodes that the pool's nodeSelector picks; Nodes is the number
 that hold a block of it. Held counts blocks, of the assignable ones; Used counts addresses
 of held blocks. Full is heldPercent, and Room is roomForNodes.
 
@@ -92,8 +91,8 @@ type PoolRow struct {
 	Pool     string `json:"pool"`
 	Family   string `json:"family"`
 	Priority int32  `json:"priority"`
-	// Nodes is the number of nodes that hold a block of it, Selected the number of nodes that claim
-	// from it first.
+	// Nodes is the number of nodes that hold a block of it, Selected the number of Nodes that its
+	// nodeSelector picks.
 	Nodes    int `json:"nodes"`
 	Selected int `json:"selectedNodes"`
 	// BlockBits is the prefix length of a block.
@@ -113,7 +112,7 @@ type PoolRow struct {
 	Room int64 `json:"room"`
 	// Window is the pool's maintenance window. Null: blocks may leave at any time.
 	Window *windowRow `json:"maintenanceWindow"`
-	// State is Ready, Invalid, Deleting, Idle, Paused, Empty, PhasingOut, Exhausted or Overlapping.
+	// State is Ready, Invalid, Deleting, Idle, Paused, Empty, PhasingOut, SelectsNoNode, Exhausted or Overlapping.
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"`
 }
@@ -176,7 +175,7 @@ func poolRowOf(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, counted
 		}
 	}
 	r.Nodes = len(holders)
-	r.Selected = selectedNodes(c, pool.Name, f)
+	r.Selected = pool.CountSelected(c.Objects.Nodes)
 	r.Room = state.NodesThatFit(pool, f, r.Free)
 	r.Window = windowOf(pool, c.Now)
 	r.State, r.Message = poolState(c, pool, f, &r)
@@ -217,18 +216,6 @@ func rangeWords(r crd.Range) string {
 	return r.CIDR.String()
 }
 
-// selectedNodes returns the number of Nodes that a pool rules.
-func selectedNodes(c *clusterview.Cluster, pool string, f ipalloc.Family) int {
-	n := 0
-	ciliumPool := c.State.Pools.Get(pool).CiliumPool
-	for _, node := range c.Nodes {
-		if ranked := crd.ForFamily(c.State.Pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
-			n++
-		}
-	}
-	return n
-}
-
 func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) (name, message string) {
 	if err := c.State.Pools.Invalid(pool.Name); err != nil {
 		return "Invalid", err.Error()
@@ -247,6 +234,8 @@ func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *Pool
 		return "Empty", "no block of it is left: it can be deleted"
 	case pool.PhasesOut(f):
 		return "PhasingOut", ""
+	case r.Selected == 0 && !pool.Selector.Empty():
+		return "SelectsNoNode", "nodeSelector picks no Node: " + pool.SelectsNone(c.Objects.Nodes)
 	case r.Free == 0 && (open || closed < 0):
 		return "Exhausted", fmt.Sprintf("no free block is left; %s. Add a CIDR, or a pool of lower priority for the same nodes",
 			c.State.Ledger.Cooldowns(pool, f))
