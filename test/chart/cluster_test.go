@@ -235,7 +235,7 @@ func TestObjectsDoNotDependOnTheCluster(t *testing.T) {
 }
 
 func objectsDoNotDependOnTheCluster(b *bed) {
-	values := []string{"-f", examples + "/values.yaml"}
+	values := []string{"-f", examples + "/values.yaml", "--set", "nodes.shortageTaint=cilium-pool.io/no-addresses"}
 	want := byName(renderBy(b.T, b.major, values...))
 	expect := func(nodes int, warns bool) {
 		b.Helper()

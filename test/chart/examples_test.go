@@ -107,7 +107,7 @@ func TestExampleValuesOfCilium(t *testing.T) {
 			}
 			rendered := objects(t, helm(t, helm4, append([]string{"template", "cilium", cilium, "--namespace", namespace}, values...)...))
 			// Cilium's parts on the host network start on nodes without addresses.
-			shortage := argsOf(t, deployment(t, "-f", examples+"/values.yaml"))["shortage-taint"]
+			shortage := "cilium-pool.io/no-addresses"
 			for _, o := range slices.Concat(ofKind(t, rendered, "Deployment"), ofKind(t, rendered, "DaemonSet")) {
 				fields, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
 				pod := typed[corev1.PodTemplateSpec](t, &unstructured.Unstructured{Object: fields}).Spec
