@@ -308,19 +308,19 @@ func runDecide(t *testing.T, cases map[string]decideCase) {
 			if c.budget == nil {
 				c.budget = budget(1)
 			}
-			for twin, state := range map[string]State{"": c.state, "beside the other family: ": withOtherFamily(c.state)} {
+			for twin, state := range map[string]State{"alone": c.state, "beside the other family": withOtherFamily(c.state)} {
 				inputs := fmt.Sprintf("%+v %+v %+v", state, state.BlockAssignment, c.memory)
 				plan, memory := Decide(noon, p, state, *c.budget, c.memory)
 				if diff := cmp.Diff(c.want, describe(plan)); diff != "" {
-					t.Errorf("%splan (-want +got):\n%s", twin, diff)
+					t.Errorf("%s: plan (-want +got):\n%s", twin, diff)
 				}
 				if c.remember != nil {
 					if diff := cmp.Diff(*c.remember, memory, addrKeys, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
-						t.Errorf("%smemory (-want +got):\n%s", twin, diff)
+						t.Errorf("%s: memory (-want +got):\n%s", twin, diff)
 					}
 				}
 				if diff := cmp.Diff(inputs, fmt.Sprintf("%+v %+v %+v", state, state.BlockAssignment, c.memory)); diff != "" {
-					t.Errorf("%sit changed its inputs (-was +is):\n%s", twin, diff)
+					t.Errorf("%s: it changed its inputs (-was +is):\n%s", twin, diff)
 				}
 			}
 		})

@@ -38,6 +38,16 @@ func (r *Reconciler) recoverAfterRestore(ctx context.Context, o *observation, re
 	if answer == answerAwaited {
 		return o, nil
 	}
+	made, err := r.remakeBlocks(ctx, o)
+	if err != nil || len(made) > 0 {
+		return nil, err
+	}
+	r.Cluster.Recovery.Recovered(o.Name)
+	return o, nil
+}
+
+// remakeBlocks creates the blocks of the addresses in use that no block has, and returns them.
+func (r *Reconciler) remakeBlocks(ctx context.Context, o *observation) ([]netip.Prefix, error) {
 	var made []netip.Prefix
 	for _, used := range r.usedOutsideBlocks(o) {
 		if slices.ContainsFunc(made, func(p netip.Prefix) bool { return p.Contains(used.addr) }) {
@@ -45,17 +55,13 @@ func (r *Reconciler) recoverAfterRestore(ctx context.Context, o *observation, re
 		}
 		cidr, err := r.remake(ctx, o, used)
 		if err != nil {
-			return nil, err
+			return made, err
 		}
 		if cidr.IsValid() {
 			made = append(made, cidr)
 		}
 	}
-	if len(made) > 0 {
-		return nil, nil
-	}
-	r.Cluster.Recovery.Recovered(o.Name)
-	return o, nil
+	return made, nil
 }
 
 // remake creates the block of an address in use. It returns the zero Prefix if there is none to create.

@@ -110,7 +110,7 @@ func twin() []client.Object {
 }
 
 func (test scenario) run(t *testing.T, beside ...client.Object) {
-	objects := append(beside, test.objects...)
+	objects := slices.Concat(beside, test.objects)
 	isNode := func(o client.Object) bool { _, ok := o.(*corev1.Node); return ok && o.GetName() == "n" }
 	if !slices.ContainsFunc(objects, isNode) {
 		objects = append(objects, fixtures.Node())
