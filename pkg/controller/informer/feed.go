@@ -34,8 +34,8 @@ const (
 	blocksPerSecond = 20_000
 )
 
-// usedDelay batches agents' reports about the addresses of a pool: most of them change no status.
-const usedDelay = time.Minute
+// usedDelay batches agents' reports about the addresses of a pool, which an agent sends every 15 s at most.
+const usedDelay = 15 * time.Second
 
 // wakeDelay batches freed blocks into one reconcile of each node short of addresses.
 const wakeDelay = 200 * time.Millisecond

@@ -118,7 +118,7 @@ func TestFeedLetsReportsComeTogether(t *testing.T) {
 	for _, cn := range []*ciliumv2.CiliumNode{fixtures.Joined("n", "10.0.0.1"), fixtures.Joined("n", "10.0.0.1")} {
 		feed.onCiliumNode(ciliumnode.NewView(cn))
 	}
-	if diff := cmp.Diff([]string{"p 1m0s"}, after); diff != "" {
+	if diff := cmp.Diff([]string{"p 15s"}, after); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
 	}
 }

@@ -54,7 +54,7 @@ type Reconciler struct {
 	// Cilium is how agents are configured.
 	Cilium *ciliumconfig.Latest
 
-	wrote sync.Map // the time of the last write of a status, by pool
+	wroteUsed sync.Map // the time of the last write of used alone, by pool
 }
 
 // Reconcile reconciles the status and the finalizer of one pool.
@@ -70,7 +70,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			r.Events.ForgetResult(writesOf(req.Name))
 			r.Pacing.ForgetPool(req.Name)
 			r.Pressure.ForgetPool(req.Name)
-			r.wrote.Delete(req.Name)
+			r.wroteUsed.Delete(req.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err
@@ -157,13 +157,19 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	if equality.Semantic.DeepEqual(old, &obj.Status) {
 		return 0, nil
 	}
-	if wait, ok := r.mayWrite(obj, old, now); !ok {
+	alone, much := compareUsed(old, &obj.Status)
+	if alone && !much {
+		return 0, nil
+	}
+	if wait := r.untilUsed(obj.Name, now); alone && wait > 0 {
 		return wait, nil
 	}
 	if err := r.Counters.CountWrite("PodIPPool", obj.Name, "status", r.Client.Status().Update(ctx, obj)); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
-	r.wrote.Store(obj.Name, now)
+	if alone {
+		r.wroteUsed.Store(obj.Name, now)
+	}
 	r.emitEvents(obj, old)
 	return 0, nil
 }

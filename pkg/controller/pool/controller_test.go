@@ -147,6 +147,8 @@ func TestPoolUsedIsPaced(t *testing.T) {
 		{used: 52, after: time.Second, blocks: []string{"10.0.0.64/26"}, want: 52, writes: 1}, // with other news
 		{used: 0, after: time.Minute, want: 0, writes: 1},
 		{used: 1, after: time.Minute, want: 1, writes: 1},
+		{used: 1, after: time.Minute, blocks: []string{"10.0.0.128/26"}, want: 1, writes: 1},
+		{used: 9, after: 15 * time.Second, want: 9, writes: 1}, // the agent reports the pods of the new block
 	} {
 		b.Clock.SetTime(b.Clock.Now().Add(step.after))
 		for _, cidr := range step.blocks {
@@ -166,7 +168,7 @@ func TestPoolUsedIsPaced(t *testing.T) {
 			t.Errorf("step %d: used %d after %d writes, again after %s; want %+v", i, used, writes, result.RequeueAfter, step)
 		}
 	}
-	if got, want := fakeapi.Series(t, b.r.Metrics.addresses)["cilium_pool_pool_addresses ipv4 p used"], 1.0; got != want {
+	if got, want := fakeapi.Series(t, b.r.Metrics.addresses)["cilium_pool_pool_addresses ipv4 p used"], 9.0; got != want {
 		t.Errorf("the metric is %v, want %v", got, want)
 	}
 }

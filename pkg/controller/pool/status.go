@@ -273,7 +273,8 @@ func exhaustedMessage(pool *crd.Pool, u poolUsage) string {
 }
 
 const (
-	// usedEvery is the least time between the last write of a status and one of used alone.
+	// usedEvery is the least time between two writes of used alone: it follows every pod. The first write after other
+	// news does not wait, as agents report their use of a block after it is held.
 	usedEvery = time.Minute
 	// usedParts is the number of parts of used, of which one must change for such a write.
 	usedParts = 20
@@ -288,27 +289,24 @@ func (u *poolUsage) setUsed(pool *crd.Pool, used [2]int64) {
 	}
 }
 
-// mayWrite reports whether a status that differs from the old one may be written now. One that
-// differs in used alone waits for wait, or until more changes: used follows every pod.
-func (r *Reconciler) mayWrite(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus, now time.Time) (wait time.Duration, ok bool) {
-	rest := obj.Status.DeepCopy()
-	much := false
+// compareUsed reports whether two statuses differ in the numbers of addresses in use alone, and whether these differ by
+// a twentieth.
+func compareUsed(old, next *v1alpha1.PodIPPoolStatus) (alone, much bool) {
+	rest := next.DeepCopy()
 	for _, f := range [][2]*v1alpha1.FamilyStatus{{old.IPv4, rest.IPv4}, {old.IPv6, rest.IPv6}} {
-		if previous, next := f[0], f[1]; previous != nil && next != nil {
-			much = much || changedMuch(previous.Addresses.Used, next.Addresses.Used)
-			next.Addresses.Used = previous.Addresses.Used
+		if previous, current := f[0], f[1]; previous != nil && current != nil {
+			much = much || changedMuch(previous.Addresses.Used, current.Addresses.Used)
+			current.Addresses.Used = previous.Addresses.Used
 		}
 	}
-	last, _ := r.wrote.Load(obj.Name)
-	written, _ := last.(time.Time) // zero: this process has not written it
-	wait = written.Add(usedEvery).Sub(now)
-	if !equality.Semantic.DeepEqual(old, rest) || much && wait <= 0 {
-		return 0, true
-	}
-	if much {
-		return wait, false
-	}
-	return 0, false
+	return equality.Semantic.DeepEqual(old, rest), much
+}
+
+// untilUsed returns the time until the numbers of addresses in use of a pool may be written alone.
+func (r *Reconciler) untilUsed(pool string, now time.Time) time.Duration {
+	last, _ := r.wroteUsed.Load(pool)
+	written, _ := last.(time.Time) // zero: this process has not
+	return max(0, written.Add(usedEvery).Sub(now))
 }
 
 func changedMuch(last, next *int64) bool {
