@@ -181,7 +181,7 @@ func (r *report) outcome(f ipalloc.Family) figure {
 	return figure{digits(now - then), "would come free", cli.Percent(now-then, now) + " of the held ones, " + with}
 }
 
-// meters compare the addresses that nodes hold with the ones that they would hold.
+// meters compare the addresses that nodes hold now and would hold.
 func (w *whatIf) meters(f ipalloc.Family) (now, then *meter) {
 	held := w.Replaced.of(f)
 	would := w.Held.of(f)

@@ -131,7 +131,7 @@ func (r *report) then() section {
 	return s
 }
 
-// describe adds what is to be known beside the numbers of addresses.
+// describe adds notes on the numbers of addresses.
 func (w *whatIf) describe(s *section) {
 	for _, p := range w.Pools {
 		s.line("Pool %s: blocks of %s.", p.Name, p.Blocks)

@@ -66,7 +66,7 @@ func (c *count) add(f ipalloc.Family, n int) {
 // of returns the number of a family.
 func (c *count) of(f ipalloc.Family) int { return [2]int{c.IPv4, c.IPv6}[f] }
 
-// nodeUse is how many addresses of a family a node holds, and uses.
+// nodeUse has the numbers of addresses of a family that a node holds and uses.
 type nodeUse struct {
 	Node   string `json:"node"`
 	Family string `json:"family"`
