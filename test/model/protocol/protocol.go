@@ -71,7 +71,7 @@ func claims() []Step {
 				s.hold(a, PublishNew, a.Block)
 			},
 		}, {
-			// publishable, protected: a block that serves and lacks addresses is read live.
+			// addVerified, verifyFinalized: a block that serves and lacks addresses is read live.
 			// The CiliumNode was read before.
 			ReadsBlock, ALeader | ANode | ABlock,
 			func(m *Model, s *State, a Action) bool {
@@ -175,7 +175,7 @@ func (m *Model) drains(s *State, b Block, block int) bool {
 func cooldown() []Step {
 	return []Step{
 		{
-			// frees, setPhase: the condition CoolingDown, on the version of a block that
+			// cools, setPhase: the condition CoolingDown, on the version of a block that
 			// drains. No address of the block is published according to the leader's cache of
 			// the CiliumNode, which may be old.
 			CoolsDown, ABlock,
