@@ -40,11 +40,14 @@ var (
 type linked struct {
 	Dir      string
 	Standard bool
-	Module   *struct {
-		Path, Version, Dir string
-		Main               bool
-		Replace            *struct{ Path, Version, Dir string }
-	}
+	Module   *linkedModule
+}
+
+// linkedModule is the module of a linked package.
+type linkedModule struct {
+	Path, Version, Dir string
+	Main               bool
+	Replace            *linkedModule
 }
 
 // readLicenses reads the licences of all modules of a command: of their own folder, and of the
@@ -140,18 +143,18 @@ func (r *release) licensed(ctx context.Context, command string, p platform) (map
 		if pkg.Standard || pkg.Module == nil || pkg.Module.Main {
 			continue
 		}
-		path, version, top := pkg.Module.Path, pkg.Module.Version, pkg.Module.Dir
-		if by := pkg.Module.Replace; by != nil {
-			path, version, top = by.Path, by.Version, by.Dir
+		source := pkg.Module
+		if source.Replace != nil {
+			source = source.Replace
 		}
-		if version == "" { // a folder of ours
+		if source.Version == "" { // a folder of ours
 			continue
 		}
-		module := path + " " + version
+		module := source.Path + " " + source.Version
 		if found[module] == nil {
-			found[module] = folders{top: true}
+			found[module] = folders{source.Dir: true}
 		}
-		for dir := pkg.Dir; len(dir) > len(top); dir = filepath.Dir(dir) {
+		for dir := pkg.Dir; len(dir) > len(source.Dir); dir = filepath.Dir(dir) {
 			found[module][dir] = true
 		}
 	}
@@ -176,7 +179,7 @@ func (l *licenses) notice(command string) []byte {
 	return out.Bytes()
 }
 
-// writeNotices writes our licence and those of others into a folder, for the image.
+// writeNotices writes our licence and the licences of others into a folder, for the image.
 func (r *release) writeNotices(folder, command string, l *licenses) error {
 	own, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
 	if err != nil {

@@ -176,7 +176,7 @@ func TestSBOM(t *testing.T) {
 	}
 }
 
-// Each binary has the licences of all its modules, and only those that may be in it.
+// Each binary has the licences of all its modules, and all of them are allowed.
 func TestLicenses(t *testing.T) {
 	r := &release{root: filepath.Join("..", "..")}
 	l, err := r.readLicenses(t.Context(), operatorName, platform{"linux", "amd64"})

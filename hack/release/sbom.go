@@ -18,7 +18,7 @@ import (
 
 // writeSBOM writes the contents of a binary as NAME.cdx.json, CycloneDX 1.6. It is read from the
 // binary itself, as go version -m does: the modules that the linker took in, and the Go that built
-// it. The licences are those of the modules.
+// it. Each module has its licences.
 func (r *release) writeSBOM(binary, name string, l *licenses) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {

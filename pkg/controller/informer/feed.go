@@ -230,8 +230,8 @@ func (f *Feed) QueueNode(name string) {
 		return
 	}
 	f.add(NodeQueue, name, 0)
-	if f.Unscheduled != nil && f.Unscheduled.Any() {
-		f.add(UnscheduledQueue, allPods, reassignDelay)
+	for _, key := range (subject{}).anyUnscheduled(f) {
+		f.add(UnscheduledQueue, key, reassignDelay)
 	}
 }
 

@@ -39,15 +39,15 @@ func (r *Reconciler) recoverAfterRestore(ctx context.Context, o *observation, re
 		return o, nil
 	}
 	made, err := r.remakeBlocks(ctx, o)
-	if err != nil || len(made) > 0 {
+	if err != nil || made {
 		return nil, err
 	}
 	r.Cluster.Recovery.Recovered(o.Name)
 	return o, nil
 }
 
-// remakeBlocks creates the blocks of the addresses in use that no block has, and returns them.
-func (r *Reconciler) remakeBlocks(ctx context.Context, o *observation) ([]netip.Prefix, error) {
+// remakeBlocks creates the blocks of the addresses in use that no block has, and reports whether there were any.
+func (r *Reconciler) remakeBlocks(ctx context.Context, o *observation) (bool, error) {
 	var made []netip.Prefix
 	for _, used := range r.usedOutsideBlocks(o) {
 		if slices.ContainsFunc(made, func(p netip.Prefix) bool { return p.Contains(used.addr) }) {
@@ -55,13 +55,13 @@ func (r *Reconciler) remakeBlocks(ctx context.Context, o *observation) ([]netip.
 		}
 		cidr, err := r.remake(ctx, o, used)
 		if err != nil {
-			return made, err
+			return false, err
 		}
 		if cidr.IsValid() {
 			made = append(made, cidr)
 		}
 	}
-	return made, nil
+	return len(made) > 0, nil
 }
 
 // remake creates the block of an address in use. It returns the zero Prefix if there is none to create.
