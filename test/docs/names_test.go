@@ -74,7 +74,7 @@ func TestPathsInPages(t *testing.T) {
 // othersWords are named in our pages and belong to Cilium, Calico, Argo CD, Flux, Karpenter, or to a
 // field that was decided against.
 const othersWords = `CanAdvertisePodCIDR setDefaultPrefix rollOutCiliumPods StartAllocator nodeUpdate startIPPoolAllocator
-reallocateOldRouterIPs ipAddrs dependsOn selfHeal RetryOnFailure nodeRef NodeOverlay ResourceNotRegistered NodeNotReady`
+ipAddrs dependsOn selfHeal RetryOnFailure nodeRef NodeOverlay ResourceNotRegistered NodeNotReady`
 
 // The sources contain the identifiers that pages name: tests, symbols, functions, fields, reasons. A
 // name that ends in … stands for all names with that prefix.

@@ -34,7 +34,7 @@ func TestEachSuiteSaysWhy(t *testing.T) {
 	sameSet(t, "docs/contributing/testing.md, suites", documented, suites)
 }
 
-// Each test and script that docs/modes.md names as the proof of a capability exists.
+// Each test and script that docs/contributing/testing.md names as the proof of a capability exists.
 func TestProofsOfModes(t *testing.T) {
 	var tests strings.Builder
 	proofs := map[string]bool{}
@@ -51,15 +51,15 @@ func TestProofsOfModes(t *testing.T) {
 		proofs[m[1]] = true
 	}
 	named := 0
-	for _, row := range table(read(t, "docs/modes.md"), "Which mode") {
-		for _, m := range regexp.MustCompile("(?:\\*\\* |, |\\) )`(Test\\w+|[a-z]+(?:-[a-z]+)*)`").FindAllStringSubmatch(strings.Join(row[1:], " "), -1) {
+	for _, row := range table(read(t, "docs/contributing/testing.md"), "Proofs of the modes") {
+		for _, m := range codeSpan.FindAllStringSubmatch(strings.Join(row[1:], " "), -1) {
 			if named++; !proofs[m[1]] {
-				t.Errorf("docs/modes.md: no test or script is called %s", m[1])
+				t.Errorf("docs/contributing/testing.md: no test or script is called %s", m[1])
 			}
 		}
 	}
 	if named < 30 {
-		t.Errorf("docs/modes.md names %d proofs: it has more", named)
+		t.Errorf("docs/contributing/testing.md names %d proofs: it has more", named)
 	}
 }
 
