@@ -73,7 +73,7 @@ func TestPathsInPages(t *testing.T) {
 
 // othersWords are named in our pages and belong to Cilium, Calico, Argo CD, Flux, Karpenter, or to a
 // field that was decided against.
-const othersWords = `CanAdvertisePodCIDR setDefaultPrefix rollOutCiliumPods StartAllocator nodeUpdate startIPPoolAllocator
+const othersWords = `directRoutingSkipUnreachable CanAdvertisePodCIDR setDefaultPrefix rollOutCiliumPods StartAllocator nodeUpdate startIPPoolAllocator
 ipAddrs dependsOn selfHeal RetryOnFailure nodeRef NodeOverlay ResourceNotRegistered NodeNotReady`
 
 // The sources contain the identifiers that pages name: tests, symbols, functions, fields, reasons. A
