@@ -68,6 +68,7 @@ const (
 	PoolExhausted         Reason = "PoolExhausted"
 	CiliumPodIPPoolUnfit  Reason = "CiliumPodIPPoolUnfit"
 	PoolSelectsNoNode     Reason = "PoolSelectsNoNode"
+	PoolFamilyNotRun      Reason = "PoolFamilyNotRun"
 	PoolStatusStale       Reason = "PoolStatusStale"
 	PinNotReady           Reason = "PinNotReady"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
@@ -209,7 +210,7 @@ func warningReasons() []ReasonInfo {
 		{NodeWithoutAgent, Warning, "A Node holds blocks, and no Cilium agent has ever run there: it gets no second block of a family.",
 			"If Cilium does not run on NAME, label it: `kubectl label node NAME cilium-pool.io/ignore=true`. Then delete its CiliumNode: `kubectl delete ciliumnode NAME`. Else see why the DaemonSet of the agents has no pod there."},
 		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition cilium-pool.io/PodAddressShortage).",
-			"As the message says: add free blocks to a pool of NAME, write a pool that selects it, raise the limit, end the pause, or let the operator's writes pass (docs/reference/events.md, Condition of a Node). Or move pods away."},
+			"As the message says: add free blocks to a pool of NAME, open its cordoned CIDRs, write a pool that selects it, raise the limit, end the pause, or let the operator's writes pass (docs/reference/events.md, Condition of a Node). Or move pods away."},
 	}
 }
 
@@ -228,10 +229,12 @@ func configurationReasons() []ReasonInfo {
 			"Correct the CiliumPodIPPool as the message says; ranges belong to NAME: `kubectl edit podippool NAME`. Where it is missing, see that the operator runs and is not paused, or, with `--keep-cilium-pod-ip-pools=false`, create it."},
 		{PoolSelectsNoNode, Warning, "The nodeSelector of a pool picks no Node: the pool serves none.",
 			"Correct spec.nodeSelector as the message says, or label the Nodes: `kubectl edit podippool NAME`. If its Nodes come later, cordon its CIDRs until then (allocationPolicy: Cordon)."},
+		{PoolFamilyNotRun, Warning, "Agents do not run one of the families of their pool: the operator claims no block of it for their Nodes.",
+			"Switch the family on in Cilium (enable-ipv4, enable-ipv6), and restart the agents. Or give these Nodes a pool without it."},
 		{PoolStatusStale, Warning, "The operator has not seen the present generation of a pool's spec.",
 			lookForOperator},
 		{PinNotReady, Warning, "A pin cannot give its node the block.",
-			"Correct the pin, or delete it: `kubectl edit podippin NAME`."},
+			"Correct spec.nodeName: `kubectl edit podippin NAME`. Where another field is wrong, delete the pin, then create one as the message says: `kubectl delete podippin NAME`."},
 		{PoolChosenByKubelet, Warning, "A pool selects nodes by a label that a kubelet may set on its own Node: a compromised node can take addresses of that pool.",
 			"Label the nodes by a key under node-restriction.kubernetes.io/, which kubelets may not set, and select by that: `kubectl edit podippool NAME`. If you trust the kubelets: `kubectl annotate podippool NAME cilium-pool.io/trusted-labels=true`."},
 		{PoolRangePublic, Warning, "A range of a pool is neither private (RFC 1918, RFC 4193) nor shared (RFC 6598): if it is not assigned to you, pods cannot reach its owner.",

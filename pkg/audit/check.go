@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
@@ -42,14 +41,7 @@ func Check(s *clusterread.Objects, set Settings) []Finding {
 	for i := range s.Pools {
 		(&poolCheck{x, found, &s.Pools[i], x.cluster.Pools.Get(s.Pools[i].Name)}).check()
 	}
-	for i := range s.Pins {
-		pin := &s.Pins[i]
-		ready := meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
-		waits := ready == nil || ready.Reason == v1alpha1.PinWaitsForNode || ready.Reason == v1alpha1.PinNotClaimed || ready.Reason == v1alpha1.PinDraining
-		if !waits && ready.Status == metav1.ConditionFalse {
-			found.add(PinNotReady, Finding{Object: Object{Kind: "PodIPPin", Name: pin.Name}}, "%s: %s", ready.Reason, ready.Message)
-		}
-	}
+	checkPins(s, found)
 	for _, key := range s.RoutesLeft {
 		found.add(FRRConfigurationLeft, Finding{Object: Object{Kind: "FRRConfiguration", Namespace: key.Namespace, Name: key.Name}}, "the operator wrote it, and maintains it no more")
 	}

@@ -300,6 +300,12 @@ func checksNodesAndPools() map[string]checkTest {
 			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock") },
 			want:  "PoolExhausted PodIPPool/main",
 		},
+		"a family that agents do not run": {
+			spoil: func(w world) {
+				condition(&w.Pools[0], v1alpha1.PoolFamiliesServed, metav1.ConditionFalse, "AgentsWithoutFamily")
+			},
+			want: "PoolFamilyNotRun PodIPPool/main",
+		},
 		"CIDRs added to its CiliumPodIPPool": {
 			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolCiliumPool, metav1.ConditionFalse, "CIDRsUnused") },
 			want:  "CiliumPodIPPoolUnfit PodIPPool/main",
@@ -330,6 +336,14 @@ func checksNodesAndPools() map[string]checkTest {
 			for cidr, reason := range map[string]string{"10.0.0.0/30": v1alpha1.PinWaitsForNode, "10.0.0.4/30": v1alpha1.PinNotABlock} {
 				pin := fixtures.Pin(cidr, "gateway")
 				pin.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: reason}}
+				w.Pins = append(w.Pins, *pin)
+			}
+		}, "PinNotReady PodIPPin/10.0.0.4-30"},
+		"pins of Nodes to come, and of one misspelt": {func(w world) {
+			w.node("gateway-1", "10.0.0.16/29")
+			for cidr, node := range map[string]string{"10.0.0.0/30": "gateway-2", "10.0.0.4/30": "gatway-1", "10.0.0.8/30": "worker-1"} {
+				pin := fixtures.Pin(cidr, node)
+				pin.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PinReady, Status: metav1.ConditionFalse, Reason: v1alpha1.PinWaitsForNode}}
 				w.Pins = append(w.Pins, *pin)
 			}
 		}, "PinNotReady PodIPPin/10.0.0.4-30"},

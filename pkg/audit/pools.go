@@ -77,6 +77,15 @@ func (c *poolCheck) status() {
 	}
 	if !stale {
 		c.ciliumPool()
+		c.families()
+	}
+}
+
+// families reports that agents run only one of the pool's families.
+func (c *poolCheck) families() {
+	served := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolFamiliesServed)
+	if served != nil && served.Status == metav1.ConditionFalse {
+		c.add(PoolFamilyNotRun, c.about(netip.Prefix{}), "%s", served.Message)
 	}
 }
 

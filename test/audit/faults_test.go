@@ -228,6 +228,12 @@ func nodeFaults() map[audit.Reason]fault {
 					Status: metav1.ConditionTrue, Reason: poolcontroller.ReasonExhausted, Message: "planted", LastTransitionTime: metav1.Now()})
 			}, "10.9.2.0/24")
 		}, "PoolExhausted PodIPPool/full", "PoolSelectsNoNode PodIPPool/full"),
+		audit.PoolFamilyNotRun: found(func(p *place) {
+			p.pool("families", func(o *v1alpha1.PodIPPool) {
+				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolFamiliesServed,
+					Status: metav1.ConditionFalse, Reason: poolcontroller.ReasonAgentsWithout, Message: "planted", LastTransitionTime: metav1.Now()})
+			}, "10.9.7.0/24")
+		}, "PoolFamilyNotRun PodIPPool/families", "PoolSelectsNoNode PodIPPool/families"),
 		// The other pools here pick no Node, either.
 		audit.PoolSelectsNoNode: found(func(p *place) { p.pool("misspelt", nil, "10.9.6.0/24") }, "PoolSelectsNoNode PodIPPool/misspelt"),
 		audit.PoolChosenByKubelet: found(func(p *place) {
