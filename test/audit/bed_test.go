@@ -1,5 +1,5 @@
-// Package audit runs the subcommand check against the real API server: each planted fault is
-// found, and a healthy cluster has no findings.
+// Package audit runs the subcommand check against the real API server: each planted fault and each
+// everyday mistake is found, and a healthy cluster has no findings.
 //
 // Only this suite finds a fault that check overlooks, or reports without reason.
 package audit
@@ -20,8 +20,10 @@ import (
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,35 +43,38 @@ import (
 // patience limits every wait; no test sleeps that long.
 const patience = harness.Patience
 
-var shared cptest.Shared
+var planes cptest.Pool
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	os.Exit(shared.Main(m))
+	os.Exit(planes.Main(m))
 }
 
-func operator(t *testing.T) string {
+func operator(t testing.TB) string {
 	t.Helper()
 	return harness.Program(t, "cilium-pool-operator")
 }
 
 // bed is one test's cluster, empty at first.
 type bed struct {
-	*testing.T
+	testing.TB
 	*harness.Bed
+	cluster    *controlplane.Cluster
 	kubeconfig string // with the rights in docs/reference/check.md
 }
 
-func newBed(t *testing.T) *bed {
+func newBed(t testing.TB) *bed {
 	t.Helper()
-	b := &bed{T: t, Bed: harness.NewBed(t, shared.Cluster(t).Config())}
-	b.Wipe(&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPinList{})
+	cluster := planes.Cluster(t)
+	b := &bed{TB: t, Bed: harness.NewBed(t, cluster.Config()), cluster: cluster}
+	b.Wipe(&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPinList{},
+		&ciliumv2.CiliumLoadBalancerIPPoolList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}, &coordinationv1.LeaseList{})
 	b.kubeconfig = b.reader("auditor", roleOfPage(t))
 	return b
 }
 
-func roleOfPage(t *testing.T) *rbacv1.ClusterRole { return harness.RoleOfPage(t, "reference/check.md") }
+func roleOfPage(t testing.TB) *rbacv1.ClusterRole { return harness.RoleOfPage(t, "reference/check.md") }
 
 // reader creates a ServiceAccount with a role, and a kubeconfig for it.
 func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
@@ -85,7 +90,7 @@ func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
 			}
 		})
 	}
-	config, err := shared.Cluster(b).ConfigFor(b.Context(), "default", name)
+	config, err := b.cluster.ConfigFor(b.Context(), "default", name)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -99,7 +104,7 @@ func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
 // ServiceAccount the first rule of its role.
 func (b *bed) knows(account *corev1.ServiceAccount, rule rbacv1.PolicyRule) {
 	b.Helper()
-	clients, err := kubernetes.NewForConfig(shared.Cluster(b).Config())
+	clients, err := kubernetes.NewForConfig(b.cluster.Config())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -130,7 +135,7 @@ func (b *bed) check(args ...string) outcome {
 
 func (b *bed) run(args ...string) outcome {
 	b.Helper()
-	path := operator(b.T) // may need a build, which does not count towards the patience
+	path := operator(b.TB) // may need a build, which does not count towards the patience
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)

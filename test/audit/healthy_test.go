@@ -30,10 +30,10 @@ const (
 func (b *bed) startOperator(flags ...string) {
 	b.Helper()
 	kubeconfig := b.TempDir() + "/kubeconfig"
-	b.Must(shared.Cluster(b).WriteKubeconfig(kubeconfig))
+	b.Must(b.cluster.WriteKubeconfig(kubeconfig))
 	p, err := process.Start(process.Command{
 		Name: "operator", Dir: b.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")},
-		Args: append([]string{operator(b.T), "--kubeconfig=" + kubeconfig, "--leader-elect=false",
+		Args: append([]string{operator(b.TB), "--kubeconfig=" + kubeconfig, "--leader-elect=false",
 			"--metrics-bind-address=0", "--health-probe-bind-address=0", "--reclaim-idle-for=300ms", "--ack-hold=200ms",
 			"--ack-timeout=3s", "--cooldown=1s", "--node-gone-cooldown=2s", "--agent-settle-time=300ms"}, flags...),
 	})

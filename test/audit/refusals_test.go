@@ -64,7 +64,7 @@ func TestRights(t *testing.T) {
 
 func TestWithoutCRDs(t *testing.T) {
 	cluster := cptest.New(t, controlplane.Options{CRDs: []*apiextensionsv1.CustomResourceDefinition{}})
-	b := &bed{T: t}
+	b := &bed{TB: t}
 	o := b.run("check", "--kubeconfig="+filepath.Join(cluster.Dir(), "kubeconfig"))
 	if o.code != 2 || o.stdout != "" || !strings.Contains(o.stderr, "not installed") {
 		t.Errorf("exit code %d\n%s%s", o.code, o.stdout, o.stderr)
