@@ -174,6 +174,6 @@ func (o *Observer) showPool(c *clusterview.Cluster, name string, used [2]int64) 
 		f.Status.Addresses.Used = &used[f.Family]
 	}
 	usage.Selected = pool.CountSelected(c.Objects.Nodes)
-	o.metrics.pool.Show(name, !pool.Frozen(), &usage)
+	o.metrics.pool.Show(name, pool, !pool.Frozen(), &usage)
 	o.metrics.pool.ShowRoom(pool, usage.Families)
 }

@@ -6,6 +6,8 @@
 package alerts
 
 import (
+	"cmp"
+	"encoding/json"
 	"maps"
 	"os"
 	"os/exec"
@@ -146,11 +148,13 @@ func TestAlerts(t *testing.T) {
 				t.Fatal(err)
 			}
 			note(t, data, fires, quiet)
-			copied := filepath.Join(dir, "test.yaml")
-			if err := os.WriteFile(copied, data, 0o600); err != nil {
-				t.Fatal(err)
+			for _, tests := range [][]byte{data, inTwoClusters(t, data)} {
+				copied := filepath.Join(dir, "test.yaml")
+				if err := os.WriteFile(copied, tests, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				command(t, promtool, "test", "rules", copied)
 			}
-			command(t, promtool, "test", "rules", copied)
 		})
 	}
 	for _, name := range names(rules) {
@@ -158,6 +162,50 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s: tested to fire: %v, tested to be quiet: %v", name, fires[name], quiet[name])
 		}
 	}
+}
+
+// inTwoClusters returns tests for a Prometheus with the series of two clusters: it has each series of each, and expects
+// each alert of each.
+func inTwoClusters(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var file map[string]any
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range file["tests"].([]any) {
+		test := test.(map[string]any)
+		var series, alertTests []any
+		for _, s := range test["input_series"].([]any) {
+			name, labels, _ := strings.Cut(s.(map[string]any)["series"].(string), "{")
+			for _, cluster := range []string{"east", "west"} {
+				of := maps.Clone(s.(map[string]any))
+				of["series"] = name + `{cluster="` + cluster + `",` + cmp.Or(labels, "}")
+				series = append(series, of)
+			}
+		}
+		for _, a := range test["alert_rule_test"].([]any) {
+			a := a.(map[string]any)
+			var expected []any
+			for _, alert := range a["exp_alerts"].([]any) {
+				for _, cluster := range []string{"east", "west"} {
+					of := maps.Clone(alert.(map[string]any))
+					labels := maps.Clone(of["exp_labels"].(map[string]any))
+					labels["cluster"] = cluster
+					of["exp_labels"] = labels
+					expected = append(expected, of)
+				}
+			}
+			a["exp_alerts"] = expected
+			alertTests = append(alertTests, a)
+		}
+		test["input_series"] = series
+		test["alert_rule_test"] = alertTests
+	}
+	out, err := yaml.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // note records which alerts a test file expects, and which it expects not to fire.
@@ -216,10 +264,37 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
+// The chart's values can leave out each alert, and no other.
+func TestEachAlertCanBeDisabled(t *testing.T) {
+	var schema struct {
+		Properties struct {
+			Metrics struct {
+				Properties struct {
+					PrometheusRule struct {
+						Properties struct {
+							Disabled struct {
+								Items struct{ Enum []string }
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "charts/cilium-pool-operator/values.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	got := schema.Properties.Metrics.Properties.PrometheusRule.Properties.Disabled.Items.Enum
+	slices.Sort(got)
+	if want := slices.Compact(names(alerts(t))); !slices.Equal(got, want) {
+		t.Errorf("values.schema.json lets users leave out %v, the alerts are %v", got, want)
+	}
+}
+
 // Values reach the rules, and disabled alerts are not rendered.
 func TestValuesReachAlerts(t *testing.T) {
-	g := alerts(t, "metrics.prometheusRule.disabled={CiliumPoolFilling,CiliumPoolNotReady}",
-		"metrics.prometheusRule.alertLabels.team=net", "metrics.prometheusRule.fillingPercent=70",
+	g := alerts(t, "metrics.prometheusRule.disabled={CiliumPoolSelectsNoNode,CiliumPoolNotReady}",
+		"metrics.prometheusRule.alertLabels.team=net", "metrics.prometheusRule.fillingPercent=70", "metrics.prometheusRule.shortNodesPercent=20",
 		"metrics.prometheusRule.runbookURL=https://example.org/r")
 	for _, r := range g.Groups[0].Rules {
 		if r.Labels["team"] != "net" || r.Labels["severity"] == "" {
@@ -229,7 +304,7 @@ func TestValuesReachAlerts(t *testing.T) {
 			t.Errorf("%s leads to %s", r.Alert, r.Annotations["runbook_url"])
 		}
 		for name, want := range map[string]string{
-			"CiliumPoolOperatorDown": `{name="cilium-pool-operator"}`, "CiliumPoolFilling": "> 70",
+			"CiliumPoolOperatorDown": `{name="cilium-pool-operator"}`, "CiliumPoolFilling": "> 70", "CiliumPoolNodesShort": ">= 20",
 		} {
 			if r.Alert == name && !strings.Contains(r.Expr, want) {
 				t.Errorf("%s: %s is not in %s", name, want, r.Expr)
@@ -239,7 +314,7 @@ func TestValuesReachAlerts(t *testing.T) {
 			t.Errorf("%s has a word that no value took the place of", r.Alert)
 		}
 	}
-	for _, gone := range []string{"CiliumPoolFilling", "CiliumPoolNotReady"} {
+	for _, gone := range []string{"CiliumPoolSelectsNoNode", "CiliumPoolNotReady"} {
 		if slices.Contains(names(g), gone) {
 			t.Errorf("%s is there", gone)
 		}

@@ -21,6 +21,9 @@ type metric struct {
 // nameLabel is the label of a selector that has the name of its metric.
 const nameLabel = "__name__"
 
+// clusterLabel is the label that a Prometheus of several clusters has on each series.
+const clusterLabel = "cluster"
+
 var quoted = regexp.MustCompile("`([^`]+)`")
 
 func documented(t *testing.T) map[string]metric {
@@ -69,7 +72,7 @@ func check(t *testing.T, where, query string, known map[string]metric, page stri
 			continue
 		}
 		for _, l := range matchers {
-			if !m.own || l.Name == nameLabel {
+			if !m.own || l.Name == nameLabel || l.Name == clusterLabel {
 				continue
 			}
 			if !slices.Contains(m.labels, l.Name) {
@@ -146,11 +149,11 @@ func TestDashboard(t *testing.T) {
 			if err := json.Unmarshal(v.Query, &q); err != nil {
 				t.Fatal(err)
 			}
-			m := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`).FindStringSubmatch(q.Query)
+			m := regexp.MustCompile(`^label_values\((\w+)(?:\{cluster=~"\$cluster"\})?, (\w+)\)$`).FindStringSubmatch(q.Query)
 			if m == nil {
 				t.Fatalf("variable %s: %s", v.Name, q.Query)
 			}
-			if known, ok := known[m[1]]; !ok || m[2] != "job" && !slices.Contains(known.labels, m[2]) {
+			if known, ok := known[m[1]]; !ok || m[2] != "job" && m[2] != clusterLabel && !slices.Contains(known.labels, m[2]) {
 				t.Errorf("variable %s uses a metric or label that is not exported: %s", v.Name, q.Query)
 			}
 		}
@@ -176,6 +179,9 @@ func TestDashboard(t *testing.T) {
 				t.Errorf("%s names a fixed data source: %q", where, target.Datasource.UID)
 			}
 			check(t, where, query, known, page)
+			if selectors := strings.Count(query, "{"); selectors == 0 || selectors != strings.Count(query, `{cluster=~"$cluster"`) {
+				t.Errorf("%s mixes clusters: %s", where, query)
+			}
 		}
 	}
 	t.Logf("%d panels, %d queries", len(d.Panels), queries)

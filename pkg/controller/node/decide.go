@@ -169,7 +169,7 @@ func (r *Reconciler) forgetShares(o *observation) {
 		if slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.CiliumPool == s.ciliumPool }) {
 			return false
 		}
-		r.Metrics.drains.forget(o.Name, func(share state.ShareKey) bool { return share.CiliumPool == s.ciliumPool })
+		r.Metrics.forgetShares(o.Name, func(share state.ShareKey) bool { return share.CiliumPool == s.ciliumPool })
 		for _, f := range ipalloc.Families() {
 			r.Events.Last.Changed(o.Name, planTopics[f]+s.ciliumPool, "")
 		}

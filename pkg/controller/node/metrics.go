@@ -23,6 +23,7 @@ type Metrics struct {
 	unselected *prometheus.GaugeVec
 	offered    *prometheus.GaugeVec
 	drains     *drainMetrics
+	pools      *poolNodes
 }
 
 // NewMetrics registers the metrics with r.
@@ -37,8 +38,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		unselected: common.Gauge("node_without_pool", "1 while no PodIPPool selects a node, or none has a family that its agent runs. No series: it is served, or Cilium does not run there.", "node"),
 		offered:    common.Gauge("node_offered_addresses", "Addresses that a Node offers to pods that request one. No series: it does not offer any by a resource.", "node", "family"),
 		drains:     newDrainMetrics(),
+		pools:      newPoolNodes(),
 	}
-	return m, common.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.offered, m.drains)
+	return m, common.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.offered, m.drains, m.pools)
 }
 
 func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
@@ -91,7 +93,13 @@ func (m *Metrics) Forget(node string, f ipalloc.Family) {
 	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages, m.offered} {
 		g.DeleteLabelValues(node, f.String())
 	}
-	m.drains.forget(node, func(share state.ShareKey) bool { return share.Family == f })
+	m.forgetShares(node, func(share state.ShareKey) bool { return share.Family == f })
+}
+
+// forgetShares drops what is kept of some shares of a node.
+func (m *Metrics) forgetShares(node string, matches func(state.ShareKey) bool) {
+	m.drains.forget(node, matches)
+	m.pools.forget(node, matches)
 }
 
 // shadowed records the changes that the operator would make on a node.

@@ -99,6 +99,29 @@ func TestUnansweredMarks(t *testing.T) {
 	}
 }
 
+// A node counts once for each pool that rules shares of it, and as short if one of them is.
+func TestNodesOfPools(t *testing.T) {
+	p := newPoolNodes()
+	key := func(node, ciliumPool string) state.ShareKey {
+		return state.ShareKey{Node: node, CiliumPool: ciliumPool}
+	}
+	p.set(key("a", ""), "p", false)
+	p.set(key("a", "blue"), "p", true)
+	p.set(key("b", ""), "p", false)
+	p.set(key("c", ""), "q", true)
+	p.set(key("c", ""), "p", false) // its labels have changed
+	want := map[string]float64{"cilium_pool_pool_ruled_nodes ipv4 p": 3, "cilium_pool_pool_short_nodes ipv4 p": 1}
+	if diff := cmp.Diff(want, fakeapi.Series(t, p)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+	p.set(key("a", "blue"), "", true)
+	p.forget("b", func(state.ShareKey) bool { return true })
+	want = map[string]float64{"cilium_pool_pool_ruled_nodes ipv4 p": 2, "cilium_pool_pool_short_nodes ipv4 p": 0}
+	if diff := cmp.Diff(want, fakeapi.Series(t, p)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
+
 // What did not happen has no series, and a gauge without a value none either.
 func TestOnlyWhatHappensIsCounted(t *testing.T) {
 	m, err := NewMetrics(prometheus.NewRegistry())

@@ -18,7 +18,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 		r.Cluster.Unscheduled.SetWithoutBlock(o.Name, slices.ContainsFunc(accounts[:len(decisions)], account.lacksFirstBlock))
 	}
 	if o.Node == nil {
-		r.Metrics.drains.forget(o.Name, func(state.ShareKey) bool { return true })
+		r.Metrics.forgetShares(o.Name, everyShare)
 		r.Metrics.shortages.DeletePartialMatch(prometheus.Labels{"node": o.Name})
 		r.Metrics.offered.DeletePartialMatch(prometheus.Labels{"node": o.Name}) // its blocks cool down for long
 	}
@@ -35,6 +35,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 		r.Cluster.Awaiting.Forget(o.Name)
 		// The other IPAM answers for the shortage now.
 		r.Metrics.shortages.DeletePartialMatch(prometheus.Labels{"node": o.Name})
+		r.Metrics.pools.forget(o.Name, everyShare)
 		r.Reporter.sendShortage(o.Node, nil, nil)
 		return r.setShortage(ctx, o, decisions, nil, nil)
 	}
@@ -51,7 +52,9 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 	return r.setShortage(ctx, o, decisions, accounts, lack)
 }
 
-// reportSupplies reports the shortages and obstacles of the node's shares, and has the node woken once a pool has
+func everyShare(state.ShareKey) bool { return true }
+
+// reportAccounts reports the shortages and obstacles of the node's shares, and has the node woken once a pool has
 // a block for it.
 func (r *Reconciler) reportAccounts(o *observation, accounts []account, lack *shortage) {
 	now := r.Clock.Now()
@@ -66,6 +69,9 @@ func (r *Reconciler) reportAccounts(o *observation, accounts []account, lack *sh
 		s := &accounts[i]
 		missing[s.Family] += s.balance.Missing
 		setUnless(0, r.Metrics.shortages, missing[s.Family], o.Name, s.Family.String())
+		if !s.isOfPod() { // the node alone is short then
+			r.Metrics.pools.set(s.Key(o.Name), s.Ruling(), s.balance.Missing > 0)
+		}
 		starves = starves || s.lacksFirstBlock()
 		if !s.Standing.MayChange() {
 			r.Metrics.drains.pause(o.Name, s.Key(o.Name))

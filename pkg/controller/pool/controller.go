@@ -153,7 +153,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolCondition(pool), now)
 	obj.Status.RoomForNodes = r.Metrics.ShowRoom(pool, usage.Families)
 	ready := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolReady) || obj.DeletionTimestamp != nil
-	r.Metrics.Show(obj.Name, ready, &usage.PoolUsage)
+	r.Metrics.Show(obj.Name, pool, ready, &usage.PoolUsage)
 	if equality.Semantic.DeepEqual(old, &obj.Status) {
 		return 0, nil
 	}

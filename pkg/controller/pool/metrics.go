@@ -30,7 +30,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		selected:  common.Gauge("pool_selected_nodes", "Nodes that the selector of a pool picks.", "pool"),
 		ready:     common.Gauge("pool_ready", "1 while the condition Ready of a pool is True, or the pool is being deleted; else 0.", "pool"),
 		room:      common.Gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
-		phasing:   common.Gauge("pool_phasing_out", "1 while a pool assigns no new blocks: it is being deleted, or all its CIDRs are cordoned or drain. No series: it does.", "pool", "family"),
+		phasing:   common.Gauge("pool_phasing_out", "1 while a pool assigns no new blocks: it is being deleted, all its CIDRs are cordoned or drain, or another pool assigns their addresses. No series: it does.", "pool", "family"),
 	}
 	for _, g := range m.all() {
 		if err := r.Register(g); err != nil {
@@ -60,13 +60,13 @@ func (m *Metrics) Forget(pool string) {
 	}
 }
 
-// Show sets the series of a pool, except its room.
-func (m *Metrics) Show(pool string, ready bool, u *state.PoolUsage) {
+// Show sets the series of a pool, except its room; spec is nil for one that was never valid.
+func (m *Metrics) Show(pool string, spec *crd.Pool, ready bool, u *state.PoolUsage) {
 	m.ready.WithLabelValues(pool).Set(common.OneIf(ready))
 	m.selected.WithLabelValues(pool).Set(float64(u.Selected))
 	m.nodes.WithLabelValues(pool).Set(float64(u.Nodes))
 	for _, f := range u.Families {
-		m.phasesOut(pool, f.Family, f.PhasesOut)
+		m.phasesOut(pool, f.Family, f.PhasesOut || isClosed(spec, f.Family))
 		for state, n := range states(f.Status.Blocks) {
 			m.blocks.WithLabelValues(pool, f.Family.String(), state).Set(float64(n))
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -113,5 +114,9 @@ func TestClosedPoolIsNotExhausted(t *testing.T) {
 	is := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.PoolExhausted)
 	if is == nil || is.Status != metav1.ConditionFalse || is.Reason != ReasonOverlapping {
 		t.Errorf("Exhausted is %+v", is)
+	}
+	want := map[string]float64{"cilium_pool_pool_phasing_out ipv4 p": 1} // no alert says that it is full
+	if diff := cmp.Diff(want, fakeapi.Series(t, b.r.Metrics.phasing)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
 	}
 }
