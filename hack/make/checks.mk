@@ -78,10 +78,14 @@ map-test: # Test the address map in Chromium, which it installs on Debian as roo
 	cd test/map && go test -count=1 -timeout 30m -v $(if $(filter command line environment,$(origin RUN)),-run '$(RUN)') ./...
 
 .PHONY: screenshots
-screenshots: # Make the pictures of docs/images, of a made-up cluster and of what "make up" runs.
+screenshots: demo-binaries # Make the pictures of docs/images: of a made-up cluster, and of a control plane with light agents, which it starts and stops.
 	hack/chromium.sh
 	go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
-	cd test/map && KUBECONFIG=$(CURDIR)/.run/kubeconfig go run ./screenshots \
+	trap '$(BIN)/chaos down --run-dir=.run/screenshots' EXIT; \
+	$(BIN)/chaos up --nodes=40 --run-dir=.run/screenshots; \
+	for load in 02=27 03=80 05=12 06=118 08=55 09=160 11=30 13=70 14=9 16=98 17=44 20=21; do \
+		$(BIN)/chaos burst --run-dir=.run/screenshots --node=beijing-$${load%=*} --pods=$${load#*=}; done; \
+	KUBECONFIG=$(CURDIR)/.run/screenshots/kubeconfig go run -C test/map ./screenshots \
 		-plugin $(CURDIR)/$(BIN)/kubectl-cilium_pool -out $(CURDIR)/docs/images
 
 ##@ Chart

@@ -1,5 +1,5 @@
 // Command screenshots takes the screenshots in docs/images: of the report about a made-up cluster, and of the map of
-// the cluster in KUBECONFIG, preferably the cluster of make up.
+// the cluster in KUBECONFIG. make screenshots starts a cluster for it.
 package main
 
 import (
@@ -71,8 +71,14 @@ func (o options) run(ctx context.Context) error {
 	return nil
 }
 
+// most is the largest size of a picture in bytes, as each clone of the repository has it.
+const most = 200_000
+
 func (o options) save(name string, picture []byte) error {
 	path := filepath.Join(o.out, name+".png")
+	if len(picture) > most {
+		return fmt.Errorf("%s has %d bytes, above %d: show less", path, len(picture), most)
+	}
 	fmt.Println(path)
 	return os.WriteFile(path, picture, 0o644)
 }
