@@ -248,13 +248,19 @@ func absolute(t *testing.T, path string) string {
 	return path
 }
 
-// section returns the shell block of a page below a heading.
+// section returns the first shell block of a page below a heading.
 func section(t *testing.T, path, heading string) string {
 	t.Helper()
+	return blockBelow(t, path, heading, "sh")
+}
+
+// blockBelow returns the first block of a language below a heading of a page.
+func blockBelow(t *testing.T, path, heading, language string) string {
+	t.Helper()
 	_, after, found := strings.Cut(string(readFile(t, filepath.Join(root, path))), "# "+heading+"\n")
-	blocks := page.OfLanguage(after, "sh")
+	blocks := page.OfLanguage(after, language)
 	if !found || len(blocks) == 0 {
-		t.Fatalf("%s has no commands below %q", path, heading)
+		t.Fatalf("%s has no block below %q", path, heading)
 	}
 	return blocks[0]
 }

@@ -134,7 +134,8 @@ func operatorAttempts() map[string]attempt {
 	}
 }
 
-func blockAttempts() map[string]attempt {
+// blockAttempts are those of the policies of blocks. docs/install.md has the refusal to delete a pool.
+func blockAttempts(refusal string) map[string]attempt {
 	block := &v1alpha1.PodIPBlock{}
 	adopted := newBlock("10.20.1.0/28", v1alpha1.Finalizer)
 	adopted.Labels = map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}
@@ -162,7 +163,7 @@ func blockAttempts() map[string]attempt {
 		"deleting a block":                {who: breaks, delete: newBlock("10.20.0.0/28"), want: "kubectl cilium-pool drain 10.20.0.0-28. To delete it all the same, first: kubectl annotate podipblock 10.20.0.0-28 cilium-pool.io/allow-delete=true"},
 		"deleting a block, allowed":       {who: editor, delete: newBlock("10.20.2.0/28")},
 		"freeing a block":                 {who: "crd", delete: newBlock("10.20.0.0/28")},
-		"deleting a pool in use":          {who: breaks, delete: poolNamed("used"), want: "kubectl cilium-pool drain used. To delete"},
+		"deleting a pool in use":          {who: breaks, delete: poolNamed("used"), want: strings.ReplaceAll(refusal, "beijing", "used")},
 		"deleting a pool that drains":     {who: editor, delete: poolNamed("drains")},
 		"deleting an unused pool":         {who: editor, delete: poolNamed("unused")},
 		"deleting a pool, allowed":        {who: editor, delete: poolNamed("allowed")},
@@ -322,7 +323,7 @@ func newTrial(t *testing.T) *trial {
 	objects := b.objectsOfAttempts()
 	b.deletable()
 	attempts := operatorAttempts()
-	maps.Copy(attempts, blockAttempts())
+	maps.Copy(attempts, blockAttempts(strings.TrimSpace(blockBelow(t, "docs/install.md", "Remove a pool from Git", ""))))
 	maps.Copy(attempts, podAttempts())
 	for _, name := range []string{
 		"a label", "another annotation", "labels of a CiliumNode", "what an agent requests", "the webhook's address", "the status, by an editor", "deleting a block",

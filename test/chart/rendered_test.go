@@ -136,9 +136,6 @@ func renderedValues() [][4]string {
 		// Argo CD prunes objects that a chart no longer renders, and obeys Helm's resource-policy only when an Application is
 		// deleted; a Flux Kustomization never does. A pruned CRD would delete all its objects.
 		{"", "CustomResourceDefinition", kept, "keep Prune=false disabled keep Prune=false disabled keep Prune=false disabled"},
-		{"crds: {keep: false}", "CustomResourceDefinition", `{NOTES.helm\.sh/resource-policy}`, ""},
-		{"crds: {keep: false}", "CustomResourceDefinition", `{NOTES.cilium-pool\.io/allow-delete}`, "true true true"},
-		{"", "CustomResourceDefinition", `{NOTES.cilium-pool\.io/allow-delete}`, ""},
 		// Parts of a pod.
 		{everything, "Deployment", "{.metadata.name} {POD.imagePullSecrets[*].name} {POD.runtimeClassName} {POD.priorityClassName} {POD.hostNetwork}",
 			"pool-op registry native system-cluster-critical true"},

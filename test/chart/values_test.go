@@ -50,6 +50,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"enabled by no condition":    {"enabled: false", "value must be true"},
 		"looked up API server":       {"k8sServiceHost: auto", "k8sServiceHost=auto is not supported"},
 		"mode":                       {"mode: cluster-pool", "value must be one of"},
+		"CRDs that would go":         {"crds: {keep: false}", "additional properties 'keep' not allowed"},
 		"pools":                      {"pools: {p: {}}", "kubectl apply -f your PodIPPools"},
 		"range of a firewall":        {"hostFirewall: {allowedCIDRs: [10.0.0.1]}", "does not match pattern"},
 		"name that is too long":      {"fullnameOverride: " + strings.Repeat("a", 48), "maxLength: got 48, want 47"},
