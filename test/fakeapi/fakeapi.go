@@ -320,7 +320,7 @@ func Series(t *testing.T, collectors ...prometheus.Collector) map[string]float64
 			for _, l := range m.GetLabel() {
 				name += " " + l.GetValue()
 			}
-			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
 		}
 	}
 	return got

@@ -176,6 +176,11 @@ func Gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
+// Histogram is a histogram of the operator, with the upper bounds of its buckets.
+func Histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+}
+
 // Number is a gauge of the operator without labels.
 func Number(name, help string) prometheus.Gauge { return Gauge(name, help).WithLabelValues() }
 

@@ -64,6 +64,8 @@ func (r *Reconciler) act(ctx context.Context, o *observation, decisions []decisi
 		for i := range decisions {
 			outcomes[i].fails(err, decisions[i].publishes(), decisions[i].plan.Claim.Addresses)
 		}
+	} else {
+		r.measureGrowth(o, decisions, outcomes, &change)
 	}
 	if err := result.record(err); err != nil {
 		return outcomes, err

@@ -91,12 +91,14 @@ func (r *Reconciler) keepDecisions(ctx context.Context, o *observation, decision
 	for i := range o.Shares {
 		if share := &o.Shares[i]; !share.Standing.MayChange() {
 			*o.memory.forShare(o, share) = expand.Memory{} // changes meanwhile go unobserved
+			*o.memory.growthOf(o, share) = growth{}
 		}
 	}
 	var idle [2][]string
 	for i := range decisions {
 		d := &decisions[i]
 		*o.memory.forShare(o, d.Share) = d.nextMemory
+		o.memory.growthOf(o, d.Share).note(d, r.Clock.Now())
 		if len(d.nextMemory.IdleSince) > 0 {
 			idle[d.Family] = o.PoolsInService(d.Family)
 		}

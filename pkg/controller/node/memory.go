@@ -132,6 +132,7 @@ type poolMemory struct {
 	// memory is of one CiliumNode: a successor with the same name starts empty.
 	ciliumNode types.UID
 	memory     [2]expand.Memory
+	growth     [2]growth
 }
 
 // firstBlocks are the blocks that this process claimed for a CiliumNode before any
@@ -141,9 +142,18 @@ type firstBlocks struct {
 	blocks     []types.UID
 }
 
-// forShare returns the memory of a share for Decide, empty if it is of another CiliumNode. The result is
-// valid until the next call.
+// forShare returns the memory of a share for Decide. The result is valid until the next call.
 func (n *nodeMemory) forShare(o *observation, share *state.Share) *expand.Memory {
+	return &n.poolOf(o, share).memory[share.Family]
+}
+
+// growthOf returns the memory of a share's need of blocks, for as long.
+func (n *nodeMemory) growthOf(o *observation, share *state.Share) *growth {
+	return &n.poolOf(o, share).growth[share.Family]
+}
+
+// poolOf returns the memory of the Cilium pool of a share, empty if it is of another CiliumNode.
+func (n *nodeMemory) poolOf(o *observation, share *state.Share) *poolMemory {
 	i := slices.IndexFunc(n.shares, func(s poolMemory) bool { return s.ciliumPool == share.CiliumPool })
 	if i < 0 {
 		i = len(n.shares)
@@ -152,7 +162,7 @@ func (n *nodeMemory) forShare(o *observation, share *state.Share) *expand.Memory
 	if n.shares[i].ciliumNode != o.uid() {
 		n.shares[i] = poolMemory{ciliumPool: share.CiliumPool, ciliumNode: o.uid()}
 	}
-	return &n.shares[i].memory[share.Family]
+	return &n.shares[i]
 }
 
 // noteParked records that a block of the node was parked.

@@ -24,6 +24,8 @@ type Metrics struct {
 	offered    *prometheus.GaugeVec
 	drains     *drainMetrics
 	pools      *poolNodes
+	growths    *prometheus.HistogramVec
+	podWaits   *prometheus.HistogramVec
 }
 
 // NewMetrics registers the metrics with r.
@@ -39,8 +41,10 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		offered:    common.Gauge("node_offered_addresses", "Addresses that a Node offers to pods that request one. No series: it does not offer any by a resource.", "node", "family"),
 		drains:     newDrainMetrics(),
 		pools:      newPoolNodes(),
+		growths:    common.Histogram("growth_seconds", "Time from a node's need of another block until its addresses are published. While no pool has a free block it does not run.", waitBuckets(), "family"),
+		podWaits:   common.Histogram("pod_address_wait_seconds", "Time from the bind of a pod until its node has an address for it, of pods that found none there.", waitBuckets(), "family"),
 	}
-	return m, common.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.offered, m.drains, m.pools)
+	return m, common.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.offered, m.drains, m.pools, m.growths, m.podWaits)
 }
 
 func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
