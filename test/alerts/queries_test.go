@@ -21,6 +21,9 @@ type metric struct {
 // nameLabel is the label of a selector that has the name of its metric.
 const nameLabel = "__name__"
 
+// bucketLabel is the label of the buckets of a histogram.
+const bucketLabel = "le"
+
 // clusterLabel is the label that a Prometheus of several clusters has on each series.
 const clusterLabel = "cluster"
 
@@ -72,7 +75,7 @@ func check(t *testing.T, where, query string, known map[string]metric, page stri
 			continue
 		}
 		for _, l := range matchers {
-			if !m.own || l.Name == nameLabel || l.Name == clusterLabel {
+			if !m.own || l.Name == nameLabel || l.Name == clusterLabel || l.Name == bucketLabel {
 				continue
 			}
 			if !slices.Contains(m.labels, l.Name) {

@@ -1,11 +1,13 @@
 package chart
 
 import (
+	"fmt"
 	"maps"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -77,6 +79,33 @@ func TestExampleValuesRender(t *testing.T) {
 		for _, file := range filesOf(t, "/values*.yaml") {
 			renderBy(t, major, "-f", examples+"/values.yaml", "-f", file)
 		}
+	}
+}
+
+// The values for a size of the cluster request the operator's peak of memory by docs/performance.md, and at most half as much
+// again. The chart's default is that of 1,000 nodes.
+func TestMemoryBySizeOfCluster(t *testing.T) {
+	page := string(readFile(t, root+"/docs/performance.md"))
+	formula := regexp.MustCompile(`operator, peak memory \| (\d+) MB \+ (\d+) kB per node`).FindStringSubmatch(page)
+	if formula == nil {
+		t.Fatal("docs/performance.md has no formula of the operator's memory")
+	}
+	base, err := strconv.Atoi(formula[1])
+	harness.Must(t, err)
+	perNode, err := strconv.Atoi(formula[2])
+	harness.Must(t, err)
+	memoryOf := func(args ...string) int64 {
+		deployment := typed[appsv1.Deployment](t, ofKind(t, render(t, args...), "Deployment")[0])
+		return deployment.Spec.Template.Spec.Containers[0].Resources.Requests.Memory().Value()
+	}
+	for _, nodes := range []int{100, 1000, 5000} {
+		peak := int64(base)*1e6 + int64(nodes)*int64(perNode)*1e3
+		if got := memoryOf("-f", fmt.Sprintf("%s/values-%d-nodes.yaml", examples, nodes)); got < peak || got > peak*3/2 {
+			t.Errorf("%d nodes: %d bytes are requested, the peak is %d", nodes, got, peak)
+		}
+	}
+	if got, want := memoryOf(), memoryOf("-f", examples+"/values-1000-nodes.yaml"); got != want {
+		t.Errorf("by default %d bytes are requested, for 1,000 nodes %d", got, want)
 	}
 }
 

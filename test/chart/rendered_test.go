@@ -35,6 +35,7 @@ metrics:
     enabled: true
     alertLabels: {team: network}
   dashboard: {enabled: true, annotations: {grafana_folder: Cilium}}
+check: {cronJob: {enabled: true}}
 hostFirewall: {enabled: true, allowedCIDRs: [192.0.2.0/24, "2001:db8::/32"]}
 serviceAccount: {annotations: {a: b}}
 dnsConfig: {nameservers: [192.0.2.53]}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -105,6 +107,45 @@ func TestNotReadyWithoutARight(t *testing.T) {
 	role.Rules = rules
 	b.Must(b.Client.Update(t.Context(), role))
 	b.Eventually("it has listed them", func() error { return services("0", true) })
+}
+
+// The ServiceAccount of the scheduled check has the rights of docs/reference/check.md, but for those to find the operator's Lease
+// elsewhere, and its Job audits a cluster.
+func TestScheduledCheck(t *testing.T) {
+	const values = "check.cronJob.enabled=true,check.cronJob.failOn=error,"
+	var roles []*unstructured.Unstructured
+	for _, o := range render(t, "--set", values+"mode=multi-pool") {
+		if name := o.GetName(); name == release+"-check" || name == release+"-cilium-config" {
+			roles = append(roles, o)
+		}
+	}
+	var want []string
+	for _, rule := range harness.RoleOfPage(t, "reference/check.md").Rules {
+		for _, resource := range rule.Resources {
+			want = append(want, right(rule.Verbs[0], rule.APIGroups[0], resource))
+		}
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, rightsOf(t, roles)); diff != "" {
+		t.Errorf("rights (-docs/reference/check.md +chart):\n%s", diff)
+	}
+
+	b := newBed(t, helm4)
+	go b.playDeploymentController(t.Context())
+	b.ciliumConfig("ipam", "crd")
+	b.helmWait("install", release, chart, "--set", values)
+	b.startOperator()
+	job := &batchv1.CronJob{}
+	b.Read(job, namespace, release+"-check")
+	pod := job.Spec.JobTemplate.Spec.Template.Spec
+	config, err := b.cluster.ConfigFor(t.Context(), namespace, pod.ServiceAccountName)
+	b.Must(err)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	b.Must(controlplane.WriteKubeconfig(kubeconfig, config))
+	out, err := exec.CommandContext(t.Context(), operator(t), append(pod.Containers[0].Args, "--kubeconfig="+kubeconfig)...).CombinedOutput()
+	if text := string(out); err != nil || !strings.HasPrefix(text, "0 errors, ") {
+		t.Errorf("%v\n%s", err, text)
+	}
 }
 
 // Beside another IPAM, with one value, the operator counts what that has assigned, and writes nothing

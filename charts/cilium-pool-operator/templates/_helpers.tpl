@@ -47,6 +47,10 @@ annotations:
 cilium-pool-operator
 {{- end }}
 
+{{- define "checkName" -}}
+{{ include "name" . }}-check
+{{- end }}
+
 {{- define "metricsService" -}}
 {{ include "name" . }}-metrics
 {{- end }}
@@ -90,6 +94,19 @@ and operator could wait for each other for ever. No effect: any.
 {{- $tolerations = append $tolerations (dict "key" . "operator" "Exists") }}
 {{- end }}
 {{- toYaml (concat $tolerations (.Values.tolerations | default list) | uniq) }}
+{{- end }}
+
+{{- define "env" -}}
+{{- $env := list }}
+{{- with .Values.k8sServiceHost }}
+{{- $env = append $env (dict "name" "KUBERNETES_SERVICE_HOST" "value" .) }}
+{{- with $.Values.k8sServicePort }}
+{{- $env = append $env (dict "name" "KUBERNETES_SERVICE_PORT" "value" (toString .)) }}
+{{- end }}
+{{- end }}
+{{- with concat $env (.Values.extraEnv | default list) }}
+{{- toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- /* address:port, of a value with both */}}
