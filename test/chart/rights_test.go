@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -108,7 +110,7 @@ func TestNotReadyWithoutARight(t *testing.T) {
 }
 
 // The ServiceAccount of the scheduled check has the rights of docs/reference/check.md, but for those to find the operator's Lease
-// elsewhere.
+// elsewhere, and its Job audits a cluster.
 func TestScheduledCheck(t *testing.T) {
 	const values = "check.cronJob.enabled=true,"
 	var roles []*unstructured.Unstructured
@@ -126,6 +128,23 @@ func TestScheduledCheck(t *testing.T) {
 	slices.Sort(want)
 	if diff := cmp.Diff(want, rightsOf(t, roles)); diff != "" {
 		t.Errorf("rights (-docs/reference/check.md +chart):\n%s", diff)
+	}
+
+	b := newBed(t, helm4)
+	go b.playDeploymentController(t.Context())
+	b.ciliumConfig("ipam", "crd")
+	b.helmWait("install", release, chart, "--set", values)
+	b.startOperator()
+	job := &batchv1.CronJob{}
+	b.Read(job, namespace, release+"-check")
+	pod := job.Spec.JobTemplate.Spec.Template.Spec
+	config, err := b.cluster.ConfigFor(t.Context(), namespace, pod.ServiceAccountName)
+	b.Must(err)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	b.Must(controlplane.WriteKubeconfig(kubeconfig, config))
+	out, err := exec.CommandContext(t.Context(), operator(t), append(pod.Containers[0].Args, "--kubeconfig="+kubeconfig)...).CombinedOutput()
+	if text := string(out); err != nil || !strings.HasPrefix(text, "0 errors, ") {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
 
