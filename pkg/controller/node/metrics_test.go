@@ -122,6 +122,23 @@ func TestNodesOfPools(t *testing.T) {
 	}
 }
 
+// A node of a pool without addresses for its pods is short, until it is gone.
+func TestShortNodeOfPool(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"))
+	b.startAgent()
+	b.pods(5)
+	b.settle()
+	want := map[string]float64{"cilium_pool_pool_ruled_nodes ipv4 p": 1, "cilium_pool_pool_short_nodes ipv4 p": 1}
+	if diff := cmp.Diff(want, fakeapi.Series(t, b.r.Metrics.pools)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+	b.must(b.API.Delete(t.Context(), fixtures.Node()))
+	b.settle()
+	if got := fakeapi.Series(t, b.r.Metrics.pools); len(got) > 0 {
+		t.Errorf("the node is gone, and there is %v", got)
+	}
+}
+
 // What did not happen has no series, and a gauge without a value none either.
 func TestOnlyWhatHappensIsCounted(t *testing.T) {
 	m, err := NewMetrics(prometheus.NewRegistry())
