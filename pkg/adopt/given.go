@@ -41,7 +41,7 @@ func (p *planner) adopt(n *node, cidr netip.Prefix) {
 	if ipalloc.TooLarge(cidr, p.Whole) {
 		f := ipalloc.FamilyOf(cidr.Addr())
 		p.block(n, TooLarge, "Let its pods move to nodes with smaller ranges, or leave this node as it is",
-			"%s has more addresses than a block may have in this mode (/%d)", cidr, f.Bits()-ipalloc.MaxHostBits(f, p.Whole))
+			"%s has more addresses than a block may have in this mode (%s)", cidr, f.SizeText(f.Bits()-ipalloc.MaxHostBits(f, p.Whole)))
 		return
 	}
 	for block := range p.standing.overlapping(cidr) {

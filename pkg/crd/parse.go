@@ -3,6 +3,7 @@ package crd
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -211,9 +212,12 @@ func (p *Pool) parseRanges(spec SpecRanges, path *field.Path) (*Ranges, field.Er
 	shortest, longest := BlockSizes(f, p.WholeBlocks)
 	sized := shortest <= ranges.Bits && ranges.Bits <= longest
 	if !sized {
-		must := fmt.Sprintf("must be a prefix length from %d to %d", shortest, longest)
-		if widest, _ := BlockSizes(f, true); !p.WholeBlocks && widest <= ranges.Bits && ranges.Bits < shortest {
-			must += " in crd mode, where a CiliumNode lists each address of a block: make a pool with smaller blocks in its place, or use multi-pool mode"
+		must := fmt.Sprintf("must be a prefix length from %s to %s", f.SizeText(shortest), f.SizeText(longest))
+		if !p.WholeBlocks {
+			must += " in crd mode, where a CiliumNode lists each address of a block"
+		}
+		if n := uint(ranges.Bits); bits.OnesCount(n) == 1 { // perhaps meant as a number of addresses
+			must += fmt.Sprintf(": for blocks of %d addresses write %d", n, f.Bits()-bits.TrailingZeros(n))
 		}
 		problems = append(problems, field.Invalid(path.Child("blockSize"), *spec.BlockSize, must))
 	}
@@ -250,7 +254,7 @@ func (r *Ranges) whyInvalid(cidr netip.Prefix, f ipalloc.Family, sized bool, pat
 		return invalid("holds addresses that pods cannot have: list a /%d or narrower, neither unspecified, loopback, link-local nor multicast", minCIDRBits)
 	}
 	if sized && cidr.Bits() > r.Bits {
-		return invalid("is smaller than one block: list a /%d or wider, or make a pool with smaller blocks", r.Bits)
+		return invalid("is smaller than one block (%s): list a /%d or wider, or raise blockSize", f.SizeText(r.Bits), r.Bits)
 	}
 	for _, known := range r.CIDRs {
 		if known.CIDR.Overlaps(cidr) {

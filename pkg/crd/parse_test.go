@@ -200,7 +200,7 @@ func TestPoolFromRefuses(t *testing.T) {
 		},
 		"smaller than a block": {
 			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0/28")},
-			want: []string{`spec.ipv4.cidrs[0].cidr: Invalid value: "10.20.0.0/28": is smaller than one block: list a /27 or wider, or make a pool with smaller blocks`},
+			want: []string{`spec.ipv4.cidrs[0].cidr: Invalid value: "10.20.0.0/28": is smaller than one block (/27 = 32 addresses): list a /27 or wider, or raise blockSize`},
 		},
 		"overlap, repeat": {
 			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0/24", "10.20.0.0/16", "10.20.0.0/24")},
@@ -212,13 +212,13 @@ func TestPoolFromRefuses(t *testing.T) {
 		"block sizes": {
 			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(31, "10.0.0.0/8"), IPv6: ipv6(115, "fd00::/48")},
 			want: []string{
-				"spec.ipv4.blockSize: Invalid value: 31: must be a prefix length from 20 to 30",
-				"spec.ipv6.blockSize: Invalid value: 115: must be a prefix length from 116 to 126 in crd mode, where a CiliumNode lists each address of a block: make a pool with smaller blocks in its place, or use multi-pool mode",
+				"spec.ipv4.blockSize: Invalid value: 31: must be a prefix length from /20 = 4096 addresses to /30 = 4 addresses in crd mode, where a CiliumNode lists each address of a block",
+				"spec.ipv6.blockSize: Invalid value: 115: must be a prefix length from /116 = 4096 addresses to /126 = 4 addresses in crd mode, where a CiliumNode lists each address of a block",
 			},
 		},
 		"block sizes, of no mode": {
 			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(15, "10.0.0.0/8")},
-			want: []string{"spec.ipv4.blockSize: Invalid value: 15: must be a prefix length from 20 to 30"},
+			want: []string{"spec.ipv4.blockSize: Invalid value: 15: must be a prefix length from /20 = 4096 addresses to /30 = 4 addresses"},
 		},
 		"selector": {
 			spec: changed(func(s *v1alpha1.PodIPPoolSpec) {

@@ -50,7 +50,7 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 	p := defaults
 	e := spec.Expand
 	r := spec.Reclaim
-	if hasSingleAddresses(spec) {
+	if HasSingleAddresses(spec) {
 		p.MaxBlocks = maxBlocksPerNode // the default would cap the pods of a node at 16
 	}
 
@@ -84,8 +84,8 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 // maxBlocksPerNode is the largest expand.maxBlocksPerNode.
 const maxBlocksPerNode = 1024
 
-// hasSingleAddresses reports whether the blocks of a family are single addresses.
-func hasSingleAddresses(spec *v1alpha1.PodIPPoolSpec) bool {
+// HasSingleAddresses reports whether the blocks of a family are single addresses.
+func HasSingleAddresses(spec *v1alpha1.PodIPPoolSpec) bool {
 	return spec.IPv4 != nil && spec.IPv4.BlockSize == 32 || spec.IPv6 != nil && spec.IPv6.BlockSize == 128
 }
 

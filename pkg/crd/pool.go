@@ -10,6 +10,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"go4.org/netipx"
@@ -141,6 +142,17 @@ func (r Range) Drains() bool { return r.Policy == v1alpha1.AllocationDrain }
 func (p *Pool) Ranges(f ipalloc.Family) (*Ranges, bool) {
 	r := p.ranges[f]
 	return r, r != nil
+}
+
+// SizeText describes the pool's blocks of some families: "/27 = 32 addresses"; "": there are none.
+func (p *Pool) SizeText(families ...ipalloc.Family) string {
+	var sizes []string
+	for _, f := range families {
+		if ranges, ok := p.Ranges(f); ok && !p.frozen {
+			sizes = append(sizes, f.SizeText(ranges.Bits))
+		}
+	}
+	return strings.Join(sizes, ", ")
 }
 
 // AllRanges returns the pool's CIDRs of both families; nil has none.

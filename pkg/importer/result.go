@@ -136,6 +136,10 @@ func (d *draft) withhold(field, reason string) {
 
 // done adds the pool to the result.
 func (d *draft) done() {
+	if crd.HasSingleAddresses(&d.pool.Spec) && d.pool.Spec.CiliumPoolName == "" {
+		d.pool.Spec.CiliumPoolName = crd.DefaultCiliumPool
+		d.note("its block size", "each address becomes a block with a route of its own, which spec.ciliumPoolName allows", "")
+	}
 	source := d.source.String()
 	if d.source.APIVersion != "" {
 		source += " (" + d.source.APIVersion + ")"
@@ -263,14 +267,14 @@ func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
 	if !d.result.wholeBlocks {
 		can += " and crd mode"
 	}
-	fix := "Change it before you apply if you want another: it is immutable"
+	fix := "Change it before you apply if you want another: it is fixed while nodes hold blocks"
 	field = fmt.Sprintf("%s: a /%d", field, bits)
 	if bits < shortest {
-		d.lost(field, fmt.Sprintf("%s: it is %d, and nodes get more blocks as they need them", can, usualBits(f)), fix)
+		d.lost(field, fmt.Sprintf("%s: it is %d (%s), and nodes get more blocks as they need them", can, usualBits(f), f.SizeText(usualBits(f))), fix)
 		return usualBits(f)
 	}
 	if bits > longest {
-		d.lost(field, fmt.Sprintf("%s: it is %d", can, longest), fix)
+		d.lost(field, fmt.Sprintf("%s: it is %d (%s)", can, longest, f.SizeText(longest)), fix)
 		return longest
 	}
 	return bits

@@ -63,6 +63,21 @@ func (f Family) Bits() int {
 	return 128
 }
 
+// SizeText describes blocks of a prefix length: "/27 = 32 addresses", "/64 = 2^64 addresses".
+func (f Family) SizeText(bits int) string {
+	hostBits := f.Bits() - bits
+	if hostBits == 0 {
+		return fmt.Sprintf("/%d = 1 address", bits)
+	}
+	if hostBits > maxHostBitsInFull {
+		return fmt.Sprintf("/%d = 2^%d addresses", bits, hostBits)
+	}
+	return fmt.Sprintf("/%d = %d addresses", bits, 1<<hostBits)
+}
+
+// maxHostBitsInFull bounds the sizes that SizeText writes as a number.
+const maxHostBitsInFull = 16
+
 // Phase is the stage of a held block's life.
 type Phase uint8
 

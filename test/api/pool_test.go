@@ -72,17 +72,20 @@ cooldown: 90s`},
 		"a pool of Cilium's, too long": {spec: ipv4Pool + ", ciliumPoolName: " + strings.Repeat("a", 254) + "}", want: "spec.ciliumPoolName: Too long"},
 
 		"IPv4 block size 16":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 16}}"},
-		"IPv4 block size 32":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 32}}"},
+		"IPv4 block size 32":  {spec: "{ciliumPoolName: fixed, ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 32}}"},
+		"IPv4 addresses":      {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 32}}", want: "spec.ipv4.blockSize: Invalid value: blockSize is a prefix length: write 27 for blocks of 32 addresses. With 32, each address is a block with a route of its own: that takes podAddresses or a ciliumPoolName"},
 		"IPv4 block size 15":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/15}], blockSize: 15}}", want: "spec.ipv4.blockSize in body should be greater than or equal to 16"},
 		"IPv4 block size 33":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 33}}", want: "spec.ipv4.blockSize in body should be less than or equal to 32"},
+		"IPv4 block size 256": {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 256}}", want: "blockSize is a prefix length: write 27 for blocks of 32 addresses"},
 		"IPv6 block size 48":  {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/48'}], blockSize: 48}}"},
-		"IPv6 block size 128": {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/48'}], blockSize: 128}}"},
+		"IPv6 block size 128": {spec: "{ciliumPoolName: fixed, ipv6: {cidrs: [{cidr: 'fd00::/48'}], blockSize: 128}}"},
+		"IPv6 addresses":      {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/48'}], blockSize: 128}}", want: "spec.ipv6.blockSize: Invalid value: blockSize is a prefix length: write 122 for blocks of 64 addresses"},
 		"IPv6 block size 47":  {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/47'}], blockSize: 47}}", want: "spec.ipv6.blockSize in body should be greater than or equal to 48"},
 		"IPv6 block size 129": {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/48'}], blockSize: 129}}", want: "spec.ipv6.blockSize in body should be less than or equal to 128"},
 
 		"CIDR of one block":         {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/27}], blockSize: 27}}"},
-		"CIDR below one block":      {spec: "{ipv4: {cidrs: [{cidr: 10.21.0.0/16}, {cidr: 10.20.0.0/28}], blockSize: 27}}", want: "spec.ipv4.cidrs: Invalid value: 10.20.0.0/28 is smaller than one block of blockSize 27: widen or remove it"},
-		"IPv6 CIDR below one block": {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/123'}], blockSize: 122}}", want: "spec.ipv6.cidrs: Invalid value: fd00::/123 is smaller than one block of blockSize 122: widen or remove it"},
+		"CIDR below one block":      {spec: "{ipv4: {cidrs: [{cidr: 10.21.0.0/16}, {cidr: 10.20.0.0/28}], blockSize: 27}}", want: "spec.ipv4.cidrs: Invalid value: 10.20.0.0/28 is smaller than one block, a /27: widen or remove it, or raise blockSize"},
+		"IPv6 CIDR below one block": {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/123'}], blockSize: 122}}", want: "spec.ipv6.cidrs: Invalid value: fd00::/123 is smaller than one block, a /122: widen or remove it, or raise blockSize"},
 
 		"reclaim equal to expand":   {spec: ipv4Pool + ", expand: {thresholdPercent: 50}, reclaim: {thresholdPercent: 50}}", want: "spec.reclaim.thresholdPercent: Invalid value: reclaim.thresholdPercent must be below expand.thresholdPercent"},
 		"reclaim above expand":      {spec: ipv4Pool + ", expand: {thresholdPercent: 50}, reclaim: {thresholdPercent: 80}}", want: "reclaim.thresholdPercent must be below expand.thresholdPercent"},
@@ -295,8 +298,10 @@ func TestPoolUpdate(t *testing.T) {
 		"Cilium's pool default left out":   {ipv4Pool + ", ciliumPoolName: default}", ipv4Pool + "}", ""},
 		"Cilium's pool default to another": {ipv4Pool + ", ciliumPoolName: default}", ipv4Pool + ", ciliumPoolName: blue}", "ciliumPoolName is immutable"},
 		"Cilium's pool on":                 {ipv4Pool + ", ciliumPoolName: blue}", ipv4Pool + ", ciliumPoolName: blue, priority: 7}", ""},
-		"IPv4 block size":                  {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 26}}", "blockSize is immutable, as blocks of the old size are in use: make a new pool"},
-		"IPv6 block size":                  {ipv6Pool + "}", "{ipv6: {cidrs: [{cidr: 'fd00:10::/48'}], blockSize: 120}}", "blockSize is immutable, as blocks of the old size are in use: make a new pool"},
+		"IPv4 block size":                  {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 26}}", ""},
+		"IPv4 to addresses":                {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 32}}", "write 27 for blocks of 32 addresses"},
+		"addresses on":                     {"{ciliumPoolName: default, ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 32}}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 32}}", ""},
+		"IPv6 block size":                  {ipv6Pool + "}", "{ipv6: {cidrs: [{cidr: 'fd00:10::/48'}], blockSize: 120}}", ""},
 		"reserved orphaned":                {ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28}]}", "{ipv4: {cidrs: [{cidr: 10.21.0.0/16}], blockSize: 27}, reserved: [{cidr: 10.20.0.0/28}]}", "10.20.0.0/28 does not lie inside one CIDR of the pool"},
 	}
 	for name, tc := range tests {
@@ -345,6 +350,32 @@ func TestHeldCIDRStaysInThePool(t *testing.T) {
 			_, err = client.Update(t.Context(), updated, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 			expect(t, err, tc.want)
 		})
+	}
+}
+
+// The block size of a family stays while nodes hold blocks of it, and no longer.
+func TestBlockSizeStaysWhileHeld(t *testing.T) {
+	client := resource(t, "podippools")
+	pool := create(t, client, object(t, "PodIPPool", "held", ipv4Pool+", "+ipv6Pool[1:]+"}"))
+	for _, tc := range []struct {
+		held int64
+		want string
+	}{
+		{3, "spec.ipv4.blockSize: Invalid value: blockSize stays 27 while nodes hold blocks of the pool, 3 now: write it back, and set allocationPolicy: Drain on the CIDRs and wait until status.ipv4.blocks.held is 0"},
+		{0, ""},
+	} {
+		status := heldStatus(nil)
+		status["blocks"].(map[string]any)["held"] = tc.held
+		pool.Object["status"] = map[string]any{"ipv4": status}
+		stored, err := client.UpdateStatus(t.Context(), pool, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool = stored
+		updated := object(t, "PodIPPool", "held", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 28}, ipv6: {cidrs: [{cidr: 'fd00:10::/48'}], blockSize: 123}}")
+		updated.SetResourceVersion(pool.GetResourceVersion())
+		_, err = client.Update(t.Context(), updated, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		expect(t, err, tc.want)
 	}
 }
 

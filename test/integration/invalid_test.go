@@ -61,6 +61,35 @@ func TestWrongMinFreeStopsNoNode(t *testing.T) {
 	e.load("n1", "more", 40)
 }
 
+// A size that the mode refuses is mended in the pool. A block that the status did not count when the
+// size changed stays on its node, and nothing overlaps it.
+func TestBlockSizeChanges(t *testing.T) {
+	e := newEnv(t)
+	op := e.start(quick())
+	size := func(bits int32) func(*v1alpha1.PodIPPool) {
+		return func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.BlockSize = bits }
+	}
+	e.pool("all", size(16), "10.1.0.0/16")
+	e.node("n1", nil)
+	e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonInvalid, "for blocks of 16 addresses write 28")
+	e.change("all", size(27))
+	e.hasBlocks("n1", 1)
+	e.condition("all", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing, "/27 = 32 addresses")
+	op.stop()
+	e.eventuallyPool("its status counts no block", "all", func(p *v1alpha1.PodIPPool) error {
+		p.Status.IPv4.Blocks.Held = 0
+		return e.Client.Status().Update(e.Ctx, p)
+	})
+	e.change("all", size(28))
+	e.start(quick())
+	e.node("n2", nil)
+	e.awaitBlocks("n2 has a block of the new size", "n2", 1, many, func(b v1alpha1.PodIPBlock) bool { return b.Spec.CIDR == "10.1.0.32/28" })
+	e.load("n1", "load", 20)
+	if b := e.Blocks("n1")[0]; b.Spec.CIDR != "10.1.0.0/27" || b.Status.Phase != v1alpha1.PhaseInService {
+		t.Errorf("n1 has %s, %s; want its block of the old size in service", b.Spec.CIDR, b.Status.Phase)
+	}
+}
+
 func TestBlockMadeByHandIsPinned(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())

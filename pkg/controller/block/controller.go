@@ -97,6 +97,6 @@ func (r *Reconciler) conflict(ctx context.Context, obj *v1alpha1.PodIPBlock, b c
 
 func (r *Reconciler) reportTooLarge(obj *v1alpha1.PodIPBlock, cidr netip.Prefix) {
 	f := ipalloc.FamilyOf(cidr.Addr())
-	note := fmt.Sprintf("block %s is larger than a /%d; none of its addresses is published. Delete it, and let the node claim smaller ones", cidr, f.Bits()-ipalloc.MaxHostBits(f, r.WholeBlocks))
+	note := fmt.Sprintf("block %s is larger than the largest of this mode (%s); none of its addresses is published. Delete it, and let the node claim smaller ones", cidr, f.SizeText(f.Bits()-ipalloc.MaxHostBits(f, r.WholeBlocks)))
 	r.Events.SendOnce(obj, "size", event.ReasonBlockTooLarge, note)
 }

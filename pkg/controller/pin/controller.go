@@ -137,8 +137,9 @@ func poolOf(pools *state.Pools, pin crd.Pin) (found *crd.Pool) {
 
 // wrongSize says what to do about a pin that is no block of its pool.
 func wrongSize(pool *crd.Pool, pin crd.Pin) string {
-	ranges, _ := pool.Ranges(ipalloc.FamilyOf(pin.CIDR.Addr()))
-	message := fmt.Sprintf("blocks of PodIPPool %s have blockSize %d: ", pool.Name, ranges.Bits)
+	family := ipalloc.FamilyOf(pin.CIDR.Addr())
+	ranges, _ := pool.Ranges(family)
+	message := fmt.Sprintf("blocks of PodIPPool %s have blockSize %d (%s): ", pool.Name, ranges.Bits, family.SizeText(ranges.Bits))
 	fix := "pin each of them by itself"
 	if pin.Pod != "" {
 		fix = "delete this pin, as pods keep addresses only of a pool with blocks of single ones"

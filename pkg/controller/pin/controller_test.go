@@ -77,8 +77,8 @@ func TestPinReady(t *testing.T) {
 			want:    "False HeldByNode: node n holds it; to move it: kubectl cilium-pool drain 10.0.0.0-29",
 		},
 		"no pool":       {objects: []client.Object{fixtures.Pin("10.9.0.4/30", "n"), node, pool}, want: "False NotInPool: no valid PodIPPool has 10.9.0.4/30 in its cidrs: add the CIDR to one, or delete this pin and name a block of a pool"},
-		"wrong size":    {objects: []client.Object{fixtures.Pin("10.0.0.0/29", "n"), node, pool}, want: "False NotABlock: blocks of PodIPPool p have blockSize 30: pin each of them by itself"},
-		"wider than it": {objects: []client.Object{fixtures.Pin("10.0.0.0/24", "n"), node, pool}, want: "False NotABlock: blocks of PodIPPool p have blockSize 30: pin each of them by itself"},
+		"wrong size":    {objects: []client.Object{fixtures.Pin("10.0.0.0/29", "n"), node, pool}, want: "False NotABlock: blocks of PodIPPool p have blockSize 30 (/30 = 4 addresses): pin each of them by itself"},
+		"wider than it": {objects: []client.Object{fixtures.Pin("10.0.0.0/24", "n"), node, pool}, want: "False NotABlock: blocks of PodIPPool p have blockSize 30 (/30 = 4 addresses): pin each of them by itself"},
 		"not selected": {
 			objects: []client.Object{pin, node, ofPool(func(s *v1alpha1.PodIPPoolSpec) { s.NodeSelector = fixtures.ZonedPool().Spec.NodeSelector })},
 			want:    "False PoolDoesNotSelect: spec.nodeSelector of PodIPPool p does not match the labels of Node n",

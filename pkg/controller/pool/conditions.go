@@ -77,7 +77,7 @@ func (r *Reconciler) ciliumPoolCondition(pool *crd.Pool) *condition {
 	for _, f := range ipalloc.Families() {
 		ranges, serves := pool.Ranges(f)
 		if serves && ciliumPool.MaskSize[f] != ranges.Bits {
-			return falseFor(ReasonOtherSize, fmt.Sprintf("CiliumPodIPPool %s has maskSize %d for %s, and blocks here are /%d: Cilium's BGP control plane announces none of them. Without it that is no harm", name, ciliumPool.MaskSize[f], f, ranges.Bits))
+			return falseFor(ReasonOtherSize, fmt.Sprintf("CiliumPodIPPool %s has maskSize %d for %s, and blocks here are of %d (%s): Cilium's BGP control plane announces none of them. Without it that is no harm", name, ciliumPool.MaskSize[f], f, ranges.Bits, f.SizeText(ranges.Bits)))
 		}
 	}
 	if len(ciliumPool.Added) > 0 {

@@ -207,10 +207,13 @@ func (u *poolUsage) servingWords(pool *crd.Pool, exhausted string) string {
 	if u.readOnly {
 		return "the operator is paused or runs in shadow, and gives nodes no blocks until that ends"
 	}
-	if pool != nil && pool.SingleBlock {
+	if pool == nil {
+		return "nodes get blocks of this pool as they need them"
+	}
+	if pool.SingleBlock {
 		return fmt.Sprintf("a node gets one block of each family, with addresses for %d pods beside its agent's own", state.PodsPerBlock(pool))
 	}
-	return "nodes get blocks of this pool as they need them"
+	return fmt.Sprintf("nodes get blocks of this pool (%s) as they need them", pool.SizeText(ipalloc.IPv4, ipalloc.IPv6))
 }
 
 // problems describes an error of several lines.

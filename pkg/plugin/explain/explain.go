@@ -191,6 +191,16 @@ func explainPools(c *clusterview.Cluster, s *cli.Text, d *clusterview.Decision) 
 	}
 }
 
+// blockSize is the size of the node's next block, in brackets; "": no pool has one for it.
+func blockSize(d *clusterview.Decision) string {
+	for _, pool := range d.Pools {
+		if size := pool.SizeText(d.Family); size != "" {
+			return " (" + size + ")"
+		}
+	}
+	return ""
+}
+
 func freeBlocks(n uint64) string {
 	return suggest.Plural(int(min(n, 1<<40)), "free block", "free blocks")
 }
@@ -290,11 +300,11 @@ func explainLimits(s *cli.Text, d *clusterview.Decision) {
 	case w != nil && w.Reported:
 		s.Line("It gets what its agent asks for, up to %s.", suggest.Count(p.MaxBlocks, "block"))
 	case w != nil:
-		s.Line("Until then its pool asks for another block above %d%% in use or below %d free, up to %s.",
-			p.ExpandPercent, p.MinFree, suggest.Count(p.MaxBlocks, "block"))
+		s.Line("Until then its pool asks for another block%s above %d%% in use or below %d free, up to %s.",
+			blockSize(d), p.ExpandPercent, p.MinFree, suggest.Count(p.MaxBlocks, "block"))
 	default:
-		s.Line("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
-			p.ExpandPercent, p.MinFree, suggest.Count(p.MaxBlocks, "block"), p.MaxAddresses)
+		s.Line("Its pool asks for another block%s above %d%% in use or below %d free, up to %s and %d addresses per node.",
+			blockSize(d), p.ExpandPercent, p.MinFree, suggest.Count(p.MaxBlocks, "block"), p.MaxAddresses)
 	}
 	explainKnobs(s, l, d.State.BlockAssignment != nil)
 }

@@ -66,7 +66,7 @@ func New(e *cli.Env) *cobra.Command {
 		Short: "Make PodIPPools of pools and settings of others, without applying them",
 		Long: `Makes PodIPPools of the cluster, or of files, and writes them as YAML. It does not
 apply them: look them over, see their effects (plan -f), and apply them with kubectl.
-A blockSize cannot be changed later.
+A blockSize (27 = blocks of 32 addresses) cannot be changed while nodes hold blocks.
 
   calico   IPPools, also of an Installation, IPReservations and IPAM configuration
   cilium   CiliumPodIPPools, and the settings of cluster-pool mode in the ConfigMap
@@ -146,7 +146,7 @@ func writeResult(e *cli.Env, source string, objects []importer.Object, result *i
 		}
 		return fmt.Errorf("no PodIPPool was made%s. It takes %s", found, origins(e)[source].hint)
 	}
-	header := fmt.Sprintf("Made by kubectl cilium-pool import --from %s. Look it over before you apply it: a blockSize cannot be changed later.", source)
+	header := fmt.Sprintf("Made by kubectl cilium-pool import --from %s. Look it over before you apply it: a blockSize cannot be changed while nodes hold blocks.", source)
 	if err := result.WriteYAML(e.Out, header); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -153,7 +152,7 @@ func (r *report) modeIf(now ciliumnode.Mode) ciliumnode.Mode {
 func newWhatIf(replaced *clusterview.Cluster, pools []v1alpha1.PodIPPool) *whatIf {
 	w := &whatIf{Pools: []ifPool{}, Unserved: []string{}, TooSmall: []string{}, blocks: map[*crd.Pool][2]int{}}
 	for _, p := range pools {
-		w.Pools = append(w.Pools, ifPool{p.Name, sizesOf(replaced.State.Pools.Get(p.Name))})
+		w.Pools = append(w.Pools, ifPool{p.Name, replaced.State.Pools.Get(p.Name).SizeText(ipalloc.IPv4, ipalloc.IPv6)})
 	}
 	return w
 }
@@ -346,14 +345,4 @@ func fit(cidrs []v1alpha1.PoolCIDR, bits int) []v1alpha1.PoolCIDR {
 		}
 	}
 	return out
-}
-
-func sizesOf(pool *crd.Pool) string {
-	var sizes []string
-	for _, f := range ipalloc.Families() {
-		if r, ok := pool.Ranges(f); ok {
-			sizes = append(sizes, fmt.Sprintf("%s /%d", f, r.Bits))
-		}
-	}
-	return strings.Join(sizes, ", ")
 }
