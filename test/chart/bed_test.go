@@ -34,6 +34,8 @@ type bed struct {
 	cluster *controlplane.Cluster
 	values  string      // file of installValues, with free ports
 	pod     *corev1.Pod // that the operator's token is bound to; nil: none
+	// warnings are those of clientAs.
+	warnings warnings
 }
 
 func newBed(t *testing.T, major string) *bed {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -34,6 +35,7 @@ type attempt struct {
 	create client.Object
 	delete client.Object
 	want   string
+	warns  string
 }
 
 const (
@@ -170,6 +172,8 @@ func blockAttempts(refusal string) map[string]attempt {
 		"deleting a CRD":                  {who: breaks, delete: crdNamed("podipblocks.cilium-pool.io"), want: "no node would get a block any more, and all blocks would drain. To uninstall, see docs/operations.md. To delete it all the same, first: kubectl annotate crd podipblocks.cilium-pool.io cilium-pool.io/allow-delete=true"},
 		"deleting a CRD, allowed":         {who: editor, delete: crdNamed("podippins.cilium-pool.io")},
 		"deleting another CRD":            {who: editor, delete: crdNamed("ciliumnodes.cilium.io")},
+		"a pool of private ranges":        {who: editor, create: poolOf("fine", "10.20.0.0/16", "100.64.0.0/10")},
+		"a pool of a public range":        {who: editor, create: poolOf("wide", "10.20.0.0/16", "100.162.224.0/19"), warns: "100.162.224.0/19: neither private (RFC 1918, RFC 4193) nor shared address space (RFC 6598), so if it is not assigned to you, pods cannot reach its owner. If it is: kubectl annotate podippool wide cilium-pool.io/own-ranges=true"},
 		"another finalizer":               {who: collects, kind: block, patch: also},
 		"another finalizer away":          {who: collects, kind: block, patch: own},
 		"our finalizer, by an editor":     {who: editor, kind: block, patch: torn, want: `"Override a policy"`},
@@ -185,6 +189,16 @@ func poolNamed(name string) *v1alpha1.PodIPPool {
 	return &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
+// poolOf returns a new pool of IPv4 CIDRs.
+func poolOf(name string, cidrs ...string) *v1alpha1.PodIPPool {
+	pool := poolNamed(name)
+	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 28}
+	for _, c := range cidrs {
+		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: c})
+	}
+	return pool
+}
+
 func crdNamed(name string) *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
@@ -198,8 +212,7 @@ func (b *bed) deletable() {
 	b.Create(block)
 	b.Must(write(b.Context(), b.Client, crdNamed("podippins.cilium-pool.io"), false, `{"metadata":{"annotations":{"cilium-pool.io/allow-delete":"true"}}}`))
 	for _, name := range []string{"used", "drains", "unused", "allowed"} {
-		pool := poolNamed(name)
-		pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.20.0.0/24", AllocationPolicy: v1alpha1.AllocationAllocate}}, BlockSize: 28}
+		pool := poolOf(name, "10.20.0.0/24")
 		switch name {
 		case "drains":
 			pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
@@ -248,9 +261,22 @@ func policyBed(t *testing.T) *bed {
 	return b
 }
 
+// warnings collects the API server's warnings.
+type warnings struct {
+	mu  sync.Mutex
+	all string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all += text + "\n"
+}
+
 func (b *bed) clientAs(user string, groups ...string) client.Client {
 	b.Helper()
 	config := rest.CopyConfig(b.cluster.Config())
+	config.WarningHandler = &b.warnings
 	if user != blocks {
 		groups = append(groups, "all")
 	}
@@ -349,6 +375,8 @@ func (tr *trial) try(t *testing.T, name string) {
 		t.Errorf("refused: %v", err)
 	case test.want != "" && (err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.want)):
 		t.Errorf("got %v, want a refusal that says %q", err, test.want)
+	case !strings.Contains(tr.warnings.all, test.warns):
+		t.Errorf("the warnings are %q, want %q", tr.warnings.all, test.warns)
 	}
 }
 
@@ -364,6 +392,9 @@ func (tr *trial) tryAll(t *testing.T) {
 func TestPolicies(t *testing.T) {
 	tr := newTrial(t)
 	tr.tryAll(t)
+	if n := strings.Count(tr.warnings.all, "neither private"); n != 1 {
+		t.Errorf("%d warnings of public ranges, want one: %s", n, tr.warnings.all)
+	}
 	tr.Must(write(tr.Context(), tr.Client, tr.objects[2], false, `{"metadata":{"annotations":{"cilium-pool.io/allow-delete":"true"}}}`))
 	tr.Delete(tr.objects[2])
 	t.Run("a label of a block that drains", func(t *testing.T) { tr.try(t, "a label of migrate") })

@@ -58,7 +58,7 @@ variables:
 system:serviceaccount:{{ include "namespace" . }}:{{ include "serviceAccount" . }}
 {{- end }}
 
-{{- /* dict root and name: what puts a policy in force. */}}
+{{- /* dict root, name and action ("": Deny): what puts a policy in force. */}}
 {{- define "policy.binding" -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -66,5 +66,5 @@ metadata:
   {{- include "metadata" . | nindent 2 }}
 spec:
   policyName: {{ .name }}
-  validationActions: [Deny]
+  validationActions: [{{ .action | default "Deny" }}]
 {{- end }}
