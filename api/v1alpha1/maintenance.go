@@ -7,7 +7,7 @@ import "k8s.io/apimachinery/pkg/util/intstr"
 // drains or was taken out, or the pool is deleted. A block that has begun to drain goes on when its
 // window closes. A PodIPBlock that you delete begins to drain at once.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.windows) || has(self.blocksPerHour) || has(self.policy)",message="maintenance without windows, blocksPerHour and policy holds no block back, and fields of other names were dropped: write one of them, or leave maintenance out"
+// +kubebuilder:validation:XValidation:rule="has(self.windows) || has(self.blocksPerHour) || has(self.ratePolicy) || has(self.policy)",message="maintenance without windows, blocksPerHour, ratePolicy and policy holds no block back, and fields of other names were dropped: write one of them, or leave maintenance out"
 type Maintenance struct {
 	// windows are when blocks may begin to leave; while any of them is open. Empty or absent:
 	// --maintenance-windows (at any time). Always, against that flag: schedule "@hourly", duration 1h.
@@ -16,11 +16,18 @@ type Maintenance struct {
 	// +optional
 	Windows []MaintenanceWindow `json:"windows,omitempty"`
 
-	// blocksPerHour is the number of blocks that may begin to leave in an hour, or Unlimited.
-	// Default: --maintenance-blocks-per-hour (Unlimited).
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self == 'Unlimited'",message="blocksPerHour must be a number from 1 to 1000000, or Unlimited; to stop all change set paused: true"
+	// blocksPerHour is the number of blocks that may begin to leave in an hour.
+	// Default: --maintenance-blocks-per-hour (Unlimited). The word Unlimited is the older form of
+	// ratePolicy: Unlimited.
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self == 'Unlimited'",message="blocksPerHour must be a number from 1 to 1000000; for no limit set ratePolicy: Unlimited, to stop all change set paused: true"
 	// +optional
 	BlocksPerHour *intstr.IntOrString `json:"blocksPerHour,omitempty"`
+
+	// ratePolicy says whether the blocks that begin to leave in an hour are limited. Limited: by
+	// blocksPerHour, or by the operator's flag. Unlimited: they are not. Default: Limited. More values
+	// may come; a reader treats an unknown one as Limited.
+	// +optional
+	RatePolicy RatePolicy `json:"ratePolicy,omitempty"`
 
 	// policy says whether windows and blocksPerHour hold. Scheduled: they do. Unrestricted: blocks
 	// may begin to leave at any time and at any rate, against all settings of this pool and of the
@@ -29,6 +36,18 @@ type Maintenance struct {
 	// +optional
 	Policy MaintenancePolicy `json:"policy,omitempty"`
 }
+
+// RatePolicy says whether the blocks that begin to leave in an hour are limited.
+//
+// +kubebuilder:validation:Enum=Limited;Unlimited
+type RatePolicy string
+
+const (
+	// RateLimited keeps to the hourly rate.
+	RateLimited RatePolicy = "Limited"
+	// RateUnlimited has no hourly rate.
+	RateUnlimited RatePolicy = "Unlimited"
+)
 
 // MaintenancePolicy says whether maintenance windows and the hourly rate hold.
 //

@@ -7,7 +7,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // operator alone creates blocks; to keep one for a Node, create a PodIPPin.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,shortName=pib,categories={cilium-pool}
+// +kubebuilder:resource:scope=Cluster,categories={cilium-pool}
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.spec.poolName`
@@ -19,7 +19,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Waits for",type=string,JSONPath=`.status.waitsFor.reason`,description="What keeps a leaving block on its node"
 // +kubebuilder:printcolumn:name="Conflict",type=string,JSONPath=`.status.conditions[?(@.type=="Conflict")].status`,description="True: it overlaps another block",priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="!isCIDR(self.spec.cidr) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')",message="metadata.name must follow from spec.cidr, with '-' for ':' and '/': 10.20.0.0/27 is named 10.20.0.0-27, so that a block can be claimed once only"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self.spec.cidr) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')",message="metadata.name must follow from spec.cidr, with '-' for ':' and '/': 10.20.0.0/27 is named 10.20.0.0-27, so that a block can be claimed once only",messageExpression="'metadata.name must be %s: it follows from spec.cidr, so that a block can be claimed once only'.format([(self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')])"
 type PodIPBlock struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -85,13 +85,13 @@ type PodIPBlockSpec struct {
 	// false puts it back in service, unless an agent has returned it, in multi-pool mode. It ends with
 	// the block: any node can claim the CIDR again.
 	// +optional
-	Drain bool `json:"drain,omitempty"`
+	Drain *bool `json:"drain,omitempty"`
 }
 
 // PodIPBlockStatus is the operator's record of a block. Its loss is safe: no address gets a second
 // user. The operator decides drains anew, and begins a cooldown again.
 type PodIPBlockStatus struct {
-	// phase sums up the conditions: InService until the block drains, Draining until none of its
+	// phase sums up the conditions, for people (programs read those): InService until the block drains, Draining until none of its
 	// addresses is published, CoolingDown until it is deleted. Absent: just claimed. More phases
 	// may come.
 	// +optional

@@ -10,7 +10,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // StatefulSet: the address goes to the node where such a pod is bound.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,shortName=pin,categories={cilium-pool}
+// +kubebuilder:resource:scope=Cluster,categories={cilium-pool}
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
@@ -20,7 +20,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="!isCIDR(self.spec.cidr) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')",message="metadata.name must follow from spec.cidr, with '-' for ':' and '/': 10.20.0.0/27 is named 10.20.0.0-27, so that two pins never name one block"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self.spec.cidr) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')",message="metadata.name must follow from spec.cidr, with '-' for ':' and '/': 10.20.0.0/27 is named 10.20.0.0-27, so that two pins never name one block",messageExpression="'metadata.name must be %s: it follows from spec.cidr, so that two pins never name one block'.format([(self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')])"
 type PodIPPin struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -9,7 +9,7 @@ import (
 // into blocks, assigns blocks to nodes as their pods need them, and reclaims idle ones.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,shortName=pip,categories={cilium-pool}
+// +kubebuilder:resource:scope=Cluster,categories={cilium-pool}
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec['ipv4','ipv6'].cidrs[0].cidr`,description="The first CIDR: of IPv4, or of IPv6 where the pool has no IPv4, as are the columns up to Used"
 // +kubebuilder:printcolumn:name="Block-Size",type=integer,JSONPath=`.spec['ipv4','ipv6'].blockSize`,description="Prefix length of a block: 27 = 32 addresses"
@@ -100,7 +100,7 @@ type PodIPPoolSpec struct {
 	// paused stops all change on the nodes this pool rules, in the families it
 	// has: no block is added, drained or returned. Its nodes wait rather than spill to another pool.
 	// +optional
-	Paused bool `json:"paused,omitempty"`
+	Paused *bool `json:"paused,omitempty"`
 
 	// ipv4 holds the IPv4 ranges of the pool.
 	// +optional
@@ -240,10 +240,10 @@ type IPv6Ranges struct {
 type EdgeIPs struct {
 	// allowFirstIP lets pods have the first address of each block too.
 	// +optional
-	AllowFirstIP bool `json:"allowFirstIP,omitempty"`
+	AllowFirstIP *bool `json:"allowFirstIP,omitempty"`
 	// allowLastIP lets pods have the last address of each block too.
 	// +optional
-	AllowLastIP bool `json:"allowLastIP,omitempty"`
+	AllowLastIP *bool `json:"allowLastIP,omitempty"`
 }
 
 // PoolCIDR is one range of a pool.
@@ -349,11 +349,17 @@ type Reclaim struct {
 	IdleFor *Duration `json:"idleFor,omitempty"`
 
 	// pressurePercent: idleFor shrinks once this share of the pool's blocks is taken, the fuller
-	// the pool the more, down to a tenth, and on cordoned nodes to a tenth at once. Or Never.
-	// Default: --reclaim-pressure-percent (90).
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 100 : self == 'Never'",message="pressurePercent must be a number from 1 to 100, or Never if idleFor must not shrink"
+	// the pool the more, down to a tenth, and on cordoned nodes to a tenth at once.
+	// Default: --reclaim-pressure-percent (90). The word Never is the older form of pressurePolicy: Never.
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 100 : self == 'Never'",message="pressurePercent must be a number from 1 to 100; if idleFor must not shrink, set pressurePolicy: Never"
 	// +optional
 	PressurePercent *intstr.IntOrString `json:"pressurePercent,omitempty"`
+
+	// pressurePolicy says whether a full pool shrinks idleFor. Shorten: from pressurePercent on, or by the
+	// operator's flag. Never: it does not. Default: Shorten. More values may come; a reader treats an
+	// unknown one as Never.
+	// +optional
+	PressurePolicy PressurePolicy `json:"pressurePolicy,omitempty"`
 
 	// policy says which blocks the operator reclaims. WhenIdle: the blocks that it could do without
 	// for idleFor. Never: none; only a drain, an edit of the pool or a deleted block takes one
@@ -375,6 +381,18 @@ const (
 	ReclaimNever ReclaimPolicy = "Never"
 )
 
+// PressurePolicy says whether a full pool shrinks idleFor.
+//
+// +kubebuilder:validation:Enum=Shorten;Never
+type PressurePolicy string
+
+const (
+	// PressureShortens shrinks idleFor from a share of the pool's blocks on.
+	PressureShortens PressurePolicy = "Shorten"
+	// PressureNever leaves it as it is.
+	PressureNever PressurePolicy = "Never"
+)
+
 // ReclaimPolicyOf returns WhenIdle or Never.
 func ReclaimPolicyOf(never bool) ReclaimPolicy {
 	if never {
@@ -383,7 +401,7 @@ func ReclaimPolicyOf(never bool) ReclaimPolicy {
 	return ReclaimWhenIdle
 }
 
-// Words in place of a number.
+// Words in place of a number, as flags and older objects have them.
 const (
 	// Unlimited: as many as need be.
 	Unlimited = "Unlimited"

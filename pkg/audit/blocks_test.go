@@ -81,7 +81,7 @@ func checksBlocks() map[string]checkTest {
 		"cools down too long under a pause": {spoil: func(w world) {
 			third(w)
 			w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.Returned, now.Add(-7*time.Minute))
-			w.Pools[0].Spec.Paused = true
+			w.Pools[0].Spec.Paused = new(true)
 		}},
 		"cools down and is published": {
 			spoil: func(w world) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },

@@ -66,7 +66,7 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: "PoolMasqueraded PodIPPool/outside 10.77.0.0/24",
 		},
-		"CiliumNode missing under a pause": {spoil: func(w world) { w.deleteCiliumNode("a"); w.Pools[0].Spec.Paused = true }},
+		"CiliumNode missing under a pause": {spoil: func(w world) { w.deleteCiliumNode("a"); w.Pools[0].Spec.Paused = new(true) }},
 		"Node gone, blocks cooling down": {
 			spoil: func(w world) {
 				w.deleteNode("a")

@@ -226,13 +226,13 @@ func checksMultiPool() map[string]wholeTest {
 			spoil: func(w *wholeWorld) { w.blue() },
 			want:  "BlockNotPublished PodIPBlock/10.8.0.0-29 CiliumNode/a 10.8.0.0/29",
 		},
-		"not listed by a pause of the pool for blue": {spoil: func(w *wholeWorld) { w.blue(); w.Pools[1].Spec.Paused = true }},
+		"not listed by a pause of the pool for blue": {spoil: func(w *wholeWorld) { w.blue(); w.Pools[1].Spec.Paused = new(true) }},
 		"not listed, and the default pool is paused": {
-			spoil: func(w *wholeWorld) { w.blue(); w.Pools[0].Spec.Paused = true },
+			spoil: func(w *wholeWorld) { w.blue(); w.Pools[0].Spec.Paused = new(true) },
 			want:  "BlockNotPublished PodIPBlock/10.8.0.0-29 CiliumNode/a 10.8.0.0/29",
 		},
 		"returned, and the pool for blue is paused": {
-			spoil: func(w *wholeWorld) { w.blue(); w.Pools[1].Spec.Paused = true; w.newBlock("a", "10.0.0.16/29") },
+			spoil: func(w *wholeWorld) { w.blue(); w.Pools[1].Spec.Paused = new(true); w.newBlock("a", "10.0.0.16/29") },
 			want:  "BlockNotPublished PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29",
 		},
 		"over its own limit": {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -86,7 +87,7 @@ type CiliumNode struct {
 func (s *Objects) Undated() int {
 	drains := map[string]bool{}
 	for i := range s.Blocks {
-		if s.Blocks[i].Status.Phase == v1alpha1.PhaseDraining {
+		if meta.IsStatusConditionTrue(s.Blocks[i].Status.Conditions, v1alpha1.BlockDraining) {
 			drains[s.Blocks[i].Spec.NodeName] = true
 		}
 	}

@@ -21,7 +21,7 @@ func TestUsable(t *testing.T) {
 		IPv6:     ipv6(126, "fd00::/120"),
 		Reserved: reserve("10.0.0.0/31", "10.0.0.4/32", "255.255.255.252/30", "fd00::1/128"),
 	}
-	spec.IPv6.AllowLastIP = true
+	spec.IPv6.AllowLastIP = new(true)
 	p := pool(t, spec)
 	tests := map[string]struct {
 		block string
@@ -131,7 +131,7 @@ func TestSkipped(t *testing.T) {
 
 func TestTotalAddresses(t *testing.T) {
 	allowed := ipv4(27, "10.0.0.0/8")
-	allowed.AllowFirstIP, allowed.AllowLastIP = true, true
+	allowed.AllowFirstIP, allowed.AllowLastIP = new(true), new(true)
 	tests := map[string]struct {
 		spec   v1alpha1.PodIPPoolSpec
 		v4, v6 int64
@@ -145,7 +145,7 @@ func TestTotalAddresses(t *testing.T) {
 		"more than 63 bits": {spec: v1alpha1.PodIPPoolSpec{IPv6: ipv6(122, "fd00::/48")}, v6: math.MaxInt64},
 		"just too many": {
 			spec: v1alpha1.PodIPPoolSpec{IPv6: &v1alpha1.IPv6Ranges{
-				CIDRs: cidrs("fd00::/65"), BlockSize: 122, EdgeIPs: v1alpha1.EdgeIPs{AllowFirstIP: true, AllowLastIP: true},
+				CIDRs: cidrs("fd00::/65"), BlockSize: 122, EdgeIPs: v1alpha1.EdgeIPs{AllowFirstIP: new(true), AllowLastIP: new(true)},
 			}},
 			v6: math.MaxInt64,
 		},
@@ -248,7 +248,7 @@ func naiveUsable(block netip.Prefix, ranges *crd.Ranges, reserved []netip.Prefix
 // smallSpec returns a pool of some dozen blocks with reservations all over them.
 func smallSpec(r *rand.Rand) v1alpha1.PodIPPoolSpec {
 	edges := func() v1alpha1.EdgeIPs {
-		return v1alpha1.EdgeIPs{AllowFirstIP: r.IntN(2) == 0, AllowLastIP: r.IntN(2) == 0}
+		return v1alpha1.EdgeIPs{AllowFirstIP: new(r.IntN(2) == 0), AllowLastIP: new(r.IntN(2) == 0)}
 	}
 	spec := v1alpha1.PodIPPoolSpec{
 		IPv4:                &v1alpha1.IPv4Ranges{BlockSize: 27 + r.Int32N(4), CIDRs: cidrs("10.0.0.0/25", "255.255.255.128/25"), EdgeIPs: edges()},

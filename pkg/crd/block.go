@@ -74,7 +74,7 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		Conflict:        meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockConflict),
 		Created:         obj.CreationTimestamp.Time,
 		Deleting:        obj.DeletionTimestamp != nil,
-		Drain:           obj.Spec.Drain,
+		Drain:           ptr.Deref(obj.Spec.Drain, false),
 		Finalized:       slices.Contains(obj.Finalizers, v1alpha1.Finalizer),
 		AdoptedFrom:     obj.Labels[v1alpha1.AdoptedLabel],
 	}
@@ -189,7 +189,7 @@ func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.
 func SetBlockPublished(obj *v1alpha1.PodIPBlock, published bool, now time.Time) {
 	obj.Status.Phase = v1alpha1.PhaseInService
 	setPublished(obj, published, now)
-	if !obj.Spec.Drain && obj.Status.WaitsFor == nil {
+	if !ptr.Deref(obj.Spec.Drain, false) && obj.Status.WaitsFor == nil {
 		setServing(obj, now)
 	}
 }

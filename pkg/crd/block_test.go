@@ -161,7 +161,7 @@ func TestSetBlockPublishedWritesDraining(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			obj := crd.NewBlock(prefixes("10.0.0.0/27")[0], "p", "n", "")
-			obj.Spec.Drain, obj.Generation = test.drain, 2
+			obj.Spec.Drain, obj.Generation = new(test.drain), 2
 			if test.before != nil {
 				test.before(obj)
 			}

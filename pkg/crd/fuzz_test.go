@@ -21,7 +21,7 @@ func FuzzPoolFrom(f *testing.F) {
 	f.Add("255.255.255.0/24", int32(28), "ffff:ffff:ffff:ffff:ffff:ffff:ffff:0/112", int32(124), "255.255.255.240/28,255.255.255.239/32", "a/b", int32(100), int32(99), uint8(6))
 	f.Add("0.0.0.0/0", int32(20), "::/0", int32(116), "::/1", "!", int32(-1), int32(100), uint8(255))
 	f.Fuzz(func(t *testing.T, v4 string, v4Size int32, v6 string, v6Size int32, reserved, label string, expand, reclaim int32, flags uint8) {
-		edges := v1alpha1.EdgeIPs{AllowFirstIP: flags&1 != 0, AllowLastIP: flags&2 != 0}
+		edges := v1alpha1.EdgeIPs{AllowFirstIP: new(flags&1 != 0), AllowLastIP: new(flags&2 != 0)}
 		spec := v1alpha1.PodIPPoolSpec{
 			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: label}},
 			Expand:       v1alpha1.Expand{ThresholdPercent: &expand},

@@ -43,6 +43,9 @@ func parseMaintenance(spec *v1alpha1.Maintenance, defaults Maintenance, path *fi
 	}
 	m := defaults
 	problems := setLimit(&m.BlocksPerHour, spec.BlocksPerHour, v1alpha1.Unlimited, 1_000_000, path.Child("blocksPerHour"))
+	if spec.RatePolicy == v1alpha1.RateUnlimited {
+		m.BlocksPerHour = 0
+	}
 	if len(spec.Windows) > 0 {
 		m.Windows, m.Problem = WindowsFrom(spec.Windows, path.Child("windows"))
 	}

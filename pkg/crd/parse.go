@@ -77,7 +77,7 @@ func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 		Priority:    spec.Priority,
 		CiliumPool:  ciliumPool(obj),
 		Inactive:    ciliumPool(obj) != "" && !d.CiliumPools,
-		Paused:      spec.Paused,
+		Paused:      ptr.Deref(spec.Paused, false),
 		Deleting:    obj.DeletionTimestamp != nil,
 		WholeBlocks: d.WholeBlocks,
 		SingleBlock: d.WholeBlocks && !d.CiliumPools,
@@ -207,7 +207,7 @@ func CIDRsIn(spec *v1alpha1.PodIPPoolSpec) []netip.Prefix {
 
 func (p *Pool) parseRanges(spec SpecRanges, path *field.Path) (*Ranges, field.ErrorList) {
 	f := spec.Family
-	ranges := &Ranges{Bits: int(*spec.BlockSize), AllowFirst: spec.EdgeIPs.AllowFirstIP, AllowLast: spec.EdgeIPs.AllowLastIP}
+	ranges := &Ranges{Bits: int(*spec.BlockSize), AllowFirst: ptr.Deref(spec.EdgeIPs.AllowFirstIP, false), AllowLast: ptr.Deref(spec.EdgeIPs.AllowLastIP, false)}
 	var problems field.ErrorList
 	shortest, longest := BlockSizes(f, p.WholeBlocks)
 	sized := shortest <= ranges.Bits && ranges.Bits <= longest
@@ -270,6 +270,8 @@ func unknownPolicies(spec *v1alpha1.PodIPPoolSpec, path *field.Path) field.Error
 	problems := slices.Concat(
 		unknown(spec.ReservedBlockPolicy, path.Child("reservedBlockPolicy"), v1alpha1.SkipReservedBlocks, v1alpha1.PublishRemainder),
 		unknown(spec.Reclaim.Policy, path.Child("reclaim", "policy"), v1alpha1.ReclaimNever, v1alpha1.ReclaimWhenIdle),
+		unknown(spec.Reclaim.PressurePolicy, path.Child("reclaim", "pressurePolicy"), v1alpha1.PressureNever, v1alpha1.PressureShortens),
+		unknown(spec.Maintenance.RatePolicy, path.Child("maintenance", "ratePolicy"), v1alpha1.RateLimited, v1alpha1.RateUnlimited),
 		unknown(spec.UnselectedNodes.Policy, path.Child("unselectedNodes", "policy"), v1alpha1.UnselectedNodesRetain, v1alpha1.UnselectedNodesDrain),
 	)
 	for _, r := range RangesIn(spec) {

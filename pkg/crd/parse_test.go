@@ -20,11 +20,11 @@ func TestPoolFrom(t *testing.T) {
 	obj := object("beijing", v1alpha1.PodIPPoolSpec{
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "beijing"}},
 		Priority:     10,
-		Paused:       true,
+		Paused:       new(true),
 		IPv4: &v1alpha1.IPv4Ranges{
 			CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "100.66.224.0/19"}, {CIDR: "100.67.0.0/20", AllocationPolicy: v1alpha1.AllocationDrain}},
 			BlockSize: 27,
-			EdgeIPs:   v1alpha1.EdgeIPs{AllowFirstIP: true},
+			EdgeIPs:   v1alpha1.EdgeIPs{AllowFirstIP: new(true)},
 		},
 		IPv6:     ipv6(122, "fd00:10::/48"),
 		Reserved: reserve("100.66.224.0/28", "100.66.224.16/28", "fd00:10::/64"),

@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -70,6 +71,9 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 	} {
 		problems = append(problems, errs...)
 	}
+	if r.PressurePolicy != "" && r.PressurePolicy != v1alpha1.PressureShortens {
+		p.PressurePercent = 0
+	}
 	if !p.ReclaimDisabled && p.ReclaimPercent >= p.ExpandPercent {
 		problems = append(problems, fitThresholds(&p, defaults, e.ThresholdPercent != nil, r.ThresholdPercent != nil, reclaimPath.Child("thresholdPercent"))...)
 	}
@@ -98,11 +102,17 @@ func (p *Pool) Effective() *v1alpha1.EffectivePolicy {
 		},
 		Reclaim: v1alpha1.Reclaim{
 			Policy: v1alpha1.ReclaimPolicyOf(p.Policy.ReclaimDisabled), ThresholdPercent: number(p.Policy.ReclaimPercent),
-			IdleFor: new(v1alpha1.NewDuration(p.Policy.IdleFor)), PressurePercent: limit(p.Policy.PressurePercent, v1alpha1.Never),
+			IdleFor: new(v1alpha1.NewDuration(p.Policy.IdleFor)), PressurePercent: limit(p.Policy.PressurePercent), PressurePolicy: v1alpha1.PressureShortens,
 		},
-		Maintenance:     v1alpha1.Maintenance{Policy: v1alpha1.MaintenanceScheduled, BlocksPerHour: limit(p.Maintenance.BlocksPerHour, v1alpha1.Unlimited)},
+		Maintenance:     v1alpha1.Maintenance{Policy: v1alpha1.MaintenanceScheduled, BlocksPerHour: limit(p.Maintenance.BlocksPerHour), RatePolicy: v1alpha1.RateLimited},
 		UnselectedNodes: v1alpha1.UnselectedNodes{Policy: v1alpha1.UnselectedNodesRetain, MaxConcurrent: number(p.MaxUnselected)},
 		Cooldown:        v1alpha1.NewDuration(p.Cooldown),
+	}
+	if p.Policy.PressurePercent == 0 {
+		policy.Reclaim.PressurePolicy = v1alpha1.PressureNever
+	}
+	if p.Maintenance.BlocksPerHour == 0 {
+		policy.Maintenance.RatePolicy = v1alpha1.RateUnlimited
 	}
 	if p.DrainUnselected {
 		policy.UnselectedNodes.Policy = v1alpha1.UnselectedNodesDrain
@@ -158,16 +168,16 @@ func setLimit(target *int, value *intstr.IntOrString, word string, highest int32
 		return nil
 	}
 	if value.Type != intstr.Int || value.IntVal < 1 || value.IntVal > highest {
-		return field.ErrorList{field.Invalid(path, value.String(), fmt.Sprintf("must be from 1 to %d, or %s. Until then the operator uses its default, %s", highest, word, limit(*target, word)))}
+		return field.ErrorList{field.Invalid(path, value.String(), fmt.Sprintf("must be from 1 to %d, or %s. Until then the operator uses its default, %s", highest, word, cmp.Or(limit(*target), new(intstr.FromString(word)))))}
 	}
 	*target = value.IntValue()
 	return nil
 }
 
-// limit is the reverse of setLimit.
-func limit(n int, word string) *intstr.IntOrString {
+// limit is the reverse of setLimit; nil for no limit, which a policy says.
+func limit(n int) *intstr.IntOrString {
 	if n == 0 {
-		return new(intstr.FromString(word))
+		return nil
 	}
 	return new(intstr.FromInt32(int32(n))) // within the API's bounds
 }

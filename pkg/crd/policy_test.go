@@ -190,6 +190,10 @@ func TestEffectivePolicyIsASpec(t *testing.T) {
 			d.Policy.ReclaimDisabled, d.Maintenance.BlocksPerHour = true, 9
 			s.Reclaim.Policy, s.Maintenance.Policy = v1alpha1.ReclaimWhenIdle, v1alpha1.MaintenanceUnrestricted
 		},
+		"without limits against the flags": func(s *v1alpha1.PodIPPoolSpec, d *crd.Defaults) {
+			d.Policy.PressurePercent, d.Maintenance.BlocksPerHour = 70, 9
+			s.Reclaim.PressurePolicy, s.Maintenance.RatePolicy = v1alpha1.PressureNever, v1alpha1.RateUnlimited
+		},
 		"thresholds that contradict each other": func(s *v1alpha1.PodIPPoolSpec, _ *crd.Defaults) {
 			s.Expand.ThresholdPercent, s.Reclaim.ThresholdPercent = ptr[int32](40), ptr[int32](60)
 		},

@@ -96,7 +96,7 @@ func TestRank(t *testing.T) {
 		named("a", 0, nil),
 		named("elsewhere", 100, zone("y")),
 		named("gone", 100, func(o *v1alpha1.PodIPPool) { o.DeletionTimestamp = ptr(birth(2)) }),
-		named("paused", 7, func(o *v1alpha1.PodIPPool) { o.Spec.Paused = true }),
+		named("paused", 7, func(o *v1alpha1.PodIPPool) { o.Spec.Paused = new(true) }),
 	}
 	tests := map[string]struct {
 		labels labels.Set
@@ -173,7 +173,7 @@ func TestForFamily(t *testing.T) {
 	draining.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 	pools = append(pools, poolFrom(t, draining))
 	stopped := named("stopped", 5, v4("10.3.0.0/16"))
-	stopped.Spec.IPv4.CIDRs[0].AllocationPolicy, stopped.Spec.Paused = v1alpha1.AllocationCordon, true
+	stopped.Spec.IPv4.CIDRs[0].AllocationPolicy, stopped.Spec.Paused = v1alpha1.AllocationCordon, new(true)
 
 	names := func(f ipalloc.Family, pools []*crd.Pool) []string {
 		var out []string

@@ -41,10 +41,12 @@ func TestEveryFieldOfASpecIsRead(t *testing.T) {
 		".Reclaim.ThresholdPercent":       `{"reclaim": {"thresholdPercent": 7}}`,
 		".Reclaim.IdleFor":                `{"reclaim": {"idleFor": "7m"}}`,
 		".Reclaim.PressurePercent":        `{"reclaim": {"pressurePercent": 70}}`,
+		".Reclaim.PressurePolicy":         `{"reclaim": {"pressurePolicy": "Never"}}`,
 		".Reclaim.Policy":                 `{"reclaim": {"policy": "Never"}}`,
 		".Maintenance.Windows.Schedule":   `{"maintenance": {"windows": [{"schedule": "0 23 * * 5", "duration": "4h"}]}}`,
 		".Maintenance.Windows.Duration":   `{"maintenance": {"windows": [{"schedule": "0 22 * * 5", "duration": "5h"}]}}`,
 		".Maintenance.Windows.TimeZone":   `{"maintenance": {"windows": [{"schedule": "0 22 * * 5", "duration": "4h", "timeZone": "Asia/Tokyo"}]}}`,
+		".Maintenance.RatePolicy":         `{"maintenance": {"ratePolicy": "Unlimited"}}`,
 		".Maintenance.BlocksPerHour":      `{"maintenance": {"blocksPerHour": 7}}`,
 		".Maintenance.Policy":             `{"maintenance": {"policy": "Unrestricted"}}`,
 		".UnselectedNodes.Policy":         `{"unselectedNodes": {"policy": "Drain"}}`,
@@ -55,7 +57,7 @@ func TestEveryFieldOfASpecIsRead(t *testing.T) {
 		".PodAddresses.ReleaseAfter":      `{"podAddresses": {"releaseAfter": "7h"}}`,
 	}
 	excluded := map[string]string{ // beside a field
-		".IPv4.BlockSize": `{"podAddresses": null}`, ".IPv6.BlockSize": `{"podAddresses": null}`, ".Maintenance.Policy": `{"maintenance": {"windows": []}}`,
+		".IPv4.BlockSize": `{"podAddresses": null}`, ".IPv6.BlockSize": `{"podAddresses": null}`, ".Maintenance.Policy": `{"maintenance": {"windows": []}}`, ".Maintenance.RatePolicy": `{"maintenance": {"blocksPerHour": 5}}`,
 	}
 	for _, field := range fieldsOf("", reflect.TypeFor[v1alpha1.PodIPPoolSpec]()) {
 		if reflect.DeepEqual(readSpec(t, spec, excluded[field]), readSpec(t, spec, excluded[field], rows[field])) {

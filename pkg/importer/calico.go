@@ -114,7 +114,7 @@ func convertIPPool(r *Result, p namedPool, config calicoConfig) {
 	}
 	family := ipalloc.FamilyOf(cidrs[0].Addr())
 	bits := d.blockBits(p.field+"blockSize", family, p.blockSize(family))
-	d.add(family, cidrs, bits, v1alpha1.EdgeIPs{AllowFirstIP: true, AllowLastIP: true})
+	d.add(family, cidrs, bits, v1alpha1.EdgeIPs{AllowFirstIP: new(true), AllowLastIP: new(true)})
 	if s.Disabled {
 		for _, r := range crd.RangesIn(&d.pool.Spec) {
 			(*r.CIDRs)[0].AllocationPolicy = v1alpha1.AllocationCordon

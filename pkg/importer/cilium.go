@@ -107,7 +107,7 @@ func convertPodIPPool(r *Result, o Object, name, field string, content map[strin
 	d := newDraft(r, o, name)
 	field += "."
 	d.unknown(field, unknown)
-	edges := v1alpha1.EdgeIPs{AllowFirstIP: spec.AllowFirstIP, AllowLastIP: spec.AllowLastIP}
+	edges := v1alpha1.EdgeIPs{AllowFirstIP: ifTrue(spec.AllowFirstIP), AllowLastIP: ifTrue(spec.AllowLastIP)}
 	for _, f := range ipalloc.Families() {
 		ranges := map[ipalloc.Family]*podIPRanges{ipalloc.IPv4: spec.IPv4, ipalloc.IPv6: spec.IPv6}[f]
 		if ranges != nil {
@@ -277,6 +277,14 @@ func stringsOf(v any, otherwise string) []string {
 }
 
 // usesClusterPool reports whether the mode is cluster-pool, which is the default.
+// ifTrue leaves out false, the default.
+func ifTrue(b bool) *bool {
+	if !b {
+		return nil
+	}
+	return &b
+}
+
 func (c clusterPool) usesClusterPool() bool {
 	return c.mode == "" || c.mode == "cluster-pool" || c.mode == "cluster-pool-v2beta"
 }

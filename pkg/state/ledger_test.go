@@ -109,7 +109,7 @@ func TestLedgerClaim(t *testing.T) {
 	cidr := fixtures.Prefix("10.0.0.0/30")
 	pool := fixtures.PodIPPool("p", 1, cidr.String())
 	paused, next := fixtures.PodIPPool("paused", 1, "10.0.1.0/30"), fixtures.PodIPPool("next", 1, "10.0.2.0/30")
-	paused.Spec.Paused = true
+	paused.Spec.Paused = new(true)
 	block, closed := fixtures.Block(cidr.String(), "p", "n", 1), fixtures.Block(cidr.String(), "p", "n", 1)
 	closed.Closed = expand.Closed{Agent: "c", Since: fixtures.Noon()}
 	tests := map[string]struct {

@@ -117,7 +117,7 @@ func TestPinOfABlockThatIsKeptBack(t *testing.T) {
 		"it has a Node's": func(c *Cluster) {
 			c.Ledger.Exclusions.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.13/32"))
 		},
-		"the pool is paused":     edit(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true }),
+		"the pool is paused":     edit(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = new(true) }),
 		"its CIDR is cordoned":   edit(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationCordon }),
 		"the API server refuses": func(c *Cluster) { c.Ledger.Refuse("n", fixtures.Prefix("10.0.0.12/30")) },
 	} {

@@ -11,7 +11,7 @@ import (
 
 func TestBlock(t *testing.T) {
 	const (
-		misnamed  = "metadata.name must follow from spec.cidr"
+		misnamed  = "metadata.name must be 10.20.0.32-27: it follows from spec.cidr"
 		malformed = "cidr must be a CIDR such as 10.20.0.32/27"
 		tooBig    = "cidr must be of prefix length 16 or more in IPv4, 48 or more in IPv6"
 	)
@@ -31,7 +31,7 @@ func TestBlock(t *testing.T) {
 		"too wide, IPv6":       {name: "fd00---47", cidr: "fd00::/47", want: tooBig},
 		"another name":         {name: "my-block", cidr: "10.20.0.32/27", want: misnamed},
 		"name of another size": {name: "10.20.0.32-28", cidr: "10.20.0.32/27", want: misnamed},
-		"name without zero":    {name: "a--40-122", cidr: "::40/122", want: misnamed},
+		"name without zero":    {name: "a--40-122", cidr: "::40/122", want: "metadata.name must be 0--40-122"},
 		"host bits":            {name: "10.20.0.33-27", cidr: "10.20.0.33/27", want: "cidr must be canonical, with no host bits set: write 10.20.0.32/27"},
 		"upper case":           {name: "fd00---122", cidr: "FD00::/122", want: "write fd00::/122"},
 		"not the shortest":     {name: "fd00-0---122", cidr: "fd00:0::/122", want: "write fd00::/122"},

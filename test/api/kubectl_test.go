@@ -31,14 +31,14 @@ func kubectl(t *testing.T, args ...string) string {
 
 func TestExplain(t *testing.T) {
 	tests := map[string][]string{
-		"podippool":                    {"KIND:       PodIPPool", "PodIPPool is a set of pod addresses for the nodes that a selector picks."},
-		"podippool.spec":               {"nodeSelector", "priority decides where several pools match a node"},
-		"podippool.spec.ipv4.cidrs":    {"allocationPolicy is the use of this range for nodes", "cidr is the range, in canonical form"},
-		"podippool.spec.expand":        {"expand says when a node gets another block", "minFreeAddresses is the least number of addresses that a node keeps free"},
-		"pip.status":                   {"Ready (the spec is in force, and nodes are served by this pool or by the next pool that selects them)"},
-		"podipblock":                   {"Creating it is the claim"},
-		"pib.spec.nodeName":            {"nodeName is the Node that holds the block"},
-		"pib.status.conditions.reason": {"programmatic identifier"},
+		"podippool":                           {"KIND:       PodIPPool", "PodIPPool is a set of pod addresses for the nodes that a selector picks."},
+		"podippool.spec":                      {"nodeSelector", "priority decides where several pools match a node"},
+		"podippool.spec.ipv4.cidrs":           {"allocationPolicy is the use of this range for nodes", "cidr is the range, in canonical form"},
+		"podippool.spec.expand":               {"expand says when a node gets another block", "minFreeAddresses is the least number of addresses that a node keeps free"},
+		"podippool.status":                    {"Ready (the spec is in force, and nodes are served by this pool or by the next pool that selects them)"},
+		"podipblock":                          {"Creating it is the claim"},
+		"podipblock.spec.nodeName":            {"nodeName is the Node that holds the block"},
+		"podipblock.status.conditions.reason": {"programmatic identifier"},
 	}
 	for field, want := range tests {
 		t.Run(field, func(t *testing.T) {
@@ -74,14 +74,14 @@ conditions:
 		"beijing 10.20.0.0/16 27 5 0 3 2045 41 True AGE",
 		"new fd00:10::/48 122 AGE",
 	}
-	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip"))); diff != "" {
+	if diff := cmp.Diff(want, table(kubectl(t, "get", "podippools"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	want = []string{
 		"NAME CIDR BLOCK-SIZE SELECTED NODES HELD FREE USED READY REASON FULL% ROOM PRIORITY IPV6-CIDR IPV6-HELD IPV6-FREE AGE",
 		"beijing 10.20.0.0/16 27 5 0 3 2045 41 True AllRight 0 0 10 AGE",
 	}
-	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip", "beijing", "-o", "wide"))); diff != "" {
+	if diff := cmp.Diff(want, table(kubectl(t, "get", "podippools", "beijing", "-o", "wide"))); diff != "" {
 		t.Errorf("wide columns (-want +got):\n%s", diff)
 	}
 }
@@ -117,14 +117,14 @@ conditions:
 		"10.20.0.64-27 10.20.0.64/27 beijing node-2 InService CIDRDraining Window AGE",
 		"10.20.0.96-27 10.20.0.96/27 beijing node-2 CoolingDown Returned AGE",
 	}
-	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib"))); diff != "" {
+	if diff := cmp.Diff(want, table(kubectl(t, "get", "podipblocks"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
-	if got := table(kubectl(t, "get", "pib", "10.20.0.64-27", "-o", "wide"))[1]; got != "10.20.0.64-27 10.20.0.64/27 beijing node-2 InService CIDRDraining Window True AGE" {
+	if got := table(kubectl(t, "get", "podipblocks", "10.20.0.64-27", "-o", "wide"))[1]; got != "10.20.0.64-27 10.20.0.64/27 beijing node-2 InService CIDRDraining Window True AGE" {
 		t.Errorf("wide columns: %s", got)
 	}
 	want = []string{"NAME CIDR POOL NODE PHASE REASON WAITS FOR AGE", want[1]}
-	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib", "--field-selector", "spec.nodeName=node-1"))); diff != "" {
+	if diff := cmp.Diff(want, table(kubectl(t, "get", "podipblocks", "--field-selector", "spec.nodeName=node-1"))); diff != "" {
 		t.Errorf("columns of one node (-want +got):\n%s", diff)
 	}
 	if got := kubectl(t, "get", "cilium-pool", "-o", "name"); !strings.Contains(got, "podipblock.cilium-pool.io/10.20.0.0-27") {
@@ -154,7 +154,7 @@ spec: {cidr: 10.20.0.0/27, poolName: beijing, nodeName: node-1}
 		t.Errorf("status %v, generation %d, managed by %v", o.Object["status"], o.GetGeneration(), o.GetManagedFields())
 	}
 	setStatus(t, client, o, `conditions: [{type: Published, status: "True", reason: InSpec, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]`)
-	kubectl(t, "wait", "--for=condition=Published", "pib/10.20.0.0-27", "--timeout=30s")
+	kubectl(t, "wait", "--for=condition=Published", "podipblock/10.20.0.0-27", "--timeout=30s")
 }
 
 func setStatus(t *testing.T, client dynamic.ResourceInterface, o *unstructured.Unstructured, status string) {

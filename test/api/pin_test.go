@@ -12,7 +12,7 @@ func TestPin(t *testing.T) {
 	for name, test := range map[string]struct{ name, cidr, node, want string }{
 		"IPv4":            {name: "10.20.0.32-27", cidr: "10.20.0.32/27"},
 		"IPv6":            {name: "fd00-10--40-122", cidr: "fd00:10::40/122"},
-		"another name":    {name: "gateway-1", cidr: "10.20.0.32/27", want: "metadata.name must follow from spec.cidr"},
+		"another name":    {name: "gateway-1", cidr: "10.20.0.32/27", want: "metadata.name must be 10.20.0.32-27: it follows from spec.cidr"},
 		"host bits":       {name: "10.20.0.33-27", cidr: "10.20.0.33/27", want: "write 10.20.0.32/27"},
 		"no CIDR":         {name: "x", cidr: "10.20.0.32", want: "cidr must be a CIDR such as 10.20.0.32/27"},
 		"no node":         {name: "10.20.0.32-27", cidr: "10.20.0.32/27", node: " ", want: "nodeName must be the name of a Node"},
@@ -61,7 +61,7 @@ conditions:
 		"--field-selector spec.nodeName=node-2":  "10.20.0.32-27 10.20.0.32/27 node-2 False WaitsForNode AGE",
 		"--field-selector spec.nodeName!=node-2": "",
 	} {
-		got := table(kubectl(t, append([]string{"get", "pin"}, strings.Fields(args)...)...))
+		got := table(kubectl(t, append([]string{"get", "podippins"}, strings.Fields(args)...)...))
 		if row := strings.Join(got[min(1, len(got)):], "; "); row != want {
 			t.Errorf("%s: GOT %q, WANT %q", args, row, want)
 		}

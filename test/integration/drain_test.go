@@ -140,7 +140,7 @@ func TestBlockDrains(t *testing.T) {
 		"by its spec": func(e *env, b *v1alpha1.PodIPBlock) {
 			set := func(drain bool) {
 				was := b.DeepCopy()
-				b.Spec.Drain = drain
+				b.Spec.Drain = &drain
 				e.Must(e.Client.Patch(e.Ctx, b, client.MergeFrom(was)))
 				e.Eventually("the drain follows", func() error { return e.draining(b.Name, drain) })
 			}
@@ -184,7 +184,7 @@ func TestDrainTakenBackInCooldown(t *testing.T) {
 	e.DeletePods("load", nil)
 	for _, want := range []v1alpha1.BlockPhase{v1alpha1.PhaseCoolingDown, v1alpha1.PhaseInService} {
 		was := target.DeepCopy()
-		target.Spec.Drain = want == v1alpha1.PhaseCoolingDown
+		target.Spec.Drain = new(want == v1alpha1.PhaseCoolingDown)
 		e.Must(e.Client.Patch(e.Ctx, target, client.MergeFrom(was)))
 		e.Eventually("the block is "+string(want), func() error {
 			e.Must(e.Client.Get(e.Ctx, client.ObjectKeyFromObject(target), target))
@@ -349,7 +349,7 @@ func TestDescribeTellsTheStory(t *testing.T) {
 	e.hasBlocks("n1", 2)
 	b := e.blockWithoutRouter("n1")
 	was := b.DeepCopy()
-	b.Spec.Drain = true
+	b.Spec.Drain = new(true)
 	e.Must(e.Client.Patch(e.Ctx, b, client.MergeFrom(was)))
 	e.Pods("n1", "more", 40)
 	e.shortage("n1", corev1.ConditionTrue)

@@ -53,10 +53,12 @@ func TestIPv6Only(t *testing.T) {
 func TestEdgeOfABlockNoLongerAllowed(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = true, true }, "10.1.0.0/27")
+	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = new(true), new(true) }, "10.1.0.0/27")
 	e.node("n1", nil)
 	e.load("n1", "load", 31) // with the router, all of its addresses, including the first and the last
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = false, false })
+	e.change("all", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = new(false), new(false)
+	})
 	e.change("all", func(p *v1alpha1.PodIPPool) {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.2.0.0/24"})
 	})
@@ -77,7 +79,7 @@ func TestEdgeOfABlockNoLongerAllowed(t *testing.T) {
 func TestPause(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = true }, "10.1.0.0/24")
+	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = new(true) }, "10.1.0.0/24")
 	e.pool("other", priority(-1), "10.2.0.0/24")
 	e.pool("probe", func(p *v1alpha1.PodIPPool) { zone("probe")(p); priority(1)(p) }, "10.3.0.0/24")
 	e.bareNode("n1", nil)
@@ -88,7 +90,7 @@ func TestPause(t *testing.T) {
 	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
 	e.bareNode("probe", map[string]string{"zone": "probe"})
 	e.hasBlocks("probe", 1) // by now the operator has seen the pause
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = false })
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = new(false) })
 	e.bareNode("n2", nil)
 	e.hasBlocks("n2", 1)
 	if got := e.Blocks("n1"); len(got) != 0 {

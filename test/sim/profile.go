@@ -101,7 +101,7 @@ func (p profile) adapt(seed uint64, c *world.Config) {
 	c.Nodes = 2
 	if p == staleLeader { // nodes begin with blocks of another pool; fences mark addresses that can be published
 		ranges.CIDRs = []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/28", AllocationPolicy: v1alpha1.AllocationDrain}}
-		ranges.AllowFirstIP, c.Other.Spec.IPv4.BlockSize, c.PodsPerNode = true, 29, 8
+		ranges.AllowFirstIP, c.Other.Spec.IPv4.BlockSize, c.PodsPerNode = new(true), 29, 8
 		c.Pools = append(c.Pools, c.Other)
 	}
 	if p == competingClaim { // a range gets the addresses that people write into pools

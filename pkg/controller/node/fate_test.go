@@ -36,7 +36,7 @@ var takes = map[expand.Reason]func(q *v1alpha1.PodIPPool, idle *v1alpha1.PodIPBl
 	expand.PoolDeleted: func(q *v1alpha1.PodIPPool, _ *v1alpha1.PodIPBlock) {
 		*q = *fixtures.BeingDeleted(fixtures.Finalized(q))
 	},
-	expand.DrainRequested: func(_ *v1alpha1.PodIPPool, idle *v1alpha1.PodIPBlock) { idle.Spec.Drain = true },
+	expand.DrainRequested: func(_ *v1alpha1.PodIPPool, idle *v1alpha1.PodIPBlock) { idle.Spec.Drain = new(true) },
 	expand.CIDRDraining: func(q *v1alpha1.PodIPPool, _ *v1alpha1.PodIPBlock) {
 		q.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 	},

@@ -72,7 +72,7 @@ func TestWaysPastAWindow(t *testing.T) {
 		return b
 	}
 	requested := func(i int, b *v1alpha1.PodIPBlock) client.Object {
-		b.Spec.Drain = i == 1
+		b.Spec.Drain = new(i == 1)
 		return b
 	}
 	lifted := fixtures.Draining(fixtures.Nightly())

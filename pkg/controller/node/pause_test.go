@@ -28,7 +28,7 @@ func pausedBy(what string) (*corev1.Node, *v1alpha1.PodIPPool) {
 	if what == "the Node" {
 		node.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 	}
-	pool.Spec.Paused = what == "the pool"
+	pool.Spec.Paused = new(what == "the pool")
 	return node, pool
 }
 
@@ -89,7 +89,7 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 		paused, runs := cidrs[f], cidrs[1-f]
 		pools := func() []client.Object {
 			v4, v6 := fixtures.PodIPPool("p", 1, "10.0.0.0/28"), sixPool("fd00::/120")
-			v4.Spec.Paused, v6.Spec.Paused = f == ipalloc.IPv4, f == ipalloc.IPv6
+			v4.Spec.Paused, v6.Spec.Paused = new(f == ipalloc.IPv4), new(f == ipalloc.IPv6)
 			return []client.Object{fixtures.Node(), v4, v6}
 		}
 		t.Run(f.String()+", a new node", func(t *testing.T) {

@@ -370,7 +370,7 @@ func TestReconcileNodeGone(t *testing.T) {
 // Pods that hang before they have an address keep coming: the block says so, and leaves after a while.
 func TestDrainBesidePodsThatHang(t *testing.T) {
 	o := inService("10.0.0.8/30")
-	o.Spec.Drain = true
+	o.Spec.Drain = new(true)
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), inService("10.0.0.0/29"), o,
 		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/30"), append(hosts("10.0.0.0/29"), hosts("10.0.0.8/30")...)...))
 	b.settleAgent()

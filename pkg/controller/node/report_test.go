@@ -126,7 +126,7 @@ func TestPhaseMessage(t *testing.T) {
 // A paused pool suppresses reports about its own family only.
 func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
-	paused.Spec.Paused = true
+	paused.Spec.Paused = new(true)
 	six := sixPool("fd00::/126")
 	other := crd.NewBlock(fixtures.Prefix("fd00::/126"), "q", "m", "m-uid")
 	b := newBed(t, fixtures.Node(), paused, six, other, bare())

@@ -92,7 +92,7 @@ func TestPinReady(t *testing.T) {
 			want:    "False NotAllocated: PodIPPool p gives it to no node: addresses of the block are reserved (spec.reserved)",
 		},
 		"paused": {
-			objects: []client.Object{pin, node, ofPool(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true })},
+			objects: []client.Object{pin, node, ofPool(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = new(true) })},
 			want:    "False NotAllocated: PodIPPool p gives it to no node: it is paused (spec.paused)",
 		},
 		"deleted": {

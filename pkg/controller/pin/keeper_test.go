@@ -133,7 +133,7 @@ func TestKeeper(t *testing.T) {
 		},
 		"no node has ever held it":        {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.PodAddresses.ReleaseAfter = v1alpha1.Never }), objects: []client.Object{never}},
 		"none has held a pod's":           {objects: []client.Object{never}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-0", again: time.Minute},
-		"paused":                          {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true }), objects: []client.Object{kept("10.0.0.0/32", "web-1", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-1"},
+		"paused":                          {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.Paused = new(true) }), objects: []client.Object{kept("10.0.0.0/32", "web-1", 1, ago(time.Hour))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.0 web-1"},
 		"gone for an hour":                {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(time.Hour))}},
 		"gone for less":                   {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(59*time.Minute))}, want: "10.0.0.0 web-0", again: time.Minute},
 		"gone since next year":            {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(-8760*time.Hour))}, want: "10.0.0.0 web-0", again: time.Hour},

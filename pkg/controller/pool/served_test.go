@@ -38,7 +38,7 @@ func TestFullPool(t *testing.T) {
 	elsewhere := fixtures.PodIPPool("elsewhere", 0, "10.8.0.0/24")
 	elsewhere.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "east"}}
 	paused := fixtures.PodIPPool("paused", 0, "10.7.0.0/24")
-	paused.Spec.Paused = true
+	paused.Spec.Paused = new(true)
 	held := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "n", "")
 	cooling := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "n", "")
 	crd.SetBlockPhase(cooling, ipalloc.CoolingDown, expand.Returned, "", fixtures.Noon())

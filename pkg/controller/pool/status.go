@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -174,7 +175,7 @@ func readyCondition(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u po
 	case pool != nil && pool.Inactive:
 		return falseFor(ReasonNoCiliumPools, "spec.ciliumPoolName is "+pool.CiliumPool+
 			", and agents have no pools to choose from in the mode that the operator runs in: it serves no node. Run both in multi-pool mode, or make a pool without ciliumPoolName")
-	case obj.Spec.Paused:
+	case ptr.Deref(obj.Spec.Paused, false):
 		return falseFor(ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
 	case overlap != "" && !u.phasesOut():
 		return falseFor(ReasonOverlapping, overlap)

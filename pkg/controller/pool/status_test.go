@@ -195,7 +195,7 @@ func withPolicy(obj *v1alpha1.PodIPPool, policies ...v1alpha1.AllocationPolicy) 
 
 func TestPoolConditions(t *testing.T) {
 	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
-	paused.Spec.Paused = true
+	paused.Spec.Paused = new(true)
 	tests := map[string]struct {
 		pool   *v1alpha1.PodIPPool
 		blocks []crd.Block

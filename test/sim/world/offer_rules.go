@@ -205,7 +205,7 @@ func (r *offerRules) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string, f i
 		}
 		b.count(m, cn)
 		open += b.open
-		if pool, ok := r.api.Get(KindPool, obj.Spec.PoolName).(*v1alpha1.PodIPPool); !ok || pool.Spec.Paused || !r.selects(pool, by) || !r.space.reusable(pool, b.cidr) || r.isPinned(b.name, m.name) {
+		if pool, ok := r.api.Get(KindPool, obj.Spec.PoolName).(*v1alpha1.PodIPPool); !ok || isPaused(pool) || !r.selects(pool, by) || !r.space.reusable(pool, b.cidr) || r.isPinned(b.name, m.name) {
 			b.pinned = true
 		}
 		held = append(held, b)

@@ -263,7 +263,7 @@ func addAll(to ipamtypes.AllocationMap, cidr netip.Prefix) {
 func (q *queries) everPaused() bool {
 	return slices.ContainsFunc(q.api.history[KindPool], func(v Version) bool {
 		pool, ok := v.New.(*v1alpha1.PodIPPool)
-		return ok && pool.Spec.Paused
+		return ok && isPaused(pool)
 	})
 }
 

@@ -119,7 +119,7 @@ func (r *settledRules) mayClaimPins(node string) bool {
 	m := r.machine(node)
 	_, ruling := r.space.policy(node, true)
 	pool, ok := r.api.Get(KindPool, ruling).(*v1alpha1.PodIPPool)
-	return ok && !pool.Spec.Paused && !r.whole() && !r.fixed() && m.phase == serving && m.mode == adopt.None && r.api.Get(KindNode, node) != nil
+	return ok && !isPaused(pool) && !r.whole() && !r.fixed() && m.phase == serving && m.mode == adopt.None && r.api.Get(KindNode, node) != nil
 }
 
 // isPinned reports whether a block is pinned to a node.

@@ -9,6 +9,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
@@ -143,7 +144,7 @@ func (s *space) room(node string) int {
 func (s *space) freeBlocks(node string, v4 bool, ciliumPool string) int {
 	n := 0
 	for _, pool := range s.pools() {
-		if pool.DeletionTimestamp != nil || pool.Spec.Paused || crd.CiliumPoolObjectName(pool) != ciliumPool || !s.selects(pool, node) {
+		if pool.DeletionTimestamp != nil || isPaused(pool) || crd.CiliumPoolObjectName(pool) != ciliumPool || !s.selects(pool, node) {
 			continue
 		}
 		n += s.freeOf(pool, v4)
@@ -168,6 +169,8 @@ func (s *space) freeOf(pool *v1alpha1.PodIPPool, v4 bool) int {
 	}
 	return n
 }
+
+func isPaused(pool *v1alpha1.PodIPPool) bool { return ptr.Deref(pool.Spec.Paused, false) }
 
 // ranges returns a pool's ranges of a family, and the length of their blocks.
 func ranges(pool *v1alpha1.PodIPPool, v4 bool) ([]v1alpha1.PoolCIDR, int) {

@@ -137,7 +137,7 @@ func (s *stays) checkRest(when string) {
 // keeps reports whether a pool keeps addresses for a pod, if it has any.
 func (s *stays) keeps(pool *v1alpha1.PodIPPool, pod *corev1.Pod) bool {
 	node := pod.Spec.NodeName
-	serves := pool.DeletionTimestamp == nil && !pool.Spec.Paused && s.api.Get(KindNode, node) != nil && s.space.selects(pool, node)
+	serves := pool.DeletionTimestamp == nil && !isPaused(pool) && s.api.Get(KindNode, node) != nil && s.space.selects(pool, node)
 	return serves && !finished(pod) && !s.asksElsewhere(pod)
 }
 

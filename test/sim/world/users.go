@@ -349,7 +349,7 @@ func (u *users) tear(k Kind, key string) {
 
 // unpause undoes the users' actions that prevent rest.
 func (u *users) unpause() {
-	if pool, ok := u.api.Get(KindPool, u.cfg.Pools[0].Name).(*v1alpha1.PodIPPool); ok && pool.Spec.Paused {
+	if pool, ok := u.api.Get(KindPool, u.cfg.Pools[0].Name).(*v1alpha1.PodIPPool); ok && isPaused(pool) {
 		u.poolUsers.editPool("pause")
 	}
 	u.poolUsers.repairSelectors()

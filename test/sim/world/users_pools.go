@@ -221,7 +221,7 @@ func (u *poolUsers) editPool(what string) {
 	case "reserve":
 		reserve(pool)
 	case "pause":
-		pool.Spec.Paused = !pool.Spec.Paused
+		pool.Spec.Paused = new(!isPaused(pool))
 	case "maintenance":
 		u.cfg.Maintenance.setMaintenance(pool)
 	case "family":
