@@ -252,7 +252,7 @@ func TestExamplesOfCiliumBGP(t *testing.T) {
 // size.
 func TestExamplePoolsAreOfOneSize(t *testing.T) {
 	size := int32(0)
-	for _, o := range readObjects(t, examples+"/pools.yaml") {
+	for _, o := range slices.Concat(readObjects(t, examples+"/pools.yaml"), readObjects(t, examples+"/pool-shanghai.yaml")) {
 		pool := typed[v1alpha1.PodIPPool](t, o)
 		if size != 0 && pool.Spec.IPv4.BlockSize != size {
 			t.Errorf("pool %s has blocks of /%d, another one of /%d: Cilium's BGP would announce none of one", pool.Name, pool.Spec.IPv4.BlockSize, size)

@@ -28,7 +28,7 @@ var zones = []string{"beijing", "shanghai"}
 
 // setUp applies the examples and lets nodes join, half of them in each zone.
 func (s *stage) setUp(ctx context.Context, o options) (names []string, err error) {
-	for _, file := range []string{"pools.yaml", "pool-overflow.yaml"} {
+	for _, file := range []string{"pools.yaml", "pool-shanghai.yaml", "pool-overflow.yaml"} {
 		if _, err := s.kubectl(ctx, "apply", "-f", filepath.Join(o.examples, file)); err != nil {
 			return nil, err
 		}
