@@ -162,13 +162,18 @@ site-preview: site ## Serve it on http://localhost:4173.
 ##@ On real agents and clusters
 
 .PHONY: e2e
-e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN))$(findstring bgp,$(RUN)),$(BIN)/bgp-router) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, or join,surge; CILIUM=v1.19.5, PATCHED=1
+e2e: controlplane $(kubernetes-dir)/kube-apiserver $(kubernetes-dir)/etcd cilium $(helm) $(if $(findstring modes,$(RUN))$(findstring bgp,$(RUN)),$(BIN)/bgp-router) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, matrix, or join,surge; CILIUM=v1.19.5, KUBERNETES=v1.32.13, PATCHED=1
 	hack/e2e-packages.sh
 	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./cmd/kubectl-cilium_pool ./test/e2e
-	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) $(if $(PATCHED),-patched) -helm $(helm) $(call or-skipped,e2e)
+	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -kubernetes $(kubernetes-dir) -cilium $(cilium-dir) $(if $(PATCHED),-patched) -helm $(helm) $(call or-skipped,e2e)
+
+.PHONY: matrix
+matrix: ## Run each Kubernetes with each Cilium in crd and multi-pool mode, and write docs/compatibility.md; an hour. KUBERNETES=v1.32.13 CILIUM=v1.19.5
+	MAKE='$(MAKE)' hack/matrix.sh docs/compatibility.md '$(call given,KUBERNETES,$(kubernetes-version) $(OLDEST_KUBERNETES))' \
+		'$(call given,CILIUM,$(cilium-default) v1.19.5 v1.18.8)'
 
 .PHONY: cluster
-cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. SKIPPED where the machine cannot. RUN=ci, all, or install,scale; TIMEOUT=30m
+cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. SKIPPED where the machine cannot. RUN=ci, all, first-hour, or install,scale; TIMEOUT=30m
 	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)' $(if $(TIMEOUT),-timeout $(TIMEOUT)) $(call or-skipped,cluster)
 
 .PHONY: cluster-up

@@ -52,6 +52,10 @@ $(1): | .cache/kubernetes-$(2).mod
 endef
 $(eval $(call old-part,$(oldest-bin)/kube-apiserver,$(OLDEST_KUBERNETES),5 minutes))
 $(eval $(call old-part,$(old-kubelet),$(OLD_KUBELET),2 minutes))
+# The Kubernetes below the agents of make e2e.
+kubernetes-dir := $(if $(filter $(kubernetes-version),$(or $(KUBERNETES),$(kubernetes-version))),$(BIN),$(if $(filter $(OLDEST_KUBERNETES),$(KUBERNETES)),$(oldest-bin),\
+	$(error KUBERNETES=$(KUBERNETES): $(OLDEST_KUBERNETES) or $(kubernetes-version))))
+
 # etcd and kubectl are those of the newest.
 $(oldest-bin)/etcd $(oldest-bin)/kubectl: | $(oldest-bin)/kube-apiserver
 	@ln -sf ../$(@F) $@
@@ -79,10 +83,10 @@ cilium-ldflags := -s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$(
 RUN ?= all
 
 # Of another version, or a patched one, the agent, its plugin and what it runs beside are enough, but for the other modes.
-cilium-programs := cilium-agent cilium-cni cilium-health-responder wireguard $(if $(filter $(cilium-default),$(CILIUM)$(PATCHED)),cilium-dbg cilium-operator,$(if $(findstring modes,$(RUN))$(findstring bgp,$(RUN)),cilium-operator))
+cilium-programs := cilium-agent cilium-cni cilium-health-responder wireguard $(if $(filter $(cilium-default),$(CILIUM)$(PATCHED)),cilium-dbg cilium-operator,$(if $(findstring modes,$(RUN))$(findstring matrix,$(RUN))$(findstring bgp,$(RUN)),cilium-operator))
 
 .PHONY: cilium
-cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING chart/Chart.yaml) # Build the real Cilium that make e2e runs.
+cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING chart/Chart.yaml crds/copied) # Build the real Cilium that make e2e runs.
 
 # cilium-part NAME,TIME,FLAGS,PACKAGE
 define cilium-part
@@ -107,11 +111,12 @@ $(eval $(call cilium-part,wireguard,10 seconds,,golang.zx2c4.com/wireguard))
 $(cilium-patched)/go.mod: hack/patch-cilium.sh $(wildcard test/cilium/patches/*.patch)
 	hack/patch-cilium.sh "$(cilium-source)" $(@D)
 
-# The datapath's sources, which the agent compiles for each node, and the chart,
-# which makes the agent's configuration.
+# The datapath's sources, which the agent compiles for each node, the chart, which makes the
+# agent's configuration, and the CRDs.
 $(cilium-dir)/bpf/COPYING: cilium-folder := bpf
 $(cilium-dir)/chart/Chart.yaml: cilium-folder := install/kubernetes/cilium
-$(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml:
+$(cilium-dir)/crds/copied: cilium-folder := pkg/k8s/apis/cilium.io/client/crds
+$(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml $(cilium-dir)/crds/copied:
 	rm -rf $(@D)
 	mkdir -p $(cilium-dir)
 	cp -r "$(cilium-source)/$(cilium-folder)" $(@D)
@@ -180,14 +185,23 @@ old-cilium-files := $(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar $(BIN)/cilium-$(O
 cluster-old-cilium: cluster-packages
 	@$(MAKE) --no-print-directory CILIUM=$(OLD_CILIUM) $(old-cilium-files)
 
-# The scenario operator upgrades from it; there is no release yet.
+# Earlier operators, by commit, as there is no release yet. The scenario operator upgrades from the first, of another API;
+# the scenarios versions of test/cluster and test/chaos mix the second with this one, until there is a tag.
 OLD_OPERATOR ?= e3bd41a906a15b0e1eb905554723792106e3befa
-old-operator := .cache/cluster/operator-$(OLD_OPERATOR)
-$(old-operator)/image.tar: | $(helm)
-	@echo "building the operator of commit $(OLD_OPERATOR): once, about 1 minute on two cores"
-	rm -rf $(@D) && mkdir -p $(@D)/source
-	git archive $(OLD_OPERATOR) | tar -x -C $(@D)/source
-	@$(MAKE) --no-print-directory -C $(@D)/source image VERSION=v0.0.1 COMMIT=$(OLD_OPERATOR)
+OLDER_OPERATOR ?= 7f0c1e2e3ac73d1ef216a11f95d6f593d2bc53ae
+old-operator := .cache/operator-$(OLD_OPERATOR)
+older-operator := .cache/operator-$(OLDER_OPERATOR)
+
+.cache/operator-%/source/Makefile:
+	hack/old-source.sh $* $(@D)
+
+.cache/operator-%/cilium-pool-operator: | .cache/operator-%/source/Makefile
+	@echo "building the operator of commit $*: once, about 2 minutes on two cores"
+	cd $(@D)/source && go build -v -o $(CURDIR)/$@ ./cmd/cilium-pool-operator $(call progress,cilium-pool-operator)
+
+.cache/operator-%/image.tar: | $(helm) .cache/operator-%/source/Makefile
+	@echo "building the image of commit $*: once, about 2 minutes on two cores"
+	@$(MAKE) --no-print-directory -C $(@D)/source image VERSION=v0.0.1 COMMIT=$*
 	$(helm) package $(@D)/source/$(CHART) --version 0.0.1 --app-version v0.0.1 --destination $(@D)
 	mv $(@D)/source/$(IMAGE_DIR)/cilium-pool-operator.tar $@
 
@@ -198,11 +212,12 @@ cluster-packages:
 cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
 .PHONY: cluster-program
 cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cilium) $(if $(call cluster-runs,operator),$(old-operator)/image.tar) \
+		$(if $(call cluster-runs,versions),$(older-operator)/image.tar) \
 		$(if $(call cluster-runs,kubelet),$(old-kubelet))
 	@echo "building the operator's image: up to 2 minutes the first time"
 	@$(MAKE) --no-print-directory image
 	@go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool
 
 cluster-flags = -cilium $(cilium-dir)/chart -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
-	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -old-operator $(old-operator) -old-kubelet $(old-kubelet) -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
+	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -old-operator $(old-operator) -older-operator $(older-operator) -old-kubelet $(old-kubelet) -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
 	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar))

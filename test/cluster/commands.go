@@ -41,7 +41,7 @@ type command func(context.Context, *env, *script.Arguments) error
 //	documented [TEXT]   run the commands of docs/install.md that begin so
 //	ready [peer]        wait for agents, our operator unless peer, nodes and probes
 //	healthy             the operator has not restarted, and lacked no right
-//	block NAME [NODE=n1]; page PATH   run a block of docs/migration.md, or all blocks of a page
+//	block NAME [NODE=n1]; page PATH [HEADING...]   run a block of docs/migration.md, or all blocks of a page, or of sections
 //	image FILE          import an image into all nodes
 //	scale NAME N        wait until a Deployment has just N pods, all Ready
 //	remember NAME [SELECTOR]; kept NAME   running pods have kept UID, address and containers since then

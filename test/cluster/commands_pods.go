@@ -44,10 +44,10 @@ func (b *bed) pods(ctx context.Context, args ...string) ([]corev1.Pod, error) {
 	return pods.Items, err
 }
 
-// blocks returns none before our CRDs are installed.
+// blocks returns none before our CRDs are installed and after they are removed.
 func (b *bed) blocks(ctx context.Context) ([]v1alpha1.PodIPBlock, error) {
 	blocks, err := query[v1alpha1.PodIPBlockList](ctx, b, "podipblocks")
-	if err != nil && strings.Contains(err.Error(), "doesn't have a resource type") {
+	if err != nil && (strings.Contains(err.Error(), "doesn't have a resource type") || strings.Contains(err.Error(), "could not find the requested resource")) {
 		return nil, nil
 	}
 	return blocks.Items, err

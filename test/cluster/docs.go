@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,8 +67,8 @@ func cmdBlock(ctx context.Context, e *env, a *script.Arguments) error {
 // untilTimeout is the time for a block to print its page's promise.
 const untilTimeout = 4 * time.Minute
 
-// cmdPage runs the blocks of a page in their order, as in one shell. A block that fails
-// becomes a row of the table, and the next one still runs.
+// cmdPage runs the blocks of a page, or of its sections with these headings, in their order, as in one
+// shell. A block that fails becomes a row of the table, and the next one still runs.
 func cmdPage(ctx context.Context, e *env, a *script.Arguments) error {
 	path := a.Word()
 	text, err := os.ReadFile(filepath.Join(e.options.repository, path))
@@ -78,7 +79,15 @@ func cmdPage(ctx context.Context, e *env, a *script.Arguments) error {
 	if err != nil {
 		return fmt.Errorf("%s, %w", path, err)
 	}
+	for _, heading := range a.Rest {
+		if !slices.ContainsFunc(blocks, func(b page.Block) bool { return b.Heading == heading }) {
+			return fmt.Errorf("%s has no commands below the heading %q", path, heading)
+		}
+	}
 	for _, b := range blocks {
+		if len(a.Rest) > 0 && !slices.Contains(a.Rest, b.Heading) {
+			continue
+		}
 		where := fmt.Sprintf("%s:%d", path, b.Line)
 		if b.NotRun != "" {
 			e.Note(where+" is not run", "%s", b.NotRun)

@@ -43,9 +43,9 @@ type options struct {
 	cilium     string // folder of Cilium's chart
 	oldCilium  string // folder of the chart that the scenario cilium upgrades from
 	oldImage   string // file of its image
-	// oldOperator is the folder of an earlier commit's chart, image and source, which
-	// the scenario operator upgrades from.
-	oldOperator string
+	// oldOperator and olderOperator are folders of an earlier commit's chart, image and source, which
+	// the scenarios operator and versions upgrade from.
+	oldOperator, olderOperator string
 	// oldKubelet is the program that the scenario kubelet upgrades from.
 	oldKubelet string
 	helm       string
@@ -69,6 +69,7 @@ func main() {
 	fs.StringVar(&o.oldCilium, "old-cilium", ".cache/bin/cilium-1.19.5/chart", "folder of the chart of the Cilium that the scenario cilium upgrades from")
 	fs.StringVar(&o.oldImage, "old-image", ".cache/cluster/images/cilium-v1.19.5.tar", "file of the image of that Cilium")
 	fs.StringVar(&o.oldOperator, "old-operator", "", "folder of the operator that the scenario operator upgrades from")
+	fs.StringVar(&o.olderOperator, "older-operator", "", "folder of the operator that the scenario versions upgrades from")
 	fs.StringVar(&o.oldKubelet, "old-kubelet", ".cache/bin/kubelet-1.35.4/kubelet", "kubelet that the scenario kubelet upgrades from")
 	fs.StringVar(&o.helm, "helm", "helm", "Helm to install with")
 	fs.StringVar(&o.helm3, "helm3", "helm3", "Helm 3, for the variants that install with it")
@@ -126,7 +127,7 @@ func code(err error) int {
 }
 
 func (o *options) absolute() error {
-	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.oldCilium, &o.oldImage, &o.oldOperator, &o.oldKubelet, &o.helm, &o.helm3, &o.operator} {
+	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.oldCilium, &o.oldImage, &o.oldOperator, &o.olderOperator, &o.oldKubelet, &o.helm, &o.helm3, &o.operator} {
 		if *path == "" {
 			continue
 		}

@@ -50,6 +50,8 @@ func Named(code string) string {
 type Block struct {
 	// Line is the line number of the block's fence, from 1.
 	Line int
+	// Heading is the heading above it, without its number signs.
+	Heading string
 	// Language is sh, or yaml for a manifest to apply.
 	Language string
 	// Code is without the indentation of the list that it may be in.
@@ -74,7 +76,8 @@ var ignored = regexp.MustCompile(`^install: (begin|end)$`)
 
 // Fence is any code block, with the comments right above it.
 type Fence struct {
-	Line     int // of the fence, from 1
+	Line     int    // of the fence, from 1
+	Heading  string // above it, without its number signs
 	Language string
 	Code     string // without the indentation of the list that it may be in
 	Comments []string
@@ -84,6 +87,7 @@ type Fence struct {
 func Fences(text string) []Fence {
 	var (
 		fences   []Fence
+		heading  string
 		comments []string
 		lines    = strings.Split(text, "\n")
 	)
@@ -98,12 +102,14 @@ func Fences(text string) []Fence {
 			i = end
 		case strings.HasPrefix(line, "```"):
 			end := closing(lines, i+1, func(l string) bool { return l == "```" })
-			f := Fence{Line: i + 1, Language: strings.TrimPrefix(line, "```"), Comments: comments}
+			f := Fence{Line: i + 1, Heading: heading, Language: strings.TrimPrefix(line, "```"), Comments: comments}
 			indent, _, _ := strings.Cut(lines[i], "`")
 			for _, code := range lines[i+1 : min(end, len(lines))] {
 				f.Code += strings.TrimPrefix(code, indent) + "\n"
 			}
 			fences, comments, i = append(fences, f), nil, end
+		case strings.HasPrefix(line, "#"):
+			heading, comments = strings.TrimLeft(line, "# "), nil
 		default:
 			comments = nil
 		}
@@ -115,7 +121,7 @@ func Fences(text string) []Fence {
 func Blocks(text string) ([]Block, error) {
 	var blocks []Block
 	for _, f := range Fences(text) {
-		b := Block{Line: f.Line, Language: f.Language, Code: f.Code}
+		b := Block{Line: f.Line, Heading: f.Heading, Language: f.Language, Code: f.Code}
 		kept, err := b.take(f.Comments)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", b.Line, err)

@@ -13,8 +13,8 @@ func TestBlocks(t *testing.T) {
 		want []Block
 	}{
 		"runs unless excused": {
-			"# Page\n\n```sh\nls\n```\n\n<!-- not run: needs a key: yours -->\n```sh\nrm x\n```\n",
-			[]Block{{Line: 3, Language: "sh", Code: "ls\n"}, {Line: 8, Language: "sh", Code: "rm x\n", NotRun: "needs a key: yours"}},
+			"# Page\n\n```sh\nls\n```\n\n## 2. Key\n<!-- not run: needs a key: yours -->\n```sh\nrm x\n```\n",
+			[]Block{{Line: 3, Heading: "Page", Language: "sh", Code: "ls\n"}, {Line: 9, Heading: "2. Key", Language: "sh", Code: "rm x\n", NotRun: "needs a key: yours"}},
 		},
 		"other languages": {"<!-- applied -->\n```yaml\na: 1\n```\n```yaml\nb: 1\n```\n```json\n{}\n```\n", []Block{{Line: 2, Language: "yaml", Code: "a: 1\n"}}},
 		"in a list": {
