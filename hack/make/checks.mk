@@ -56,9 +56,9 @@ CHAOS_NODES := $(call given,NODES,200)
 .PHONY: chaos
 chaos: FAULTS ?= 60s
 chaos: COUNT ?= 1
-chaos: demo-binaries ## Kill, cut off and edit all there is under 200 nodes, then see that all settles. RUN=processes|network|soak NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED=
+chaos: demo-binaries $(if $(filter versions,$(RUN)),$(older-operator)/cilium-pool-operator) ## Kill, cut off and edit all there is under 200 nodes, then see that all settles. RUN=processes|network|versions|soak NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED=
 	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
-		$(if $(filter command line environment,$(origin RUN)),--run=$(RUN)) $(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED))
+		$(if $(filter command line environment,$(origin RUN)),--run=$(RUN)) $(if $(filter versions,$(RUN)),--older=$(older-operator)/cilium-pool-operator) $(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED))
 
 SPEAKER ?= bird
 

@@ -74,6 +74,7 @@ func command(ctx context.Context, args []string) error {
 	var count int
 	fs := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
 	fs.StringVar(&s.binDir, "bin-dir", ".cache/bin", "folder of etcd, kube-apiserver and the operator")
+	fs.StringVar(&s.older, "older", "", "program of an earlier operator, for --run=versions")
 	fs.StringVar(&runDir, "run-dir", ".run/chaos", "folder for state and logs")
 	fs.IntVar(&s.nodes, "nodes", 200, "nodes, 4 to 500")
 	fs.DurationVar(&s.duration, "faults", time.Minute, "how long there are faults; longer where not every kind was injected by then")
@@ -98,6 +99,8 @@ func command(ctx context.Context, args []string) error {
 		return fmt.Errorf("%w: --mode=%s --run=%s: %w", demo.ErrUsage, modeName, scenarioName, err)
 	case fs.NArg() > 0:
 		return fmt.Errorf("%w: unexpected argument %q", demo.ErrUsage, fs.Arg(0))
+	case s.scenario.versions != (s.older != ""):
+		return fmt.Errorf("%w: --run=versions needs --older, and no other scenario takes it: make chaos RUN=versions builds the program", demo.ErrUsage)
 	case s.nodes < 4 || s.nodes > 500:
 		return fmt.Errorf("%w: --nodes is %d: must be between 4 and 500", demo.ErrUsage, s.nodes)
 	case count < 1:

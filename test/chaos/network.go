@@ -115,9 +115,10 @@ func (n *network) edit(ctx context.Context, name string, change func(cidrs []v1a
 		if err := n.client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
 			return err
 		}
+		before := client.MergeFromWithOptions(pool.DeepCopy(), client.MergeFromWithOptimisticLock{})
 		pool.Spec.IPv4.CIDRs = change(pool.Spec.IPv4.CIDRs)
 		n.mirror(&pool.Spec)
-		return n.client.Update(ctx, pool)
+		return n.client.Patch(ctx, pool, before)
 	})
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -48,7 +49,7 @@ func operatorFlags(kubeconfig string, s settings) []string {
 // operator is a replica, which is restarted whenever it ends.
 type operator struct {
 	name string
-	args []string   // the program's name first
+	args []string   // of the next process, the program's name first
 	env  []string   // in addition to ours
 	link *link.Link // to the API server; nil if there is none
 	// metrics is the address of its metrics.
@@ -105,7 +106,7 @@ func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Clie
 		return nil, err
 	}
 	o := &operator{
-		name: name, log: log, link: way, env: s.pingEnv(), args: append([]string{filepath.Join(s.binDir, operatorBinary)}, operatorFlags(kubeconfig, s)...),
+		name: name, log: log, link: way, env: s.pingEnv(), args: append([]string{cmp.Or(s.older, s.program())}, operatorFlags(kubeconfig, s)...),
 	}
 	if s.scenario.flags == nil {
 		return o, nil

@@ -23,7 +23,9 @@ import (
 // settings are the settings of a run.
 type settings struct {
 	// binDir holds etcd, kube-apiserver and the operator.
-	binDir   string
+	binDir string
+	// older is the operator's program of an earlier version; only the scenario versions has one.
+	older    string
 	nodes    int
 	duration time.Duration // of the faults
 	seed     uint64
@@ -122,7 +124,11 @@ func (c *chaos) build(ctx context.Context) (err error) {
 	if err := os.RemoveAll(c.dir); err != nil {
 		return err
 	}
-	c.cluster, err = controlplane.Start(ctx, controlplane.Options{Dir: c.dir, BinDir: c.binDir})
+	crds, err := c.definitions()
+	if err != nil {
+		return err
+	}
+	c.cluster, err = controlplane.Start(ctx, controlplane.Options{Dir: c.dir, BinDir: c.binDir, CRDs: crds})
 	if err != nil {
 		return err
 	}

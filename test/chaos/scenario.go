@@ -20,6 +20,8 @@ type scenario struct {
 	// faults returns the scenario's own faults. People edit pools, nodes and blocks meanwhile,
 	// and agents restart. Nil: there are no faults.
 	faults func(c *chaos) lane
+	// versions makes replicas of two versions, the older first.
+	versions bool
 	// leaders is the minimum number of leader changes.
 	leaders int
 }
@@ -35,6 +37,10 @@ func scenarios() []scenario {
 			name: "network", linked: true, faults: (*chaos).networkFaults, leaders: 3,
 			finds: "an operator that hangs on a connection without a peer, or writes long after it has lost the lead: " +
 				"connections from the operators are slow, cut, reset, half-open and partitioned",
+		},
+		{
+			name: "versions", versions: true, faults: (*chaos).versionFaults, leaders: 3,
+			finds: "an operator that loses what another version has stored: replicas of two versions lead in turn, are upgraded and rolled back",
 		},
 		{
 			name: "soak", flags: soakFlags,

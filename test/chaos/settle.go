@@ -33,6 +33,9 @@ func (c *chaos) join(ctx context.Context) error {
 	if err := c.network.create(ctx); err != nil {
 		return err
 	}
+	if err := c.storeLater(ctx); err != nil {
+		return err
+	}
 	for i := range c.nodes {
 		if err := c.joinNode(ctx, nodeName(i)); err != nil {
 			return err
@@ -47,7 +50,7 @@ func (c *chaos) join(ctx context.Context) error {
 // are deleted, every node is back to the blocks it needs; the same again, on blocks
 // that other nodes had; then no write follows.
 func (c *chaos) settle(ctx context.Context) error {
-	if err := errors.Join(c.network.undrain(ctx, nil), c.network.plenty(ctx)); err != nil {
+	if err := errors.Join(c.upgradeAll(), c.network.undrain(ctx, nil), c.network.plenty(ctx)); err != nil {
 		return err
 	}
 	if c.mode == kubernetesMode {
@@ -287,7 +290,10 @@ func (c *chaos) replaceDrained(ctx context.Context) error {
 }
 
 // enough returns an error if too little happened in a run, or an operator panicked.
-func (c *chaos) enough(context.Context) error {
+func (c *chaos) enough(ctx context.Context) error {
+	if err := c.keptLater(ctx); err != nil {
+		return err
+	}
 	v := c.checker.tell()
 	c.mu.Lock()
 	defer c.mu.Unlock()
