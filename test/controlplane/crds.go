@@ -2,8 +2,8 @@ package controlplane
 
 import (
 	"context"
-	"embed"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	ciliumcrds "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/client/crds/v2"
@@ -42,17 +42,22 @@ func CiliumCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 
 // AllCiliumCRDs returns Cilium's CRDs, as its Go module ships them: those of these files, or all.
 func AllCiliumCRDs(only ...string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	return CRDsIn([]fs.FS{ciliumcrds.EmbedFS, ciliumalphacrds.EmbedFS}, only...)
+}
+
+// CRDsIn returns the CRDs of these folders: those of these files, or all.
+func CRDsIn(folders []fs.FS, only ...string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var all []*apiextensionsv1.CustomResourceDefinition
-	for _, from := range []embed.FS{ciliumcrds.EmbedFS, ciliumalphacrds.EmbedFS} {
-		files, err := from.ReadDir(".")
+	for _, from := range folders {
+		files, err := fs.Glob(from, "*.yaml")
 		if err != nil {
 			return nil, fmt.Errorf("read Cilium's CRDs: %w", err)
 		}
 		for _, file := range files {
-			if len(only) > 0 && !slices.Contains(only, file.Name()) {
+			if len(only) > 0 && !slices.Contains(only, file) {
 				continue
 			}
-			data, err := from.ReadFile(file.Name())
+			data, err := fs.ReadFile(from, file)
 			if err != nil {
 				return nil, fmt.Errorf("read Cilium's CRD: %w", err)
 			}

@@ -32,20 +32,23 @@ const (
 )
 
 type options struct {
-	run       string
-	binDir    string
-	ciliumDir string
-	helm      string
-	logs      string
-	patched   bool   // the agents have the patches of test/cilium
-	inside    string // the one scenario that a process in the sandbox runs
+	run    string
+	binDir string
+	// kubernetes is the folder of etcd and kube-apiserver.
+	kubernetes string
+	ciliumDir  string
+	helm       string
+	logs       string
+	patched    bool   // the agents have the patches of test/cilium
+	inside     string // the one scenario that a process in the sandbox runs
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.run, "run", "ci", "scenarios to run, separated by commas; ci: those of every change; all: all but the next two; migrate: moves from other modes, and plans that change; modes: the operator's other modes")
-	flag.StringVar(&o.binDir, "bin", ".cache/bin", "folder of etcd, kube-apiserver and cilium-pool-operator")
-	flag.StringVar(&o.ciliumDir, "cilium", ".cache/bin/cilium-1.20.2", "folder of Cilium's programs, its bpf folder and its chart")
+	flag.StringVar(&o.run, "run", "ci", "scenarios to run, separated by commas; ci: those of every change; all: all but the next three; migrate: moves from other modes, and plans that change; modes: the operator's other modes; matrix: what each pair of versions must do")
+	flag.StringVar(&o.binDir, "bin", ".cache/bin", "folder of kubectl, its plugin and cilium-pool-operator")
+	flag.StringVar(&o.kubernetes, "kubernetes", ".cache/bin", "folder of etcd and kube-apiserver")
+	flag.StringVar(&o.ciliumDir, "cilium", ".cache/bin/cilium-1.20.2", "folder of Cilium's programs, its bpf folder, its CRDs and its chart")
 	flag.BoolVar(&o.patched, "patched", false, "the agents have the patches of test/cilium/patches")
 	flag.StringVar(&o.helm, "helm", "helm", "Helm, which renders the agents' configuration from Cilium's chart")
 	flag.StringVar(&o.logs, "logs", ".run/e2e", "folder of the logs")
@@ -61,7 +64,7 @@ func run(ctx context.Context, o options) int {
 	if found, err := exec.LookPath(o.helm); err == nil {
 		o.helm = found
 	}
-	for _, path := range []*string{&o.binDir, &o.ciliumDir, &o.helm, &o.logs} {
+	for _, path := range []*string{&o.binDir, &o.kubernetes, &o.ciliumDir, &o.helm, &o.logs} {
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "e2e:", err)

@@ -59,7 +59,7 @@ func runScenario(ctx context.Context, o options, s script.Scenario) []script.Row
 		return []script.Row{script.Failure(s.Name, err)}
 	}
 	began := time.Now()
-	err := bed.Sandbox(ctx, "-inside="+s.Name, "-bin="+o.binDir, "-cilium="+o.ciliumDir, "-helm="+o.helm, "-logs="+logs, fmt.Sprintf("-patched=%t", o.patched))
+	err := bed.Sandbox(ctx, "-inside="+s.Name, "-bin="+o.binDir, "-kubernetes="+o.kubernetes, "-cilium="+o.ciliumDir, "-helm="+o.helm, "-logs="+logs, fmt.Sprintf("-patched=%t", o.patched))
 	rows, readErr := readRows(logs)
 	switch {
 	case errors.Is(err, bed.ErrCannot):
@@ -107,7 +107,7 @@ func runInside(ctx context.Context, o options) int {
 func newEnv(s script.Scenario, o options, log io.Writer) *env {
 	e := &env{
 		scenario: s, patched: o.patched,
-		options: bed.Options{BinDir: o.binDir, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: filepath.Join(harness.Root(), "examples"), Logs: o.logs, Log: log},
+		options: bed.Options{BinDir: o.binDir, Kubernetes: o.kubernetes, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: filepath.Join(harness.Root(), "examples"), Logs: o.logs, Log: log},
 		nodes:   map[string]*bed.Node{}, gates: map[*bed.Node]*bed.Gate{}, pods: map[string][]*bed.Pod{}, numbers: map[string]int{},
 		flows: map[string][]*bed.Pings{}, streams: map[string][]*bed.Stream{}, remembered: map[string]*ciliumv2.CiliumNode{},
 	}

@@ -57,6 +57,8 @@ func scenarios() []script.Scenario {
 		{Name: "modes-drain", Apart: true, Alone: true},
 		{Name: "modes-compact", Apart: true, Alone: true},
 		{Name: "modes-in-place", Apart: true, Alone: true},
+		{Name: "matrix-crd", Apart: true, File: "matrix"},
+		{Name: "matrix-multi-pool", Apart: true, File: "matrix"},
 		{Name: "bgp-crd", Apart: true, Alone: true, File: "modes-bgp"}, // with PATCHED=1 alone
 	}
 }

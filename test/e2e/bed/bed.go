@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -37,9 +38,11 @@ const (
 
 // Options configure a bed.
 type Options struct {
-	// BinDir holds etcd, kube-apiserver and cilium-pool-operator.
+	// BinDir holds kubectl, its plugin and cilium-pool-operator.
 	BinDir string
-	// CiliumDir holds Cilium's programs, next to its bpf folder.
+	// Kubernetes holds etcd and kube-apiserver.
+	Kubernetes string
+	// CiliumDir holds Cilium's programs, next to its bpf folder and its CRDs.
 	CiliumDir string
 	// Logs is the folder of all logs. It is created.
 	Logs string
@@ -125,13 +128,14 @@ func (b *Bed) startControlPlane(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ciliums, err := controlplane.AllCiliumCRDs()
+	folders := []fs.FS{os.DirFS(filepath.Join(b.opts.CiliumDir, "crds/v2")), os.DirFS(filepath.Join(b.opts.CiliumDir, "crds/v2alpha1"))}
+	ciliums, err := controlplane.CRDsIn(folders)
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(b.opts.Logs, "controlplane")
 	b.cluster, err = controlplane.Start(ctx, controlplane.Options{
-		Dir: dir, BinDir: b.opts.BinDir, BindAddress: bridgeAddress, CRDs: append(ciliums, own...),
+		Dir: dir, BinDir: b.opts.Kubernetes, BindAddress: bridgeAddress, CRDs: append(ciliums, own...),
 	})
 	if err != nil {
 		return err
