@@ -12,6 +12,7 @@ type Reason string
 
 // Reasons.
 const (
+	NoOperatorLeads         Reason = "NoOperatorLeads"
 	AddressOnTwoNodes       Reason = "AddressOnTwoNodes"
 	AddressUsedTwice        Reason = "AddressUsedTwice"
 	PodsShareAddress        Reason = "PodsShareAddress"
@@ -70,6 +71,7 @@ const (
 	PoolSelectsNoNode     Reason = "PoolSelectsNoNode"
 	PoolFamilyNotRun      Reason = "PoolFamilyNotRun"
 	PoolStatusStale       Reason = "PoolStatusStale"
+	PoolNotReady          Reason = "PoolNotReady"
 	PinNotReady           Reason = "PinNotReady"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
 	PoolRangePublic       Reason = "PoolRangePublic"
@@ -106,6 +108,8 @@ func Catalogue() []ReasonInfo {
 
 func errorReasons() []ReasonInfo {
 	return []ReasonInfo{
+		{NoOperatorLeads, Error, "No operator leads: new nodes get no addresses, nodes do not grow, and no drain goes on.",
+			"Start the operator, or see why none leads: `kubectl get pods -A -l app.kubernetes.io/name=cilium-pool-operator`. If its Lease is another, name that. With `--leader-elect=false` it has none: give `--mode`. If another IPAM assigns the addresses: `--mode observe`."},
 		{AddressOnTwoNodes, Error, "An address is in the pools of two nodes: both agents can assign it to a pod.",
 			"Move pods off ADDRESS on NAME, then take ADDRESS out of spec.ipam.pool there: `kubectl edit ciliumnode NAME`. If the agent itself has ADDRESS (router, health, ingress), restart it then. Find out who wrote it."},
 		{AddressUsedTwice, Error, "The agents of two nodes report the same address in use.",
@@ -233,6 +237,8 @@ func configurationReasons() []ReasonInfo {
 			"Switch the family on in Cilium (enable-ipv4, enable-ipv6), and restart the agents. Or give these Nodes a pool without it."},
 		{PoolStatusStale, Warning, "The operator has not seen the present generation of a pool's spec.",
 			lookForOperator},
+		{PoolNotReady, Warning, "A pool is not Ready, for a reason that no other finding names, as one that is paused or waits for its last blocks.",
+			"As the message says: correct the pool, or end its pause: `kubectl edit podippool NAME`. A deleted pool goes with its last block: `kubectl cilium-pool get blocks --pool NAME` names the obstacles."},
 		{PinNotReady, Warning, "A pin cannot give its node the block.",
 			"Correct spec.nodeName: `kubectl edit podippin NAME`. Where another field is wrong, delete the pin, then create one as the message says: `kubectl delete podippin NAME`."},
 		{PoolChosenByKubelet, Warning, "A pool selects nodes by a label that a kubelet may set on its own Node: a compromised node can take addresses of that pool.",

@@ -45,6 +45,9 @@ func Check(s *clusterread.Objects, set Settings) []Finding {
 	for _, key := range s.RoutesLeft {
 		found.add(FRRConfigurationLeft, Finding{Object: Object{Kind: "FRRConfiguration", Namespace: key.Namespace, Name: key.Name}}, "the operator wrote it, and maintains it no more")
 	}
+	if s.Leader.Missing() != "" {
+		found.add(NoOperatorLeads, Finding{Object: Object{Kind: "Lease", Namespace: s.Leader.Lease.Namespace, Name: s.Leader.Lease.Name}}, "%s", s.Leader.Problem)
+	}
 	checkRouteFaults(x, found)
 	checkCilium(x, found)
 	checkTimes(x, found)

@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
@@ -306,6 +307,31 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: "PoolFamilyNotRun PodIPPool/main",
 		},
+		"pool paused, of a public range": {
+			spoil: func(w world) {
+				condition(&w.Pools[0], v1alpha1.PoolReady, metav1.ConditionFalse, "Paused")
+				w.Pools[0].Spec.IPv4.CIDRs = append(w.Pools[0].Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "100.162.224.0/19"})
+			},
+			want: "PoolNotReady PodIPPool/main, PoolRangePublic PodIPPool/main 100.162.224.0/19",
+		},
+		"pool of unknown state": {
+			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolReady, metav1.ConditionUnknown, "Later") },
+			want:  "PoolNotReady PodIPPool/main",
+		},
+		"pool not Ready as it is exhausted": {
+			spoil: func(w world) {
+				condition(&w.Pools[0], v1alpha1.PoolReady, metav1.ConditionFalse, "NodesShortOfAddresses")
+				condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock")
+			},
+			want: "PoolExhausted PodIPPool/main",
+		},
+		"no operator leads": {
+			spoil: func(w world) {
+				w.Leader = clusterread.Leader{Lease: types.NamespacedName{Namespace: "kube-system", Name: "cpo"}, Problem: "no operator holds it"}
+			},
+			want: "NoOperatorLeads Lease/kube-system/cpo",
+		},
+		"the Lease may not be read": {spoil: func(w world) { w.Leader = clusterread.Leader{Problem: "it may not be read", Unknown: true} }},
 		"CIDRs added to its CiliumPodIPPool": {
 			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolCiliumPool, metav1.ConditionFalse, "CIDRsUnused") },
 			want:  "CiliumPodIPPoolUnfit PodIPPool/main",

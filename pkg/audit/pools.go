@@ -40,9 +40,11 @@ func (c *poolCheck) about(subject netip.Prefix) Finding {
 }
 
 func (c *poolCheck) check() {
+	before := len(c.found)
 	c.status()
 	c.selector()
 	c.ranges()
+	c.ready(c.found[before:])
 	keys := crd.KubeletLabels(c.obj.Spec.NodeSelector)
 	if len(keys) > 0 && c.obj.Annotations[v1alpha1.TrustedLabelsAnnotation] != "true" {
 		c.add(PoolChosenByKubelet, c.about(netip.Prefix{}), "its nodeSelector uses %s, which a kubelet may set on its own Node", strings.Join(keys, ", "))
@@ -87,6 +89,17 @@ func (c *poolCheck) families() {
 	if served != nil && served.Status == metav1.ConditionFalse {
 		c.add(PoolFamilyNotRun, c.about(netip.Prefix{}), "%s", served.Message)
 	}
+}
+
+// ready reports a pool that is not Ready, unless a finding about it says why.
+func (c *poolCheck) ready(found []Finding) {
+	ready := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolReady)
+	if ready == nil || ready.Status == metav1.ConditionTrue || slices.ContainsFunc(found, func(f Finding) bool {
+		return f.Reason == PoolInvalid || f.Reason == PoolStatusStale || f.Reason == PoolsOverlap || f.Reason == PoolExhausted
+	}) {
+		return
+	}
+	c.add(PoolNotReady, c.about(netip.Prefix{}), "%s: %s", ready.Reason, ready.Message)
 }
 
 // ciliumPool checks the operator's report on the CiliumPodIPPool.

@@ -64,6 +64,8 @@ type Objects struct {
 	RoutesLeft []types.NamespacedName
 	// RouteFaults are the reports of frr-k8s about a fault.
 	RouteFaults []frrconfig.Report
+	// Leader is the operator that leads; zero: it was not requested.
+	Leader Leader
 	// RoutesUnread are the kinds of frr-k8s that may not be read, in the plural.
 	RoutesUnread []string
 }
@@ -101,8 +103,11 @@ func (s *Objects) Undated() int {
 }
 
 // DateBackTo dates the release entries, in any state, and the versions of CiliumNodes that an earlier
-// reading also shows back to that reading.
+// reading also shows back to that reading. A Lease renewed since then has a leader, whatever the clock here says.
 func (s *Objects) DateBackTo(earlier *Objects) {
+	if s.Leader.Name != "" && s.Leader.Renewed.After(earlier.Leader.Renewed) {
+		s.Leader.Problem = ""
+	}
 	byName := make(map[string]CiliumNode, len(earlier.CiliumNodes))
 	for _, cn := range earlier.CiliumNodes {
 		byName[cn.Name] = cn

@@ -47,10 +47,8 @@ type Operator struct {
 	ModeSource string
 	// UnreadModeSource is a source of the mode that may not be read; "": none.
 	UnreadModeSource string
-	// Lease is the operator's, whether it exists or not, and Holder its holder; nil: it does not exist, or
-	// may not be read, as NoSettings says.
-	Lease     client.ObjectKey
-	LeaseSpec *coordinationv1.LeaseSpec
+	// Lease is the operator's, whether it exists or not.
+	Lease client.ObjectKey
 	// Recovery holds back changes, as the Lease says that etcd was restored; nil: it does not.
 	Recovery *state.Recovery
 	// Published are the settings that the operator has published.
@@ -67,6 +65,9 @@ type Operator struct {
 func (o Operator) Declares(m ciliumnode.Mode) bool {
 	return o.Mode == m && !o.Observe && (o.ModeSource == byFlag || strings.HasPrefix(o.ModeSource, byLease))
 }
+
+// ModeGiven reports whether --mode says that an operator runs: with --leader-elect=false it has no Lease.
+func (o Operator) ModeGiven() bool { return o.ModeSource == byFlag }
 
 // Sources of the mode, as By names them.
 const (
@@ -186,9 +187,6 @@ func (o *Operator) readLease(ctx context.Context, c client.Reader, w Where, now 
 			o.UnreadModeSource = ""
 			o.Lease = client.ObjectKeyFromObject(another)
 		}
-	}
-	if found {
-		o.LeaseSpec = &lease.Spec
 	}
 	o.Published = lease.Annotations[v1alpha1.SettingsAnnotation]
 	switch {

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -75,7 +76,7 @@ func TestFind(t *testing.T) {
 		"both are denied":               {says{lease: "!", config: "!"}, Operator{Mode: ciliumnode.CRD, UnreadModeSource: lease, WhyNoSettings: denied}},
 		"the settings are denied":       {says{config: "!"}, Operator{Mode: ciliumnode.CRD, UnreadModeSource: config, WhyNoSettings: none}},
 	}
-	withoutSettings := cmpopts.IgnoreFields(Operator{}, "Settings", "LeaseSpec")
+	withoutSettings := cmpopts.IgnoreFields(Operator{}, "Settings")
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	where := Where{LeaseNamespace: "network", LeaseName: "op", CiliumNamespace: "kube-system"}
 	for name, test := range tests {
@@ -128,6 +129,54 @@ func TestHeld(t *testing.T) {
 			}}
 			if got := leaseIsHeld(lease, now); got != test.want {
 				t.Errorf("held: %t", got)
+			}
+		})
+	}
+}
+
+// leases answers Get with a Lease, or an error.
+type leases struct {
+	client.Reader
+	spec coordinationv1.LeaseSpec
+	err  error
+}
+
+func (l leases) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	o.(*coordinationv1.Lease).Spec = l.spec
+	return l.err
+}
+
+// An operator leads while it renews its Lease, also beside a clock that is wrong; a Lease that may not be read says nothing.
+func TestLeader(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	renewed := func(ago time.Duration) coordinationv1.LeaseSpec {
+		at := metav1.NewMicroTime(now.Add(-ago))
+		return coordinationv1.LeaseSpec{HolderIdentity: ptr.To("op"), RenewTime: &at, LeaseDurationSeconds: ptr.To[int32](15)}
+	}
+	leaseKind := schema.GroupResource{Resource: "leases"}
+	const none = "no operator leads, so nothing changes until one does: "
+	for name, test := range map[string]struct {
+		first, then leases
+		want        string
+	}{
+		"one leads":                 {leases{spec: renewed(10 * time.Second)}, leases{spec: renewed(10 * time.Second)}, ""},
+		"it has gone":               {leases{spec: renewed(time.Minute)}, leases{spec: renewed(time.Minute)}, none + "op has not renewed Lease a/b for 60s"},
+		"our clock is ahead":        {leases{spec: renewed(time.Minute)}, leases{spec: renewed(55 * time.Second)}, ""},
+		"it was released":           {leases{}, leases{}, none + "no operator holds Lease a/b"},
+		"there is no Lease":         {leases{}, leases{err: apierrors.NewNotFound(leaseKind, "b")}, none + "there is no Lease a/b (-n and --lease name another)"},
+		"the Lease may not be read": {leases{}, leases{err: apierrors.NewForbidden(leaseKind, "b", nil)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var looks [2]Objects
+			for i, c := range []leases{test.first, test.then} {
+				var err error
+				if looks[i].Leader, err = readLeader(t.Context(), c, client.ObjectKey{Namespace: "a", Name: "b"}, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			looks[1].DateBackTo(&looks[0])
+			if got := looks[1].Leader.Missing(); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
 	}

@@ -55,6 +55,9 @@ type Reader struct {
 	Live    client.Reader
 	// FRRNamespace has the FRRConfigurations that announce blocks; "": none do.
 	FRRNamespace string
+	// Lease is the operator's; zero: read no leader. With LeaseOptional it need not exist.
+	Lease         client.ObjectKey
+	LeaseOptional bool
 	// PageSize is the number of objects in one request. Zero: 500.
 	PageSize int64
 	// Progress, if set, receives the number of objects of a kind that have been read.
@@ -73,6 +76,10 @@ func (r *Reader) Read(ctx context.Context) (*Objects, error) {
 	}
 	s := &Objects{Time: now(), Mode: r.Mode}
 	l := &lists{Reader: r, ctx: ctx}
+	if r.Lease != (client.ObjectKey{}) && !r.Observe {
+		s.Leader, l.err = readLeader(ctx, r.Client, r.Lease, s.Time)
+		s.Leader.Unknown = s.Leader.Unknown || r.LeaseOptional
+	}
 	views := ciliumnode.NewViewReader(r.Mode)
 	each(l, "pods", &corev1.PodList{}, func(p *corev1.Pod) { s.Pods = append(s.Pods, r.stripPod(p)) },
 		client.MatchingFieldsSelector{Selector: state.PodFields()})

@@ -280,6 +280,9 @@ func (c *Cluster) Advise(b crd.Block, users map[netip.Addr]string) Advice {
 	if b.Obstacle.Reason == "" && b.Phase != ipalloc.Draining {
 		return Advice{}
 	}
+	if c.Objects.Leader.Missing() != "" {
+		return Advice{Obstacle: "an operator that leads"}
+	}
 	if paused := c.pauseOfBlock(b); paused != "" {
 		return Advice{Obstacle: "the operator, which changes nothing on the node: " + paused, Action: "end this first: " + paused}
 	}

@@ -34,6 +34,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
@@ -70,6 +72,7 @@ func newBed(t testing.TB) *bed {
 	b := &bed{TB: t, Bed: harness.NewBed(t, cluster.Config()), cluster: cluster}
 	b.Wipe(&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPinList{},
 		&ciliumv2.CiliumLoadBalancerIPPoolList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}, &coordinationv1.LeaseList{})
+	b.leads(clusterread.LeaseNamespace, clusterread.LeaseName, ciliumnode.CRD)
 	b.kubeconfig = b.reader("auditor", roleOfPage(t))
 	return b
 }

@@ -222,6 +222,11 @@ func nodeFaults() map[audit.Reason]fault {
 				o.Status.Conditions[0].Message = "planted"
 			}, "10.9.1.0/24")
 		}, "PoolInvalid PodIPPool/invalid", "PoolSelectsNoNode PodIPPool/invalid"),
+		audit.PoolNotReady: found(func(p *place) {
+			p.pool("paused", func(o *v1alpha1.PodIPPool) {
+				o.Status.Conditions[0].Status, o.Status.Conditions[0].Reason = metav1.ConditionFalse, poolcontroller.ReasonPaused
+			}, "10.9.7.0/24")
+		}, "PoolNotReady PodIPPool/paused", "PoolSelectsNoNode PodIPPool/paused"),
 		audit.PoolExhausted: found(func(p *place) {
 			p.pool("full", func(o *v1alpha1.PodIPPool) {
 				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolExhausted,
@@ -270,6 +275,7 @@ func (p *place) newcomer(name, pool string) {
 
 // elsewhere are reasons that are not planted together with the others, with the explanation.
 var elsewhere = map[audit.Reason]string{
+	audit.NoOperatorLeads:         "of the whole cluster: test/plugin/testdata/check.txtar",
 	audit.NoAgentsFound:           "of the whole cluster: TestNoAgentsFound",
 	audit.CiliumModeDiffers:       "of the whole cluster: TestCiliumConfigFaults",
 	audit.KVStoreWithoutRoutes:    "of the whole cluster: TestCiliumConfigFaults",

@@ -46,6 +46,7 @@ func TestMistakes(t *testing.T) {
 		Dir: "testdata", RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			b := newBed(e.T().(testing.TB))
+			b.leaderless()
 			kubeconfig := filepath.Join(b.TempDir(), "admin")
 			e.Values[key] = &mistakes{bed: b, address: netip.MustParseAddr("172.31.0.0")}
 			e.Setenv("KUBECONFIG", kubeconfig)

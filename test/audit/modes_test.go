@@ -214,14 +214,22 @@ var elsewhereIn = map[audit.Reason]string{
 	audit.CiliumNodeWithoutNode: "the same in crd mode",
 }
 
-// leads creates the Lease of an operator that runs in a mode.
+// leads creates the Lease of an operator that leads in a mode, in place of an earlier one.
 func (b *bed) leads(namespace, name string, mode ciliumnode.Mode) {
 	b.Helper()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.ModeLabel: mode.String()},
-	}}
+	now := metav1.NowMicro()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.ModeLabel: mode.String()}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("op"), AcquireTime: &now, RenewTime: &now, LeaseDurationSeconds: new(int32(3600))},
+	}
+	b.gone(lease)
 	b.Create(lease)
 	b.Cleanup(func() { b.gone(lease) })
+}
+
+// leaderless deletes the Lease of newBed.
+func (b *bed) leaderless() {
+	b.gone(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: clusterread.LeaseNamespace, Name: clusterread.LeaseName}})
 }
 
 // The real operator writes its mode on its Lease, and check reads it there.
@@ -230,6 +238,7 @@ func TestOperatorPublishesItsMode(t *testing.T) {
 	b.pool("main", nil, "10.0.0.0/16")
 	b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"pool": "main"}}})
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator"}}
+	b.leaderless()
 	b.Cleanup(func() { b.gone(lease) }) // after the operator has ended
 	b.startOperator("--mode=kubernetes", "--leader-elect=true")
 	harness.Eventually(t, "check reads the mode", func() error {

@@ -56,6 +56,7 @@ func TestRights(t *testing.T) {
 		}
 	}
 	// The operator may have its Lease elsewhere.
+	b.leaderless()
 	b.leads("kube-public", "pools", ciliumnode.Kubernetes)
 	if o := b.check("-o", "json"); b.report(o).Mode != "kubernetes" {
 		t.Errorf("an operator in another namespace: exit code %d\n%s%s", o.code, o.stdout, o.stderr)

@@ -81,7 +81,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	}
 	reader := clusterread.Reader{
 		Client: direct, Mode: operator.Mode, Observe: operator.Observe, Config: true, Progress: p.Read,
-		AgentNamespace: settings.AgentNamespace, AgentSelector: settings.AgentSelector, FRRNamespace: settings.FRRNamespace,
+		AgentNamespace: settings.AgentNamespace, AgentSelector: settings.AgentSelector, FRRNamespace: settings.FRRNamespace, Lease: operator.Lease, LeaseOptional: operator.ModeGiven(),
 	}
 	report, err := auditCluster(ctx, &reader, settings, o.patience)
 	p.Clear()

@@ -96,6 +96,15 @@ func (e *Env) Warn(words string) {
 	}
 }
 
+// WarnNoLeader warns that no operator leads, again only after one has led.
+func (e *Env) WarnNoLeader(c *clusterview.Cluster) {
+	missing := c.Objects.Leader.Missing()
+	if missing != "" && !e.leaderless {
+		fmt.Fprintln(e.ErrOut, "warning: "+missing)
+	}
+	e.leaderless = missing != ""
+}
+
 // Read reads the cluster once, in the operator's mode.
 func (e *Env) Read(ctx context.Context) (*clusterview.Cluster, error) {
 	operator, err := e.FindOperator(ctx)
@@ -125,7 +134,7 @@ func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*clust
 	}
 	progress := check.NewProgress(e.Raw.ErrOut)
 	reader := clusterread.Reader{
-		Client: c, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Observe: operator.Observe, Config: true, FRRNamespace: operator.Settings.FRRNamespace,
+		Client: c, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Observe: operator.Observe, Config: true, FRRNamespace: operator.Settings.FRRNamespace, Lease: operator.Lease, LeaseOptional: operator.ModeGiven(),
 		Progress: progress.Read, Now: e.TimeNow,
 	}
 	snapshot, err := reader.Read(ctx)

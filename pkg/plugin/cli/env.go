@@ -40,7 +40,9 @@ type Env struct {
 	given func(flag string) bool
 	// warned are the warnings that have been printed.
 	warned []string
-	Place  *Place // nil: the cluster that flags name
+	// leaderless: the last warning that no operator leads still holds.
+	leaderless bool
+	Place      *Place // nil: the cluster that flags name
 	// mode is the flag's; "": detect it.
 	mode string
 	// Lease is the name of the operator's Lease; "": find it.

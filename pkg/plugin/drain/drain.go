@@ -120,6 +120,7 @@ func New(e *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			e.WarnNoLeader(c)
 			if f.newRange != "" {
 				return renumber(cmd.Context(), e, c, args[0], f)
 			}

@@ -49,6 +49,7 @@ func (w *follower) follow(ctx context.Context, look func(context.Context, *clust
 		done := false
 		if err == nil {
 			stepCtx = ctx
+			w.env.WarnNoLeader(c)
 			done, err = look(ctx, c)
 		}
 		if done || err != nil && stepCtx.Err() == nil && (first || !passes(err)) {

@@ -78,6 +78,7 @@ func explainRefused(s *cli.Text, c *clusterview.Cluster, node string, refused []
 
 // Node writes why a node has its blocks.
 func Node(s *cli.Text, c *clusterview.Cluster, name string) {
+	noLeader(s, c)
 	decisions := c.Decide(name)
 	for i := range decisions {
 		if i > 0 {
@@ -91,6 +92,14 @@ func Node(s *cli.Text, c *clusterview.Cluster, name string) {
 	}
 	if len(decisions)+len(snapshot.Unserved) == 0 {
 		s.Line("Node %s has no blocks, and no pool serves it: no PodIPPool's nodeSelector matches its labels.", name)
+	}
+}
+
+// noLeader says first that nothing of the answer happens, as no operator leads.
+func noLeader(s *cli.Text, c *clusterview.Cluster) {
+	if missing := c.Objects.Leader.Missing(); missing != "" {
+		s.Line("N%s.", missing[1:])
+		s.Line("")
 	}
 }
 

@@ -35,6 +35,7 @@ func readPod(ctx context.Context, c client.Reader, namespace, name string) (*cor
 // Pod writes why a pod is pending for lack of addresses. waiting are all pods that are not
 // scheduled.
 func Pod(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
+	noLeader(s, c)
 	s.Line("POD %s/%s", pod.Namespace, pod.Name)
 	said := scheduled(pod)
 	switch {

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
@@ -25,7 +23,7 @@ import (
 
 // Overview is the page that users look at first.
 type Overview struct {
-	Operator operatorState `json:"operator"`
+	Operator clusterread.Leader `json:"operator"`
 	// Mode is the IPAM mode that agents run in, and ModeBy its source; empty: there is none, and
 	// the mode is crd.
 	Mode   string `json:"mode"`
@@ -53,15 +51,6 @@ type Overview struct {
 	Attention []string `json:"attention"`
 	Errors    int      `json:"checkErrors"`
 	Warnings  int      `json:"checkWarnings"`
-}
-
-// operatorState is the operator's state by its Lease.
-type operatorState struct {
-	Leader  string    `json:"leader,omitempty"`
-	Since   time.Time `json:"since,omitzero"`
-	Renewed time.Time `json:"renewed,omitzero"`
-	// Problem is why no leader is known. Empty: there is a leader.
-	Problem string `json:"problem,omitempty"`
 }
 
 // NewStatus returns the command status.
@@ -153,27 +142,9 @@ func (p *statusPages) page(ctx context.Context) (leads bool, err error) {
 	})
 }
 
-// leader says who leads, by the operator's Lease.
-func leader(o *clusterread.Operator, now time.Time) operatorState {
-	if o.LeaseSpec == nil {
-		return operatorState{Problem: o.WhyNoSettings + " (-n and --lease name another)"}
-	}
-	spec := o.LeaseSpec
-	lease := "Lease " + o.Lease.String()
-	s := operatorState{
-		Leader: ptr.Deref(spec.HolderIdentity, ""), Since: ptr.Deref(spec.AcquireTime, metav1.MicroTime{}).Time, Renewed: ptr.Deref(spec.RenewTime, metav1.MicroTime{}).Time,
-	}
-	if s.Leader == "" || s.Renewed.IsZero() || spec.LeaseDurationSeconds == nil {
-		s.Problem = "no operator holds " + lease
-	} else if now.Sub(s.Renewed) > time.Duration(*spec.LeaseDurationSeconds)*time.Second {
-		s.Problem = fmt.Sprintf("%s has not renewed %s for %s", s.Leader, lease, cli.Age(now, s.Renewed))
-	}
-	return s
-}
-
 // ReadOverview returns a summary of the cluster, with this many of the fullest nodes.
 func ReadOverview(ctx context.Context, e *cli.Env, c *clusterview.Cluster, nodes int) *Overview {
-	operator := leader(&c.Operator, c.Now)
+	operator := c.Objects.Leader
 	v := &Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.ModeSource, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.WhyNoSettings, Pools: PoolRows(c), Attention: []string{}}
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
@@ -266,7 +237,7 @@ func (v *Overview) Describe(s *cli.Text, o *cli.Output, now time.Time) {
 	if v.Operator.Problem != "" {
 		s.Line("Operator  no operator is known to lead: %s", v.Operator.Problem)
 	} else {
-		s.Line("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, cli.Age(now, v.Operator.Since), cli.Age(now, v.Operator.Renewed))
+		s.Line("Operator  %s leads since %s, renewed %s ago", v.Operator.Name, cli.Age(now, v.Operator.Since), cli.Age(now, v.Operator.Renewed))
 	}
 	if v.ModeBy != "" {
 		s.Line("Mode      %s, as %s says", v.Mode, v.ModeBy)

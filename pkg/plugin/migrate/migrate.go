@@ -117,6 +117,7 @@ func readMigration(ctx context.Context, e *cli.Env, s *choice) (*migration, erro
 	if err != nil {
 		return nil, err
 	}
+	e.WarnNoLeader(c)
 	chosen, err := s.of(c)
 	if err != nil {
 		return nil, err
