@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"net/netip"
 	"path"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -218,4 +220,27 @@ func TestOnePlaceForEvents(t *testing.T) {
 
 func unique(names []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+// Log stores and whois --at read the lines that tell who held an address: the page has all of them, with their fields.
+func TestHolderLinesPage(t *testing.T) {
+	documented := ""
+	for _, row := range table(read(t, "docs/operations.md"), "Logs") {
+		documented += strings.Join(row, " ")
+	}
+	want := constants(t, "pkg/config", "Block", "Address")
+	for _, line := range []config.HolderLine{
+		{Message: config.BlockFreed, Block: netip.MustParsePrefix("10.0.0.0/29"), Pod: "default/web"}, {Message: config.AddressKept, Address: netip.MustParseAddr("10.0.0.1")},
+	} {
+		for i, key := range line.KeysAndValues() {
+			if i%2 == 0 {
+				want = append(want, key.(string))
+			}
+		}
+	}
+	for _, word := range want {
+		if !strings.Contains(documented, "`"+word+"`") {
+			t.Errorf("docs/operations.md, Logs, has no %s", word)
+		}
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -124,7 +125,7 @@ func (c *BlockClient) resolveUnknown(ctx context.Context, node string) error {
 		case live != nil:
 			c.Ledger.Assume(*live)
 			if live.Node == node {
-				logHolder(ctx, "claimed", *live, "NeedsAddresses")
+				logHolder(ctx, config.BlockClaimed, *live, "NeedsAddresses")
 			}
 		default:
 			c.Ledger.Forget(node, cidr)
@@ -242,7 +243,7 @@ func (c *BlockClient) delete(ctx context.Context, b crd.Block, obj *v1alpha1.Pod
 	if len(obj.Finalizers) == 0 {
 		c.Ledger.Remove(b)
 		c.Counters.CountFreed(b)
-		logHolder(ctx, "freed", b, string(b.Reason), "since", b.Created.UTC(), "until", b.Since.UTC())
+		logHolder(ctx, config.BlockFreed, b, string(b.Reason))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -53,7 +54,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, d *decision, out
 		}
 		created = append(created, b)
 		r.Metrics.decisions.WithLabelValues(d.Family.String(), "claim").Inc()
-		logHolder(ctx, "claimed", b, r.whyClaimed(b))
+		logHolder(ctx, config.BlockClaimed, b, r.whyClaimed(b))
 		r.Reporter.sendClaimed(o, d, b)
 		o.memory.first.note(o.CiliumNode, b.UID)
 		view := o.CiliumNode.Of(d.CiliumPool)
@@ -110,7 +111,7 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 		return err
 	}
 	if phase == ipalloc.CoolingDown {
-		logHolder(ctx, "returned", b, string(reason), "since", b.Created.UTC())
+		logHolder(ctx, config.BlockReturned, b, string(reason))
 	}
 	r.Reporter.sendPhase(o, b, phase, reason, message)
 	r.Reporter.sendObstacle(o.Node, b, obstacle)
@@ -214,7 +215,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		b, err := r.Blocks.create(ctx, cidr, pool, o.Node)
 		if err == nil {
 			restored = true
-			logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
+			logHolder(ctx, config.BlockClaimed, b, event.ReasonBlockRemade)
 			r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
 				fmt.Sprintf("node %s lists %s of pool %s, which had no PodIPBlock; created it", o.Name, cidr, pool.Name))
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -78,7 +79,7 @@ func (r *Reconciler) remake(ctx context.Context, o *observation, used usedAddres
 	if err != nil {
 		return netip.Prefix{}, err
 	}
-	logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
+	logHolder(ctx, config.BlockClaimed, b, event.ReasonBlockRemade)
 	r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
 		fmt.Sprintf("node %s uses %s of pool %s, which had no PodIPBlock after a restore; created it", o.Name, used.addr, pool.Name))
 	return cidr, nil

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -118,10 +119,12 @@ func (r *Reporter) sendObstacle(node *corev1.Node, b crd.Block, obstacle expand.
 }
 
 // logHolder logs that a node claimed a block, returned it (no address of it is published any
-// more), or that the block is freed for other nodes. Log stores answer from these lines who held
-// an address (docs/operations.md), so their fields stay as they are.
-func logHolder(ctx context.Context, message string, b crd.Block, reason string, keysAndValues ...any) {
-	log.FromContext(ctx).Info(message, append([]any{"block", b.CIDR.String(), "node", b.Node, "pool", b.Pool, "reason", reason}, keysAndValues...)...)
+// more), or that the block is freed for other nodes.
+func logHolder(ctx context.Context, message string, b crd.Block, reason string) {
+	line := config.HolderLine{
+		Message: message, Block: b.CIDR, Node: b.Node, Pool: b.Pool, Reason: reason, Since: b.Created, Until: b.Since, Pod: crd.PodOfPool(b.CiliumPool),
+	}
+	log.FromContext(ctx).Info(message, line.KeysAndValues()...)
 }
 
 // logPlan logs a decision and its inputs once, although every reconcile repeats it for a node with

@@ -25,6 +25,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -239,7 +240,8 @@ func (k *Keeper) pin(ctx context.Context, key podFamily, addrs []netip.Addr, poo
 		}
 		return cidr, err
 	}
-	log.FromContext(ctx).Info("keeping an address for a pod's name", "address", cidr.Addr(), "pod", key.pod)
+	line := config.HolderLine{Address: cidr.Addr(), Pod: key.pod}
+	log.FromContext(ctx).Info(config.AddressKept, line.KeysAndValues()...)
 	k.made[key] = madePin{cidr, reserved, k.Clock.Now()}
 	k.count(key, cidr)
 	return cidr, nil
@@ -331,7 +333,8 @@ func (k *Keeper) deletePins(ctx context.Context, pins []*v1alpha1.PodIPPin) (req
 		if !due {
 			continue
 		}
-		log.FromContext(ctx).Info("releasing the address of a pod's name", "address", pin.CIDR.Addr(), "pod", pin.Pod)
+		line := config.HolderLine{Address: pin.CIDR.Addr(), Pod: pin.Pod}
+		log.FromContext(ctx).Info(config.AddressReleased, line.KeysAndValues()...)
 		err = k.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
 		if err = k.Counters.CountWrite("PodIPPin", obj.Name, "delete", err); !apierrors.IsConflict(err) {
 			errs = append(errs, client.IgnoreNotFound(err))

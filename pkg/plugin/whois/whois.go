@@ -21,20 +21,38 @@ import (
 // New returns the command whois.
 func New(e *cli.Env) *cobra.Command {
 	var o cli.Output
+	var at string
+	var logs []string
 	cmd := &cobra.Command{
 		Use:   "whois ADDRESS",
-		Short: "Find who has an address: block, node, pod, and since when",
+		Short: "Find who has an address, or had it: block, node, pod, and since when",
 		Long: `Shows who has an address now: the pools with a range that holds it, its block and the
 node that holds that, the CiliumNodes that publish it (in kubernetes mode, Nodes),
 and the pod that uses it, by the agent's report and by the pod's own status. Since
-when is the block's creation, and the pod's start. Who had it before is in the
-operator's log (docs/operations.md).`,
-		Example: cli.Examples("whois 10.20.0.5", "whois fd00:10::45 -o json"),
+when is the block's creation, and the pod's start.
+
+--at shows who had it at a time, from the operator's log, and reads no cluster. --log
+is the output of kubectl logs or the export of a log store, plain or by gzip; repeat it
+for more files. A pod is in the log only if its name keeps the address (podAddresses).
+
+Exit codes: 0, 1 the API server or the log could not be read, or the log does not cover
+the time, 2 wrong command line.`,
+		Example: cli.Examples("whois 10.20.0.5", "whois fd00:10::45 -o json", "whois 10.20.0.5 --at 2026-11-20T14:05:00Z --log operator.log.1.gz --log operator.log"),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			addr, err := netip.ParseAddr(args[0])
 			if err != nil {
 				return fmt.Errorf("%s is no IP address", args[0])
+			}
+			if at != "" {
+				found, err := formerOwnerOf(e, addr.Unmap(), at, logs)
+				if err != nil {
+					return err
+				}
+				if err := e.Describe(&o, found, found.describe); err != nil || found.isKnown() {
+					return err
+				}
+				return cli.Failed
 			}
 			c, err := e.Read(cmd.Context())
 			if err != nil {
@@ -45,6 +63,9 @@ operator's log (docs/operations.md).`,
 		},
 	}
 	o.AddFlags(cmd)
+	cmd.Flags().StringVar(&at, "at", "", "show who had it at this time, as in 2026-11-20T14:05:00Z, by --log")
+	cmd.Flags().StringArrayVar(&logs, "log", nil, "with --at: file with the operator's log; - is standard input")
+	cmd.MarkFlagsRequiredTogether("at", "log")
 	return cmd
 }
 
