@@ -295,7 +295,7 @@ func right(verb, group, resource string) string {
 func rightsOf(t *testing.T, all []*unstructured.Unstructured) []string {
 	t.Helper()
 	var found []string
-	forPeople := regexp.MustCompile(`-(viewer|editor|metrics-reader)$`)
+	forPeople := regexp.MustCompile(`-(viewer|editor|metrics-reader|plugin-view|plugin-admin)$`)
 	for _, o := range all {
 		if kind := o.GetKind(); kind != "ClusterRole" && kind != "Role" || forPeople.MatchString(o.GetName()) {
 			continue
