@@ -39,7 +39,7 @@ kube() { "$kubectl" --kubeconfig="$run/kubeconfig" "$@"; }
 
 # exported and routed are the prefixes with their next hops: what is to be, and
 # what the router's kernel has.
-exported() { "$plugin" --kubeconfig="$run/kubeconfig" export --format csv | awk -F, -v dead="$(cat "$run/dead")" 'NR > 1 && $2 != dead {print $1, $3}' | sort; }
+exported() { "$plugin" --kubeconfig="$run/kubeconfig" export -o csv | awk -F, -v dead="$(cat "$run/dead")" 'NR > 1 && $2 != dead {print $1, $3}' | sort; }
 routed() {
 	for family in -4 -6; do ip -netns "$router" "$family" route show proto bird; done | awk '{print $1, $3}' | sort
 }
@@ -103,9 +103,9 @@ keep_routes() {
 	local who=$1
 	shift
 	case $who in
-	bird) set -- "$@" --format bird --output-file "$run/pods.conf" --exec "birdc -s $run/server.ctl configure" ;;
-	second) set -- "$@" --format bird --output-file "$run/second/pods.conf" --exec "birdc -s $run/second.ctl configure" ;;
-	frr) set -- "$@" --format frr --output-file "$run/pods.frr" --exec \
+	bird) set -- "$@" -o bird --output-file "$run/pods.conf" --exec "birdc -s $run/server.ctl configure" ;;
+	second) set -- "$@" -o bird --output-file "$run/second/pods.conf" --exec "birdc -s $run/second.ctl configure" ;;
+	frr) set -- "$@" -o frr --output-file "$run/pods.frr" --exec \
 		"$here/examples/bgp/frr-apply.sh $here/examples/bgp/frr.conf $run/pods.frr --pathspace $server" ;;
 	esac
 	exec "$plugin" --kubeconfig="$run/kubeconfig" export "$@"
@@ -155,7 +155,7 @@ mapfile -t nodes < <(kube get nodes -o jsonpath='{range .items[*]}{.metadata.nam
 renew &
 started+=($!)
 mkdir -p "$run/second"
-for file in "$run/pods.conf" "$run/second/pods.conf"; do "$plugin" --kubeconfig="$run/kubeconfig" export --format bird --output-file "$file"; done
+for file in "$run/pods.conf" "$run/second/pods.conf"; do "$plugin" --kubeconfig="$run/kubeconfig" export -o bird --output-file "$file"; done
 sed 's/192\.168\.0\.1\b/192.168.0.3/; s/"pods.conf"/"second\/pods.conf"/' "$run/server.conf" >"$run/second.conf"
 if [[ $speaker == bird ]]; then bird_in "$server" server; else frr_in "$server"; fi
 first=${#started[@]}

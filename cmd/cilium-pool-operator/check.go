@@ -24,7 +24,7 @@ Cilium's ConfigMap and the operator's CRDs. It may run anywhere, beside any numb
 and settings are those of the operator, by its Lease; where that says nothing, the
 mode that Cilium's settings name, and default settings.
 
-A cluster moves while it is read. So it checks findings again after --again and
+A cluster moves while it is read. So it checks findings again after --every and
 drops those that are gone. Stuck release entries, drains and cooldowns are reported
 after --stuck-after, by the times in the objects. Where these do not show it, as with
 marks that the operator sets again and again, check for longer: --watch-for.
@@ -33,7 +33,7 @@ marks that the operator sets again and again, check for longer: --watch-for.
   cilium-pool-operator check --context prod
   cilium-pool-operator check -o json | jq '.findings[].reason'
   cilium-pool-operator check --fail-on error         warnings do not fail
-  cilium-pool-operator check --watch-for 6m --again 30s
+  cilium-pool-operator check --watch-for 6m --every 30s
                                                      agents that never answer, too
   kubectl -n kube-system exec deploy/cilium-pool-operator -- \
       /cilium-pool-operator check                    within the cluster

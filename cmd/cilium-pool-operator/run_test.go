@@ -36,7 +36,7 @@ func TestExitCodes(t *testing.T) {
 		"check: unexpected argument": {args: []string{"check", "now"}, code: 2, stderr: `unexpected argument "now"`},
 		"check: output":              {args: []string{"check", "-o", "yaml"}, code: 2, stderr: "--output is yaml: must be text or json"},
 		"check: fail on":             {args: []string{"check", "--fail-on=info"}, code: 2, stderr: "--fail-on is info: must be warning or error"},
-		"check: again":               {args: []string{"check", "--again=0s"}, code: 2, stderr: "--again is 0s: must be between 1s and 1h0m0s"},
+		"check: again":               {args: []string{"check", "--every=0s"}, code: 2, stderr: "--every is 0s: must be between 1s and 1h0m0s"},
 		"check: watch for":           {args: []string{"check", "--watch-for=-1s"}, code: 2, stderr: "--watch-for is -1s"},
 		"check: stuck after":         {args: []string{"check", "--stuck-after=25h"}, code: 2, stderr: "--stuck-after is 25h0m0s"},
 		"check: agent selector":      {args: []string{"check", "--agent-selector=a=b=c"}, code: 2, stderr: "--agent-selector is a=b=c: must be a label selector"},

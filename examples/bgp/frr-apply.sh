@@ -3,7 +3,7 @@
 # frr-pythontools) compares the running configuration with a whole one, and changes
 # only what differs: routes that are gone leave too, as they would not by vtysh -f.
 #
-#   kubectl cilium-pool export --format frr --watch --output-file pods.frr \
+#   kubectl cilium-pool export -o frr --watch --output-file pods.frr \
 #     --exec 'examples/bgp/frr-apply.sh examples/bgp/frr.conf pods.frr'
 #
 # More arguments go to frr-reload.py.

@@ -64,6 +64,8 @@ type Objects struct {
 	RoutesLeft []types.NamespacedName
 	// RouteFaults are the reports of frr-k8s about a fault.
 	RouteFaults []frrconfig.Report
+	// Unread are the kinds that may not be read, in the plural, with a Lenient Reader.
+	Unread []string
 	// Leader is the operator that leads; zero: it was not requested.
 	Leader Leader
 	// RoutesUnread are the kinds of frr-k8s that may not be read, in the plural.

@@ -80,8 +80,10 @@ func CheckModeFlag(mode string) error {
 	if mode == "" || mode == ObserveMode {
 		return nil
 	}
-	_, err := ciliumnode.ParseMode(mode)
-	return err
+	if _, err := ciliumnode.ParseMode(mode); err != nil {
+		return fmt.Errorf("%w, or %s, for any Cilium", err, ObserveMode)
+	}
+	return nil
 }
 
 // Find reads the operator's mode and settings at a time.

@@ -58,6 +58,10 @@ type Reader struct {
 	// Lease is the operator's; zero: read no leader. With LeaseOptional it need not exist.
 	Lease         client.ObjectKey
 	LeaseOptional bool
+	// Lenient: leave out kinds that may not be read, except the operator's own.
+	Lenient bool
+	// WithoutPods: list no pods but the agents'.
+	WithoutPods bool
 	// PageSize is the number of objects in one request. Zero: 500.
 	PageSize int64
 	// Progress, if set, receives the number of objects of a kind that have been read.
@@ -75,14 +79,16 @@ func (r *Reader) Read(ctx context.Context) (*Objects, error) {
 		now = time.Now
 	}
 	s := &Objects{Time: now(), Mode: r.Mode}
-	l := &lists{Reader: r, ctx: ctx}
+	l := &lists{Reader: r, lenient: r.Lenient, ctx: ctx}
 	if r.Lease != (client.ObjectKey{}) && !r.Observe {
 		s.Leader, l.err = readLeader(ctx, r.Client, r.Lease, s.Time)
 		s.Leader.Unknown = s.Leader.Unknown || r.LeaseOptional
 	}
 	views := ciliumnode.NewViewReader(r.Mode)
-	each(l, "pods", &corev1.PodList{}, func(p *corev1.Pod) { s.Pods = append(s.Pods, r.stripPod(p)) },
-		client.MatchingFieldsSelector{Selector: state.PodFields()})
+	if !r.WithoutPods {
+		each(l, "pods", &corev1.PodList{}, func(p *corev1.Pod) { s.Pods = append(s.Pods, r.stripPod(p)) },
+			client.MatchingFieldsSelector{Selector: state.PodFields()})
+	}
 	each(l, "CiliumNodes", &ciliumv2.CiliumNodeList{}, func(cn *ciliumv2.CiliumNode) {
 		if v := views.CiliumNode(cn); v != nil {
 			changed, release := changes(cn)
@@ -120,6 +126,7 @@ func (r *Reader) Read(ctx context.Context) (*Objects, error) {
 	if l.err != nil {
 		return nil, l.err
 	}
+	s.Unread = l.unread
 	return s, nil
 }
 
@@ -298,6 +305,10 @@ type lists struct {
 	*Reader
 	ctx context.Context
 	err error
+	// lenient: a kind that may not be read is no error.
+	lenient bool
+	// unread are the kinds that may not be read.
+	unread []string
 	// sources name the ranges of another IPAM.
 	sources []importer.Object
 }
@@ -306,9 +317,11 @@ type lists struct {
 func eachOwn[O client.Object](l *lists, kind string, empty client.ObjectList, take func(O)) {
 	if l.Observe {
 		eachServed(l, kind, empty, take)
-	} else {
-		each(l, kind, empty, take)
+		return
 	}
+	l.lenient = false
+	each(l, kind, empty, take)
+	l.lenient = l.Lenient
 }
 
 // eachServed is each for a kind that the API server may not serve.
@@ -341,6 +354,10 @@ func each[O client.Object](l *lists, kind string, empty client.ObjectList, take 
 		if token, ok := goOn(err); ok {
 			next = token
 			continue
+		}
+		if apierrors.IsForbidden(err) && l.lenient {
+			l.unread = append(l.unread, kind)
+			return
 		}
 		if err != nil {
 			l.err = fmt.Errorf("listing %s: %w", kind, err)

@@ -87,6 +87,9 @@ func New(s *clusterread.Objects, operator clusterread.Operator) *Cluster {
 	return c
 }
 
+// CannotRead reports whether a kind, in the plural, may not be read.
+func (c *Cluster) CannotRead(kind string) bool { return slices.Contains(c.Objects.Unread, kind) }
+
 // AllocationObject returns the kind of the objects that assign blocks to agents.
 func (c *Cluster) AllocationObject() string {
 	kind, _ := c.Objects.Mode.Resource()

@@ -1,14 +1,24 @@
 package plugin
 
 import (
+	"io"
+
 	"github.com/spf13/cobra"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
 func checkCommand(e *cli.Env) *cobra.Command {
 	o := check.NewOptions()
+	output := cli.Output{Kind: "Check"}
+	o.Write = func(w io.Writer, report *audit.Report) error {
+		if output.Readable() {
+			return report.Text(w)
+		}
+		return e.Describe(&output, report, nil)
+	}
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Audit the cluster: do two nodes or pods have the same address?",
@@ -17,15 +27,12 @@ restore every address in use, do blocks, CiliumNodes and pools agree, is anythin
 stuck?
 
 It is the same as cilium-pool-operator check: it checks findings again after
---again and drops vanished ones. docs/reference/check.md explains each finding.
-
-Exit codes: 0 no findings, 1 findings, 2 wrong command line, or the cluster could
-not be read.`,
-		Example: cli.Examples("check", "check -o json | jq '.findings[].reason'", "check --fail-on error", "check --watch-for 6m --again 30s"),
+--every and drops vanished ones. docs/reference/check.md explains each finding.`,
+		Example: cli.Examples("check", "check -o json | jq '.findings[].reason'", "check --fail-on error", "check --watch-for 6m --every 30s"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			const name = "kubectl cilium-pool check"
-			o.LeaseIn(*e.Flags.Namespace)
+			e.Locate(o)
 			if err := o.Validate(); err != nil {
 				return cli.Usagef("%w", err)
 			}
@@ -41,6 +48,7 @@ not be read.`,
 			return nil
 		},
 	}
-	o.AddFlags(cmd.Flags())
+	o.AddAuditFlags(cmd.Flags())
+	output.AddFlags(cmd)
 	return cmd
 }

@@ -12,6 +12,7 @@ package plugin
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -76,7 +77,7 @@ func newCommand(e *cli.Env) *cobra.Command {
 		fmt.Fprintf(e.Out, "\nUse \"kubectl cilium-pool %s\" for the flags of all commands.\n", optionsName)
 	})
 	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), importcmd.New(e), observe.New(e), migrate.New(e), drain.New(e), plan.New(e), addressmap.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
-	markFailures(root)
+	completeHelp(root)
 	return root
 }
 
@@ -102,10 +103,12 @@ type failure struct{ error }
 
 func (e failure) Unwrap() error { return e.error }
 
-// markFailures distinguishes errors of commands that have begun from cobra's own, which concern
-// the command line.
-func markFailures(cmd *cobra.Command) {
+// completeHelp adds the exit codes to each command's help, and distinguishes errors of commands that
+// have begun from cobra's own, which concern the command line.
+func completeHelp(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
+		_, name, _ := strings.Cut(cmd.CommandPath(), " cilium-pool ")
+		cmd.Long += "\n\n" + cli.ExitsOf(name).String()
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if err := run(cmd, args); err != nil {
 				return failure{err}
@@ -114,7 +117,7 @@ func markFailures(cmd *cobra.Command) {
 		}
 	}
 	for _, c := range cmd.Commands() {
-		markFailures(c)
+		completeHelp(c)
 	}
 }
 
@@ -144,9 +147,7 @@ func versionCommand(e *cli.Env) *cobra.Command {
 		Use:   "version",
 		Short: "Show the versions of this command and of the operator",
 		Long: `Shows the version of this command, and that of the operator that leads or led last,
-as its Lease says. kubectl cilium-pool --version shows the first alone.
-
-Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
+as its Lease says. kubectl cilium-pool --version shows the first alone.`,
 		Example: cli.Examples("version"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -133,7 +133,7 @@ type outcome struct {
 // check runs the subcommand with the rights of the page.
 func (b *bed) check(args ...string) outcome {
 	b.Helper()
-	return b.run(append([]string{"check", "--kubeconfig=" + b.kubeconfig, "--again=1s"}, args...)...)
+	return b.run(append([]string{"check", "--kubeconfig=" + b.kubeconfig, "--every=1s"}, args...)...)
 }
 
 func (b *bed) run(args ...string) outcome {

@@ -225,7 +225,7 @@ func nodeFaults() map[audit.Reason]fault {
 		audit.PoolNotReady: found(func(p *place) {
 			p.pool("paused", func(o *v1alpha1.PodIPPool) {
 				o.Status.Conditions[0].Status, o.Status.Conditions[0].Reason = metav1.ConditionFalse, poolcontroller.ReasonPaused
-			}, "10.9.7.0/24")
+			}, "10.9.9.0/24")
 		}, "PoolNotReady PodIPPool/paused", "PoolSelectsNoNode PodIPPool/paused"),
 		audit.PoolExhausted: found(func(p *place) {
 			p.pool("full", func(o *v1alpha1.PodIPPool) {

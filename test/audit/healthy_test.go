@@ -127,7 +127,7 @@ func TestLiveClusterHasNoFindings(t *testing.T) {
 		default:
 		}
 		// On a busy machine the steps of a handshake are seconds apart.
-		o := b.check("--again=10s", "-o", "json", "--stuck-after=1m")
+		o := b.check("--every=10s", "-o", "json", "--stuck-after=1m")
 		r := b.report(o)
 		looks += r.Looks
 		if o.code != 0 || len(r.Findings) > 0 {
@@ -139,7 +139,7 @@ func TestLiveClusterHasNoFindings(t *testing.T) {
 	}
 	t.Logf("%d checks took %d looks", checks, looks)
 
-	o := b.check("--again=3s")
+	o := b.check("--every=3s")
 	if o.code != 0 || !strings.HasPrefix(o.stdout, "0 errors, 0 warnings. Looked ") {
 		t.Errorf("exit code %d:\n%s%s", o.code, o.stdout, o.stderr)
 	}

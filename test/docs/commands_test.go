@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
 func pluginCommand() *cobra.Command {
@@ -33,6 +35,48 @@ func pluginFlags() map[string]bool {
 	}
 	add(pluginCommand())
 	return known
+}
+
+// One flag has one meaning: commands that share its name share its shorthand and type.
+func TestFlagsMeanOneThing(t *testing.T) {
+	seen := map[string]string{}
+	var look func(*cobra.Command)
+	look = func(c *cobra.Command) {
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			form := f.Value.Type() + " " + f.Shorthand
+			if f.Name != "help" && seen[f.Name] != "" && seen[f.Name] != form {
+				t.Errorf("%s: --%s is %s, and %s elsewhere", c.CommandPath(), f.Name, form, seen[f.Name])
+			}
+			seen[f.Name] = form
+		})
+		for _, sub := range c.Commands() {
+			look(sub)
+		}
+	}
+	look(pluginCommand())
+	for _, synonym := range []string{"format", "file", "again", "nodes", "leader-elect-name"} {
+		if seen[synonym] != "" {
+			t.Errorf("--%s has another name in other commands: output, output-file, every, node, lease", synonym)
+		}
+	}
+}
+
+// The table of exit codes matches the code, and names commands that exist.
+func TestExitCodesPage(t *testing.T) {
+	rows := "| command | 0 | 1 | 2 | 3 |\n| --- | --- | --- | --- | --- |\n"
+	for _, x := range cli.ExitCodes() {
+		name := "all"
+		if x.Command != "" {
+			name = "`" + x.Command + "`"
+			command, rest, err := pluginCommand().Find(strings.Fields(x.Command))
+			if err != nil || len(rest) > 0 || !strings.Contains(command.Long, cli.ExitsOf(x.Command).String()) {
+				t.Errorf("%s is no command with these exit codes in its help: %v", x.Command, err)
+			}
+		}
+		rows += strings.TrimRight(fmt.Sprintf("| %s | %s | %s | %s | %s", name, x.Done, x.Failed, x.Usage, x.NotReached), " ") + " |\n"
+	}
+	rows = strings.ReplaceAll(rows, "|  |", "| |")
+	generatedPart(t, "docs/kubectl/README.md", "exit codes", strings.ReplaceAll(rows, "|  |", "| |"))
 }
 
 // argument matches one argument of a command line; a quoted string is one argument.

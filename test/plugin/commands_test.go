@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,9 +16,11 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/rogpeppe/go-internal/testscript"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +35,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // arguments checks the number of arguments.
@@ -334,10 +338,49 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// admin runs the following commands with all rights.
+// less [RESOURCE...] gives the user less the rights to read of the chart's role, without these resources; none: without events.
+func (w *world) cmdLess(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 0, "less [RESOURCE...]")
+	if len(args) == 0 {
+		args = []string{"events"}
+	}
+	role := &rbacv1.ClusterRole{}
+	ts.Check(w.client.Get(w.ctx, client.ObjectKey{Name: "cilium-pool-operator-plugin-view"}, role))
+	less := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "less"}, Rules: role.Rules}
+	for i := range less.Rules {
+		less.Rules[i].Resources = slices.DeleteFunc(less.Rules[i].Resources, func(r string) bool { return slices.Contains(args, r) })
+	}
+	less.Rules = slices.DeleteFunc(less.Rules, func(r rbacv1.PolicyRule) bool { return len(r.Resources) == 0 })
+	ts.Check(client.IgnoreNotFound(w.client.Delete(w.ctx, &rbacv1.ClusterRole{ObjectMeta: less.ObjectMeta})))
+	w.create(ts, less)
+	ts.Check(client.IgnoreAlreadyExists(w.client.Create(w.ctx, harness.Bind("less", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "less"}))))
+	w.knows(ts, args[0])
+}
+
+// knows waits until the API server, which reads roles from a cache, refuses the user less a list of a resource and
+// grants it PodIPPools.
+func (w *world) knows(ts *testscript.TestScript, refused string) {
+	group := map[string]string{"ciliumnodes": "cilium.io"}
+	harness.Eventually(w.tb, "the API server knows the role", func() error {
+		for resource, of := range map[string]string{refused: group[refused], "podippools": "cilium-pool.io"} {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "less", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Group: of, Resource: resource},
+			}}
+			if err := w.client.Create(w.ctx, review); err != nil {
+				return err
+			}
+			if review.Status.Allowed != (resource == "podippools") {
+				return fmt.Errorf("%s: allowed is %t", resource, review.Status.Allowed)
+			}
+		}
+		return nil
+	})
+}
+
+// admin runs the following commands with the rights to change the cluster.
 func (w *world) cmdAdmin(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 0, "admin")
-	ts.Setenv("KUBECONFIG", w.admin)
+	ts.Setenv("KUBECONFIG", w.changer)
 	fmt.Fprintln(ts.Stdout(), "as administrator")
 }
 

@@ -56,6 +56,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup:               func(e *testscript.Env) error { return newWorld(e.T().(testing.TB)).setup(e) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"less":     inWorld((*world).cmdLess),
 			"pool":     inWorld((*world).cmdPool),
 			"node":     inWorld((*world).cmdNode),
 			"pod":      inWorld((*world).cmdPod),

@@ -2,6 +2,7 @@ package check
 
 import (
 	"errors"
+	"io"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -27,6 +28,8 @@ type Options struct {
 	lease          clusterread.Where
 	stuckAfter     time.Duration
 	patience       Patience
+	// Write writes the report; nil: as -o says.
+	Write func(io.Writer, *audit.Report) error
 	// given reports whether a flag is on the command line.
 	given func(flag string) bool
 }
@@ -48,12 +51,9 @@ func SettingsOf(s config.Settings) audit.Settings {
 
 // AddFlags adds a flag for each option.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	o.AddAuditFlags(fs)
 	o.given = fs.Changed
 	fs.StringVarP(&o.output, "output", "o", o.output, "text or json")
-	fs.StringVar(&o.failOn, "fail-on", o.failOn, "findings for exit code 1: warning (any) or error (errors alone)")
-	fs.DurationVar(&o.patience.Again, "again", o.patience.Again, "time after a look until the next one")
-	fs.DurationVar(&o.patience.WatchFor, "watch-for", o.patience.WatchFor, "look for so long, every --again, before judging")
-	fs.DurationVar(&o.stuckAfter, "stuck-after", o.stuckAfter, "longest time of a state that should pass by itself")
 	fs.StringVar(&o.lease.Mode, "mode", "", ModeUsage)
 	fs.StringVar(&o.lease.LeaseNamespace, "leader-elect-namespace", o.lease.LeaseNamespace, "namespace of the operator's Lease, which has its mode and settings; empty: kube-system, else any")
 	fs.StringVar(&o.lease.LeaseName, "leader-elect-name", o.lease.LeaseName, "the operator's --leader-elect-name; empty: cilium-pool-operator, else any")
@@ -61,11 +61,20 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods"+unlessPublished)
 }
 
-// LeaseIn looks for the operator's Lease in another namespace; "": in no other.
-func (o *Options) LeaseIn(namespace string) {
-	if namespace != "" {
-		o.lease.LeaseNamespace = namespace
-	}
+// AddAuditFlags adds the flags that do not locate the operator and the agents.
+func (o *Options) AddAuditFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.failOn, "fail-on", o.failOn, "findings for exit code 1: warning (any) or error (errors alone)")
+	fs.DurationVar(&o.patience.Again, "every", o.patience.Again, "time after a look until the next one")
+	fs.DurationVar(&o.patience.WatchFor, "watch-for", o.patience.WatchFor, "look for so long, every --every, before judging")
+	fs.DurationVar(&o.stuckAfter, "stuck-after", o.stuckAfter, "longest time of a state that should pass by itself")
+}
+
+// Locate sets where the operator and the agents are, in place of the flags for it. given reports whether
+// cilium-namespace or agent-selector is on the command line.
+func (o *Options) Locate(where clusterread.Where, agentSelector string, given func(flag string) bool) {
+	o.lease = where
+	o.agentSelector = agentSelector
+	o.given = given
 }
 
 // Validate reports all errors of the command line.
@@ -77,7 +86,7 @@ func (o *Options) Validate() error {
 	if o.failOn != string(audit.Warning) && o.failOn != string(audit.Error) {
 		p.Bad("fail-on", o.failOn, "must be warning or error")
 	}
-	p.Between("again", o.patience.Again, time.Second, time.Hour)
+	p.Between("every", o.patience.Again, time.Second, time.Hour)
 	p.Between("watch-for", o.patience.WatchFor, 0, 24*time.Hour)
 	p.Between("stuck-after", o.stuckAfter, 0, 24*time.Hour)
 	if err := clusterread.CheckModeFlag(o.lease.Mode); err != nil {

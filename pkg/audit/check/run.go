@@ -34,11 +34,7 @@ func (o *Options) Run(ctx context.Context, name string, config *rest.Config, std
 		fmt.Fprintf(stderr, "%s: the cluster was not audited: %v\n", name, err)
 		return 2
 	}
-	write := report.Text
-	if o.output == "json" {
-		write = report.JSON
-	}
-	if err := write(stdout); err != nil {
+	if err := o.write(stdout, &report); err != nil {
 		fmt.Fprintf(stderr, "%s: writing the report: %v\n", name, err)
 		return 2
 	}
@@ -46,6 +42,16 @@ func (o *Options) Run(ctx context.Context, name string, config *rest.Config, std
 		return 1
 	}
 	return 0
+}
+
+func (o *Options) write(stdout io.Writer, report *audit.Report) error {
+	if o.Write != nil {
+		return o.Write(stdout, report)
+	}
+	if o.output == "json" {
+		return report.JSON(stdout)
+	}
+	return report.Text(stdout)
 }
 
 func (o *Options) look(ctx context.Context, name string, config *rest.Config, p *Progress, stderr io.Writer) (audit.Report, error) {

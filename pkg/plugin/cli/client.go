@@ -14,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // Config returns how to reach the API server.
@@ -73,11 +74,11 @@ func (e *Env) FindOperator(ctx context.Context) (clusterread.Operator, error) {
 	if err != nil {
 		return clusterread.Operator{}, err
 	}
-	lease := clusterread.Where{LeaseNamespace: *e.Flags.Namespace, LeaseName: e.Lease, Mode: e.mode}
-	if e.given("cilium-namespace") {
-		lease.CiliumNamespace = e.AgentNamespace
+	where := e.where()
+	if !e.given("cilium-namespace") {
+		where.CiliumNamespace = ""
 	}
-	operator, err := clusterread.Find(ctx, c, lease, e.TimeNow())
+	operator, err := clusterread.Find(ctx, c, where, e.TimeNow())
 	if err != nil {
 		return operator, e.CannotRead(fmt.Errorf("cannot tell the operator's mode: %w", err))
 	}
@@ -96,6 +97,14 @@ func (e *Env) Warn(words string) {
 	}
 }
 
+// where returns where the flags locate the operator and Cilium's settings.
+func (e *Env) where() clusterread.Where {
+	return clusterread.Where{LeaseNamespace: *e.Flags.Namespace, LeaseName: e.lease, Mode: e.mode, CiliumNamespace: e.AgentNamespace}
+}
+
+// Locate passes these flags to a check.
+func (e *Env) Locate(o *check.Options) { o.Locate(e.where(), e.agentSelector, e.given) }
+
 // WarnNoLeader warns that no operator leads, again only after one has led.
 func (e *Env) WarnNoLeader(c *clusterview.Cluster) {
 	missing := c.Objects.Leader.Missing()
@@ -105,8 +114,8 @@ func (e *Env) WarnNoLeader(c *clusterview.Cluster) {
 	e.leaderless = missing != ""
 }
 
-// Read reads the cluster once, in the operator's mode.
-func (e *Env) Read(ctx context.Context) (*clusterview.Cluster, error) {
+// ReadAll reads the cluster once, in the operator's mode. All of it must be readable.
+func (e *Env) ReadAll(ctx context.Context) (*clusterview.Cluster, error) {
 	operator, err := e.FindOperator(ctx)
 	if err != nil {
 		return nil, err
@@ -114,16 +123,48 @@ func (e *Env) Read(ctx context.Context) (*clusterview.Cluster, error) {
 	return e.ReadAs(ctx, operator)
 }
 
+// Read reads the cluster once, in the operator's mode. It leaves out, and names, what the user may not read.
+func (e *Env) Read(ctx context.Context) (*clusterview.Cluster, error) {
+	return e.readLenient(ctx, false)
+}
+
+// ReadWithoutPods is Read for an answer that needs no pods where agents report the addresses in use.
+func (e *Env) ReadWithoutPods(ctx context.Context) (*clusterview.Cluster, error) {
+	return e.readLenient(ctx, true)
+}
+
+func (e *Env) readLenient(ctx context.Context, agentsReport bool) (*clusterview.Cluster, error) {
+	operator, err := e.FindOperator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.read(ctx, operator, func(r *clusterread.Reader) {
+		r.Lenient = true
+		r.WithoutPods = agentsReport && !operator.Mode.WholeBlocks()
+	})
+	if err == nil && len(c.Objects.Unread) > 0 {
+		e.Warn(fmt.Sprintf("you may not list %s: the answer leaves out what they show. The chart's ClusterRole %s grants it", suggest.Few(c.Objects.Unread), ViewRole))
+	}
+	return c, err
+}
+
+// ViewRole is the chart's ClusterRole for the commands that only read, unless a release has another name.
+const ViewRole = "cilium-pool-operator-plugin-view"
+
 // ReadObserving reads the cluster once, and describes what another IPAM assigns unless --mode names a mode.
 func (e *Env) ReadObserving(ctx context.Context) (*clusterview.Cluster, error) {
 	if e.mode == "" {
 		e.mode = clusterread.ObserveMode
 	}
-	return e.Read(ctx)
+	return e.ReadAll(ctx)
 }
 
-// ReadAs reads the cluster once, in the mode and with the settings of operator.
+// ReadAs reads the cluster once, in the mode and with the settings of operator. All of it must be readable.
 func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*clusterview.Cluster, error) {
+	return e.read(ctx, operator, func(*clusterread.Reader) {})
+}
+
+func (e *Env) read(ctx context.Context, operator clusterread.Operator, adjust func(*clusterread.Reader)) (*clusterview.Cluster, error) {
 	c, err := e.Client()
 	if err != nil {
 		return nil, err
@@ -137,6 +178,7 @@ func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*clust
 		Client: c, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Observe: operator.Observe, Config: true, FRRNamespace: operator.Settings.FRRNamespace, Lease: operator.Lease, LeaseOptional: operator.ModeGiven(),
 		Progress: progress.Read, Now: e.TimeNow,
 	}
+	adjust(&reader)
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {

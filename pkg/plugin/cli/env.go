@@ -45,8 +45,8 @@ type Env struct {
 	Place      *Place // nil: the cluster that flags name
 	// mode is the flag's; "": detect it.
 	mode string
-	// Lease is the name of the operator's Lease; "": find it.
-	Lease string
+	// lease is the name of the operator's Lease; "": find it.
+	lease string
 
 	client client.Client // nil: not made yet
 	host   string        // of the API server
@@ -72,6 +72,7 @@ func (e *Env) AddFlags(fs *pflag.FlagSet) {
 	defaults := config.DefaultSettings()
 	fs.StringVar(&e.AgentNamespace, "cilium-namespace", defaults.AgentNamespace, "namespace of the Cilium agents; if not given: as the operator's Lease says")
 	fs.StringVar(&e.agentSelector, "agent-selector", defaults.AgentSelector.String(), "label selector of the Cilium agents' pods; if not given: as the operator's Lease says")
+	fs.StringVar(&e.lease, "lease", "", "name of the operator's Lease; empty: find it")
 	fs.StringVar(&e.mode, "mode", "", check.ModeUsage)
 }
 

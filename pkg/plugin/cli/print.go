@@ -5,35 +5,14 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 )
-
-// Output is the flag -o of commands that show a table or text.
-type Output struct {
-	// Format is wide or json; "": a table.
-	Format string
-}
-
-// AddFlags adds -o.
-func (o *Output) AddFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "wide or json; empty: a table")
-	cmd.PreRunE = func(*cobra.Command, []string) error { // before anything is read
-		if !o.Readable() && o.Format != "json" {
-			return Usagef("--output is %s: must be wide or json", o.Format)
-		}
-		return nil
-	}
-	CompleteFlag(cmd, "output", "wide", "json")
-}
-
-// Readable reports whether the format is for users: a table or text.
-func (o *Output) Readable() bool { return o.Format == "" || o.Format == "wide" }
 
 // Table is the readable form of rows.
 type Table struct {
@@ -59,6 +38,17 @@ func TableOf[R any](noun string, rows []R, cells func(*R) []any, columns ...stri
 	return t
 }
 
+// names returns the first cell of each row, each once.
+func (t Table) names() []string {
+	var names []string
+	for _, cells := range t.cells {
+		if name := fmt.Sprint(cells[0]); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // print writes a table, or a message to errOut if it has no rows.
 func (t Table) print(w, errOut io.Writer, o *Output) error {
 	if len(t.cells) == 0 {
@@ -70,22 +60,6 @@ func (t Table) print(w, errOut io.Writer, o *Output) error {
 		m.Rows = append(m.Rows, metav1.TableRow{Cells: cells})
 	}
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: o.Format == "wide"}).PrintObj(m, w)
-}
-
-// Print writes rows as data, or t as a table.
-func (e *Env) Print(o *Output, rows any, t Table) error {
-	if o.Readable() {
-		return t.print(e.Out, e.ErrOut, o)
-	}
-	return WriteJSON(e.Out, rows)
-}
-
-// Describe writes v as data, or with describe as text.
-func (e *Env) Describe(o *Output, v any, describe func(*Text)) error {
-	if o.Readable() {
-		return e.WriteText(describe)
-	}
-	return WriteJSON(e.Out, v)
 }
 
 // WriteJSON writes v indented.
@@ -168,26 +142,3 @@ func (e *Env) WriteText(describe func(*Text)) error {
 	_, err := e.Out.Write([]byte(t.String()))
 	return err
 }
-
-// Code is an exit code, as the error of a command that has already printed the problem.
-type Code int
-
-// Exit codes of all commands. docs/kubectl/README.md has the table.
-const (
-	// Failed: the command failed, or its check found a problem.
-	Failed Code = 1
-	// Usage: the command line is wrong, and the command did not run.
-	Usage Code = 2
-	// NotReached: the requested state needs user action first.
-	NotReached Code = 3
-)
-
-func (e Code) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
-// UsageError is an error in the command line.
-type UsageError struct{ error }
-
-func (e UsageError) Unwrap() error { return e.error }
-
-// Usagef returns an error in the command line.
-func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }

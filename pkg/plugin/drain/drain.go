@@ -95,12 +95,7 @@ taken out. It prints a plan, asks, and then
  5. verifies that no PodIPBlock and no CiliumNode names an address of it
 
 Stop it at any time, and call it again to go on. --abort lets the old range serve again,
-at any time before step 4: blocks of the new one stay.
-
-Exit codes: 0 every block cools down or is gone; with --to, the old range is gone,
-1 not by --timeout, or it failed; --status: it is under way, or has not begun, 2 wrong
-command line, 3 the remaining blocks need a user, for example to restart an agent, or to
-move a pod that --evict leaves alone.`
+at any time before step 4: blocks of the new one stay.`
 
 // New returns the command drain.
 func New(e *cli.Env) *cobra.Command {
@@ -116,7 +111,7 @@ func New(e *cli.Env) *cobra.Command {
 			if err := f.validate(); err != nil {
 				return err
 			}
-			c, err := e.Read(cmd.Context())
+			c, err := e.ReadAll(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -43,7 +43,7 @@ func (w *follower) follow(ctx context.Context, look func(context.Context, *clust
 		defer cancel()
 	}
 	for first := true; ; first = false {
-		c, err := w.env.Read(readCtx)
+		c, err := w.env.ReadAll(readCtx)
 		stepCtx := readCtx
 		readCtx = ctx
 		done := false

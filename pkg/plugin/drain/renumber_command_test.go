@@ -109,7 +109,7 @@ func TestRenumberWritesNothing(t *testing.T) {
 			f := flags{wait: true, maxConcurrent: 1, timeout: time.Second, newRange: newCIDR, maxRestarts: 1}
 			test.edit(&f)
 			e := r.newEnv()
-			c, err := e.Read(t.Context())
+			c, err := e.ReadAll(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

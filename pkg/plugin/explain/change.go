@@ -18,9 +18,9 @@ import (
 
 func explainGrowth(c *clusterview.Cluster, s *cli.Text, d *clusterview.Decision) {
 	if grows(d.Plan) {
-		s.Line("Now: %s.", growth(d, c, d.Plan))
+		s.Line("Now %s.", growth(d, c, d.Plan))
 	} else if n, plan, ok := morePods(d, mostPods(d)); ok {
-		s.Line("It grows with %s: %s.", suggest.Plural(n, "more pod", "more pods"), growth(d, c, plan))
+		s.Line("With %s %s.", suggest.Plural(n, "more pod", "more pods"), growth(d, c, plan))
 	}
 }
 
@@ -96,16 +96,16 @@ func growth(d *clusterview.Decision, c *clusterview.Cluster, p expand.Plan) stri
 				free += c.State.FreeIn(pool.Name, d.Family)
 			}
 		}
-		blocks := "its pools have " + cli.Many(free) + " free blocks"
-		if free == 0 {
-			blocks = "but its pools have no free block"
+		left := "its pools have none free"
+		if free > 0 {
+			left = "its pools have " + cli.Many(free) + " free"
 		}
-		parts = append(parts, fmt.Sprintf("it wants %s more, %s", suggest.Plural(p.Claim.Addresses, "address", "addresses"), blocks))
+		parts = append(parts, "it asks for another block, and "+left)
 	}
 	if p.Shortage > 0 {
 		parts = append(parts, fmt.Sprintf("%s %d short", limitsKeep(d), p.Shortage))
 	}
-	return strings.Join(parts, "; ")
+	return strings.Join(parts, ", and ")
 }
 
 // limitsKeep begins the sentence that the node is short.

@@ -27,8 +27,10 @@ func New(e *cli.Env) *cobra.Command {
 number of additional pods that would make it grow, or of fewer pods that would let it
 return a block.
 
-For a pod that the scheduler finds no address for, it names the suitable nodes that
-lack addresses, whether they grow for it, the full pool, and the ways to free some of it.
+For a pod that waits for an address on its node (ContainerCreating), it says what the
+node lacks, why, and what comes next. For a pod that the scheduler finds no address for,
+it names the suitable nodes that lack addresses, whether they grow for it, the full pool,
+and the ways to free some of it.
 
 It asks the operator's own deciding code, on the cluster as it is now and as it would be
 with more or fewer pods, with the settings that the operator has published on its
@@ -157,6 +159,7 @@ func explainServing(c *clusterview.Cluster, s *cli.Text, name string, d *cluster
 		s.Line("Pool %s rules it. Where that is full, %s.", d.Ruling(), strings.Join(next, ", then "))
 	}
 	explainPools(c, s, d)
+	explainGivingNone(c, s, name, d)
 	if c.Nodes[name] == nil {
 		s.Line("Its Node is gone.")
 	}
@@ -188,7 +191,7 @@ func explainPools(c *clusterview.Cluster, s *cli.Text, d *clusterview.Decision) 
 		free := c.State.Ledger.Free(cut)
 		switch {
 		case !assigns || pool.Paused:
-			s.Line("Pool %s assigns no block.", pool.Name)
+			s.Line("Pool %s gives no block: %s.", pool.Name, whyNone(c, pool, d.Family))
 		case free > 0:
 			if pool != d.Pools[0] {
 				s.Line("Pool %s has %s.", pool.Name, freeBlocks(free))

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -87,5 +88,43 @@ func TestExplainFullPool(t *testing.T) {
 	Node(&text, clusterview.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
 	if want := "Pool p has no free block: no block cools down.\nPool q has 4 free blocks.\n"; !strings.Contains(text.String(), want) {
 		t.Errorf("want %q, got:\n%s", want, text.String())
+	}
+}
+
+// A pod that waits on its node is explained itself, also where a cordoned pool gives nothing.
+func TestExplainsPodThatWaitsOnItsNode(t *testing.T) {
+	const lacks = "It is bound to node n and has no address yet.\n\nThe node lacks 1 address of ipv4: it needs 1 and has 0.\n"
+	for name, test := range map[string]struct {
+		spoil func(*v1alpha1.PodIPPool, *corev1.Pod)
+		want  string
+	}{
+		"it has one":   {func(_ *v1alpha1.PodIPPool, pod *corev1.Pod) { pod.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}} }, "It is bound to node n and has address 10.0.0.1.\n"},
+		"it has ended": {func(_ *v1alpha1.PodIPPool, pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }, "It has ended on node n, and needs no address.\n"},
+		"no agent":     {func(_ *v1alpha1.PodIPPool, pod *corev1.Pod) { pod.Spec.NodeName = "other" }, "No Cilium agent has run there, and only an agent gives a pod its address"},
+		"it waits":     {func(*v1alpha1.PodIPPool, *corev1.Pod) {}, lacks + "Pool p rules it.\n"},
+		"cordoned": {func(pool *v1alpha1.PodIPPool, _ *corev1.Pod) {
+			pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationCordon
+		}, "gives no block: all its CIDRs are cordoned (allocationPolicy: Cordon).\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0"}}
+			pod.Spec.NodeName = "n"
+			test.spoil(pool, &pod)
+			agent := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium"}}
+			agent.Spec.NodeName = "n"
+			agent.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "cilium-agent", ContainerID: "1"}}
+			views := ciliumnode.NewViewReader(ciliumnode.CRD)
+			s := &clusterread.Objects{
+				Time: fixtures.Noon(), Mode: ciliumnode.CRD, Nodes: []corev1.Node{*fixtures.Node()}, Pods: []corev1.Pod{pod},
+				CiliumNodes: []clusterread.CiliumNode{{View: views.CiliumNode(fixtures.CiliumNode("n", ""))}}, Pools: []v1alpha1.PodIPPool{*pool},
+				Agents: []corev1.Pod{agent},
+			}
+			var text cli.Text
+			Pod(&text, clusterview.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), &pod, nil)
+			if !strings.Contains(text.String(), test.want) {
+				t.Errorf("want %q, got:\n%s", test.want, text.String())
+			}
+		})
 	}
 }

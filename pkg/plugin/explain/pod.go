@@ -32,20 +32,17 @@ func readPod(ctx context.Context, c client.Reader, namespace, name string) (*cor
 	return &found.Items[0], waiting.Items, nil
 }
 
-// Pod writes why a pod is pending for lack of addresses. waiting are all pods that are not
+// Pod writes why a pod has no address. waiting are all pods that are not
 // scheduled.
 func Pod(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
 	noLeader(s, c)
 	s.Line("POD %s/%s", pod.Namespace, pod.Name)
 	said := scheduled(pod)
 	switch {
-	case pod.Spec.NodeName != "":
-		s.Line("It is bound to node %s: see kubectl cilium-pool explain %s.", pod.Spec.NodeName, pod.Spec.NodeName)
-		if message := c.State.Snapshot(pod.Spec.NodeName, c.Nodes[pod.Spec.NodeName], c.Now).UnservedPods()[pod.Namespace+"/"+pod.Name].Message; message != "" {
-			s.Line("It gets no address: %s.", message)
-		}
 	case pod.Spec.HostNetwork:
 		s.Line("It is on the host network, and needs no address of a pool.")
+	case pod.Spec.NodeName != "":
+		explainBound(s, c, pod)
 	case said == nil:
 		s.Line("It is not bound to a node, and the scheduler has not said why.")
 	case !scheduling.LacksAddresses(pod):

@@ -59,8 +59,8 @@ func New(e *cli.Env) *cobra.Command {
 		Use:   "export",
 		Short: "Write the prefixes and the nodes they are routed to, for routers and firewalls",
 		Long:  exportLong,
-		Example: cli.Examples("export", "export --format csv --watch", "export --format bird > pods.conf",
-			"export --format bird --watch --withdraw-after 30s --output-file pods.conf --exec 'birdc configure'"),
+		Example: cli.Examples("export", "export -o csv --watch", "export -o bird > pods.conf",
+			"export -o bird --watch --withdraw-after 30s --output-file pods.conf --exec 'birdc configure'"),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.validate(); err != nil {
@@ -69,19 +69,19 @@ func New(e *cli.Env) *cobra.Command {
 			return runExport(cmd.Context(), e, f)
 		},
 	}
-	cmd.Flags().StringVar(&f.format, "format", f.format, "json, csv, bird, frr or netbox")
+	cmd.Flags().StringVarP(&f.format, "output", "o", f.format, "json, csv, bird, frr or netbox")
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", f.watch, "go on, and write everything again once anything has changed")
 	cmd.Flags().DurationVar(&f.every, "every", f.every, "with --watch: the least time between two writes")
 	cmd.Flags().DurationVar(&f.withdraw, "withdraw-after", f.withdraw, "with --watch: leave out prefixes of nodes with a Lease that old; 0s: never")
 	cmd.Flags().StringVar(&f.file, "output-file", f.file, "file to replace each time; empty: standard output")
 	cmd.Flags().StringVar(&f.exec, "exec", f.exec, "with --output-file: program to run after each write, with arguments; split at spaces, no shell")
-	cli.CompleteFlag(cmd, "format", "json", "csv", "bird", "frr", "netbox")
+	cli.CompleteFlag(cmd, "output", "json", "csv", "bird", "frr", "netbox")
 	return cmd
 }
 
 func (f *exportFlags) validate() error {
 	if shapes()[f.format] == nil {
-		return cli.Usagef("--format is %s: must be json, csv, bird, frr or netbox", f.format)
+		return cli.Usagef("--output is %s: must be json, csv, bird, frr or netbox", f.format)
 	}
 	if f.every <= 0 {
 		return cli.Usagef("--every is %s: must be more than 0s", f.every)

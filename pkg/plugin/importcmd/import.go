@@ -75,11 +75,7 @@ A blockSize (27 = blocks of 32 addresses) cannot be changed while nodes hold blo
 
 A pool that would serve other nodes than before is written so that it serves no node
 until you label some. docs/import.md lists the conversions, and the remarks on settings
-that it could not carry over.
-
-Exit codes: 0 written; 1 not written, as the source could not be read or had no pools;
-2 wrong command line; 3 written, but something could not be carried over (with
---strict).`,
+that it could not carry over.`,
 		Example: cli.Examples("import --from calico > pools.yaml", "import --from cilium -f values.yaml > pools.yaml", "import --from kubeadm -f kubeadm.yaml -f clustercidrs.yaml --strict"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

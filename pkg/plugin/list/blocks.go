@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -50,10 +51,14 @@ type User struct {
 }
 
 // BlockFilter selects blocks; empty fields select all.
-type BlockFilter struct{ Pool, node, phase string }
+type BlockFilter struct {
+	Pool  string
+	nodes []string
+	phase string
+}
 
 func newBlocks(e *cli.Env) *cobra.Command {
-	var o cli.Output
+	o := cli.Output{Kind: "BlockList", Named: v1alpha1.GroupVersion.WithKind("PodIPBlock")}
 	var filter BlockFilter
 	cmd := &cobra.Command{
 		Use:     "blocks",
@@ -61,7 +66,7 @@ func newBlocks(e *cli.Env) *cobra.Command {
 		Short:   "List blocks: their nodes, how full they are, why they wait",
 		Long: `Lists PodIPBlocks: the number of addresses of each that are in use, and the reason why
 a block on its way out waits.`,
-		Example: cli.Examples("get blocks", "get blocks --node edge-01 -o wide", "get blocks --phase Draining", "get blocks --pool zone-a -o json | jq '.[] | select(.used == 0)'"),
+		Example: cli.Examples("get blocks", "get blocks --node edge-01 -o wide", "get blocks --phase Draining", "get blocks --pool zone-a -o json | jq '.items[] | select(.used == 0)'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if filter.phase != "" && !slices.Contains(phaseNames(), filter.phase) {
@@ -80,7 +85,7 @@ a block on its way out waits.`,
 	}
 	o.AddFlags(cmd)
 	cmd.Flags().StringVar(&filter.Pool, "pool", "", "only blocks of this pool")
-	cmd.Flags().StringVar(&filter.node, "node", "", "only blocks of this node")
+	cmd.Flags().StringSliceVar(&filter.nodes, "node", nil, "only blocks of these nodes; may be repeated")
 	cmd.Flags().StringVar(&filter.phase, "phase", "", "only blocks in this phase: InService, Draining or CoolingDown")
 	cli.CompleteFlag(cmd, "phase", phaseNames()...)
 	_ = cmd.RegisterFlagCompletionFunc("pool", e.CompletePools)
@@ -92,7 +97,7 @@ a block on its way out waits.`,
 func BlockRows(c *clusterview.Cluster, filter BlockFilter) []BlockRow {
 	rows := []BlockRow{}
 	for _, node := range c.NodeNames() {
-		if filter.node != "" && filter.node != node {
+		if len(filter.nodes) > 0 && !slices.Contains(filter.nodes, node) {
 			continue
 		}
 		users := c.Users(node)
@@ -126,8 +131,8 @@ func usersIn(cidr netip.Prefix, users map[netip.Addr]string) []User {
 
 // checkFilter fails if no pool or no node has the requested name.
 func checkFilter(c *clusterview.Cluster, filter BlockFilter) error {
-	if filter.node != "" {
-		if err := c.CheckNode(filter.node); err != nil {
+	for _, node := range filter.nodes {
+		if err := c.CheckNode(node); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
@@ -66,7 +67,7 @@ func (p *PhaseCount) Add(phase string) {
 func (p PhaseCount) Held() int { return p.InService + p.Draining + p.CoolingDown }
 
 func newNodes(e *cli.Env) *cobra.Command {
-	var o cli.Output
+	o := cli.Output{Kind: "NodeList", Named: corev1.SchemeGroupVersion.WithKind("Node")}
 	selector := ""
 	cmd := &cobra.Command{
 		Use:     "nodes [NODE...]",
@@ -76,7 +77,7 @@ func newNodes(e *cli.Env) *cobra.Command {
 and the numbers of addresses it needs and has. A node needs the addresses that its
 agent reports as used, and one for each bound pod that has no address yet. Used is
 the number of addresses of its blocks that are in use.`,
-		Example:           cli.Examples("get nodes", "get nodes edge-01 edge-02 -o wide", "get nodes -o json | jq '.[] | select(.state != \"OK\")'"),
+		Example:           cli.Examples("get nodes", "get nodes edge-01 edge-02 -o wide", "get nodes -o json | jq '.items[] | select(.state != \"OK\")'"),
 		ValidArgsFunction: e.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if selector != "" && len(args) > 0 {
@@ -149,6 +150,8 @@ func nodeRows(c *clusterview.Cluster, name string) []nodeRow {
 
 func nodeState(c *clusterview.Cluster, d *clusterview.Decision, r *nodeRow) string {
 	switch {
+	case c.CannotRead("Nodes"):
+		return "NodeUnread"
 	case c.Nodes[r.Node] == nil:
 		return "NodeGone"
 	case c.State.Ledger.CiliumNode(r.Node) == nil:

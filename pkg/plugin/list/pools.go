@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -35,7 +36,7 @@ addresses in use and needed.`,
 }
 
 func newPools(e *cli.Env) *cobra.Command {
-	var o cli.Output
+	o := cli.Output{Kind: "PoolList", Named: v1alpha1.GroupVersion.WithKind("PodIPPool")}
 	cmd := &cobra.Command{
 		Use:     "pools [POOL...]",
 		Aliases: []string{"pool"},
@@ -49,10 +50,10 @@ of held blocks. Full is heldPercent, and Room is roomForNodes.
 
 -o wide also shows whether a maintenance window is open, of the pool's own or of the
 operator's flags.`,
-		Example:           cli.Examples("get pools", "get pools zone-a -o wide", "get pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
+		Example:           cli.Examples("get pools", "get pools zone-a -o wide", "get pools -o json | jq '.items[] | select(.freeBlocks < 10)'"),
 		ValidArgsFunction: e.CompletePools,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := e.Read(cmd.Context())
+			c, err := e.ReadWithoutPods(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -234,7 +235,7 @@ func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *Pool
 		return "Empty", "no block of it is left: it can be deleted"
 	case pool.PhasesOut(f):
 		return "PhasingOut", ""
-	case r.Selected == 0 && !pool.Selector.Empty():
+	case r.Selected == 0 && !pool.Selector.Empty() && !c.CannotRead("Nodes"):
 		return "SelectsNoNode", "nodeSelector picks no Node: " + pool.SelectsNone(c.Objects.Nodes)
 	case r.Free == 0 && (open || closed < 0):
 		return "Exhausted", fmt.Sprintf("no free block is left; %s. Add a CIDR, or a pool of lower priority for the same nodes",

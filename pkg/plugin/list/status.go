@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -55,7 +55,7 @@ type Overview struct {
 
 // NewStatus returns the command status.
 func NewStatus(e *cli.Env) *cobra.Command {
-	p := statusPages{Env: e, every: 5 * time.Second}
+	p := statusPages{Env: e, every: 5 * time.Second, output: cli.Output{Kind: "Status"}}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "The one page to look at first: the leader, how full pools are, problems",
@@ -66,19 +66,18 @@ wait, and the number of findings in a first look of check.
 The cluster moves while it is read: a finding may be gone at the next look.
 kubectl cilium-pool check looks twice.
 
---watch reads the whole cluster each time: in a large one, set a longer --every.
-
-Exit codes: 0 an operator leads, or the watch ended, 1 none is known to lead, or the
-cluster could not be read, 2 wrong command line.`,
-		Example: cli.Examples("status", "status --watch --nodes 20", "status -o json | jq -r '.attention[]'"),
+--watch at a terminal shows all nodes, in colour unless NO_COLOR is set, with keys: q
+quits, s sorts, / filters by node or pool, arrows scroll, ? helps. Elsewhere it prints the
+page again and again. It reads the whole cluster each time: in a large one, set a longer
+--every.`,
+		Example: cli.Examples("status", "status --watch --fullest 20", "status -o json | jq -r '.attention[]'"),
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.show(cmd.Context()) },
 	}
 	p.output.AddFlags(cmd)
-	cmd.Flags().StringVar(&e.Lease, "lease", e.Lease, "name of the operator's Lease; empty: find it")
 	cmd.Flags().BoolVarP(&p.watch, "watch", "w", p.watch, "show the page again and again, until interrupted")
 	cmd.Flags().DurationVar(&p.every, "every", p.every, "time between two reads of the cluster by --watch")
-	cmd.Flags().IntVar(&p.nodes, "nodes", p.nodes, "also show this many nodes, the fullest ones")
+	cmd.Flags().IntVar(&p.nodes, "fullest", p.nodes, "also show this many nodes, the fullest ones")
 	cmd.Flags().IntVar(&p.times, "times", p.times, "number of pages to show; 0: without end")
 	_ = cmd.Flags().MarkHidden("times") // for scripts
 	return cmd
@@ -86,9 +85,6 @@ cluster could not be read, 2 wrong command line.`,
 
 // lowestEvery keeps --watch from reading the whole cluster without a pause.
 const lowestEvery = 2 * time.Second
-
-// clearScreen is ANSI: cursor home, then clear to the end.
-const clearScreen = "\033[H\033[2J"
 
 type statusPages struct {
 	*cli.Env
@@ -112,6 +108,9 @@ func (p *statusPages) show(ctx context.Context) error {
 	if p.every < lowestEvery {
 		return cli.Usagef("--every is %s: must be %s or more", p.every, lowestEvery)
 	}
+	if p.times == 0 && cli.IsTerminal(p.Raw.Out) && cli.IsTerminal(p.Raw.In) && os.Getenv("TERM") != "dumb" {
+		return p.watchScreen(ctx)
+	}
 	for n := 1; ctx.Err() == nil; n++ {
 		_, err := p.page(ctx)
 		if n == p.times || err != nil && ctx.Err() == nil {
@@ -129,11 +128,6 @@ func (p *statusPages) page(ctx context.Context) (leads bool, err error) {
 		return false, err
 	}
 	v := ReadOverview(ctx, p.Env, c, p.nodes)
-	if p.watch && cli.IsTerminal(p.Raw.Out) {
-		if _, err := io.WriteString(p.Raw.Out, clearScreen); err != nil {
-			return false, err
-		}
-	}
 	return v.Operator.Problem == "", p.Describe(&p.output, v, func(s *cli.Text) {
 		if p.watch {
 			s.Line("Time      %s", c.Now.Format(time.TimeOnly))

@@ -40,15 +40,12 @@ addresses: cluster-pool and kubernetes mode know one CIDR of a family, the node'
 one.
 
 An agent in the new mode answers the question for a report within its update rate, in
-multi-pool mode within a minute more; --answer-timeout is the time to wait for that.
-
-Exit codes: 0 these nodes are back, 3 some are not: the output names the next step,
-1 it failed; run it again.`,
-		Example: cli.Examples("migrate abort --node edge-01", "migrate abort --all --to multi-pool", "migrate abort -l zone=a --dry-run"),
+multi-pool mode within a minute more; --answer-timeout is the time to wait for that.`,
+		Example: cli.Examples("migrate abort --node edge-01", "migrate abort --all --to-mode multi-pool", "migrate abort -l zone=a --dry-run"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains([]adopt.Source{adopt.None, adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool}, adopt.Source(target)) {
-				return cli.Usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", target)
+				return cli.Usagef("--to-mode is %s: must be cluster-pool, kubernetes or multi-pool", target)
 			}
 			m, err := readMigration(cmd.Context(), e, &s)
 			if err != nil {
@@ -62,7 +59,7 @@ Exit codes: 0 these nodes are back, 3 some are not: the output names the next st
 		},
 	}
 	s.addFlags(e, cmd, true)
-	cmd.Flags().StringVar(&target, "to", target, "cluster-pool, kubernetes or multi-pool; empty: where each node came from")
+	cmd.Flags().StringVar(&target, "to-mode", target, "cluster-pool, kubernetes or multi-pool; empty: where each node came from")
 	cmd.Flags().DurationVar(&patience, "answer-timeout", patience, "time to wait for an agent's answer; at least three times the agents' --ipam-cilium-node-update-rate, in multi-pool mode a minute more")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the nodes that would be taken back, without a write")
 	return cmd
@@ -187,10 +184,10 @@ func (a *aborting) backTo(name string) string {
 func (a *aborting) refusedAtOnce(r *returning) string {
 	node := a.m.cluster.Nodes[r.name]
 	if r.oldMode == adopt.CRD {
-		return "its pool was filled by hand, and its agent ran in crd mode before: there is no other mode to go back to (--to names one)"
+		return "its pool was filled by hand, and its agent ran in crd mode before: there is no other mode to go back to (--to-mode names one)"
 	}
 	if r.oldMode == adopt.Source(a.m.newMode) {
-		return "it moves to that mode: --to has to name the old one"
+		return "it moves to that mode: --to-mode has to name the old one"
 	}
 	if a.m.cluster.State.Ledger.CiliumNode(r.name) == nil {
 		return "it has no CiliumNode"

@@ -40,10 +40,7 @@ name to no other node:
                       a PodIPPool
 
 It writes only once every node that came from another IPAM has settled. A node that
-moved between two modes of this operator (docs/modes.md) waits for itself alone.
-
-Exit codes: 0 it is finished, 3 a node is not ready: the output says why, 1 it failed;
-run it again.`,
+moved between two modes of this operator (docs/modes.md) waits for itself alone.`,
 		Example: cli.Examples("migrate finish --dry-run", "migrate finish", "migrate finish -l zone=a"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -39,7 +39,7 @@ type migrateNode struct {
 }
 
 func newPlan(e *cli.Env) *cobra.Command {
-	var o cli.Output
+	o := cli.Output{Kind: "MigrationPlan"}
 	var s choice
 	cmd := &cobra.Command{
 		Use:   "plan",
@@ -49,9 +49,7 @@ CiliumNodes or Nodes, allocations of multi-pool mode, or pools that people fille
 
 It names obstacles, such as two nodes with the same addresses or settings of Cilium,
 and the fix of each. Fix blocking findings before migrate start; warnings do not block
-it.
-
-Exit codes: 0 no obstacle, 3 obstacles, 1 the cluster could not be read.`,
+it.`,
 		Example: cli.Examples("migrate plan", "migrate plan -l zone=a", "migrate plan -o json | jq '.findings[]'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -102,13 +100,12 @@ func printPlan(e *cli.Env, o *cli.Output, p migratePlan) error {
 		}
 		return []any{n.Node, cli.Dash(string(n.From)), cli.Dash(suggest.Few(cidrs)), n.Addresses, n.InUse, n.Findings}
 	}, "Node", "From", "Blocks", "Addresses", "In use", "Findings")
-	if err := e.Print(o, p, t); err != nil || !o.Readable() {
-		return err
-	}
-	for _, f := range p.Findings {
-		fmt.Fprintln(e.Out, f)
-	}
-	return nil
+	return e.Describe(o, p, func(s *cli.Text) {
+		s.Table(o, t)
+		for _, f := range p.Findings {
+			s.Line("%s", f)
+		}
+	})
 }
 
 func newStart(e *cli.Env) *cobra.Command {
@@ -122,10 +119,7 @@ finding blocks any of these nodes.
 
 Once blocks cover all of a node's addresses, the operator publishes them, and takes no
 other action, until the node's agent reports that it runs in crd mode. An agent of
-another mode does not read them.
-
-Exit codes: 0 the blocks are there, 3 a finding blocks it and it wrote no block, 1 it
-failed.`,
+another mode does not read them.`,
 		Example: cli.Examples("migrate start --all", "migrate start --node edge-01 --dry-run", "migrate start -l zone=a"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
@@ -36,7 +37,7 @@ type migrateRow struct {
 }
 
 func newStatus(e *cli.Env) *cobra.Command {
-	var o cli.Output
+	o := cli.Output{Kind: "MigrationList", Named: corev1.SchemeGroupVersion.WithKind("Node")}
 	var s choice
 	target := ""
 	timeout := time.Duration(0)
@@ -59,10 +60,8 @@ func newStatus(e *cli.Env) *cobra.Command {
 Difference is the operator's next step there: adopt CIDRs, claim another block, drain
 or free some. It does not include the operator's memory.
 
-With --until it waits until all these nodes have reached that step.
-
-Exit codes: 0, 3 not all have reached --until, 1 the cluster could not be read.`,
-		Example: cli.Examples("migrate status", "migrate status --node edge-01 --until settled --timeout 5m", "migrate status -o json | jq '.[] | select(.step != \"settled\")'"),
+With --until it waits until all these nodes have reached that step.`,
+		Example: cli.Examples("migrate status", "migrate status --node edge-01 --until settled --timeout 5m", "migrate status -o json | jq '.items[] | select(.step != \"settled\")'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if target != "" && !slices.Contains(adopt.Steps(), adopt.Step(target)) {

@@ -38,10 +38,7 @@ Where this operator assigns the addresses already, it says so, and compares them
 the pools of --what-if.
 
 It works without any installation, and only reads. Cilium's own objects show the IPAM
-mode; if they contradict each other it says so, and shows no numbers.
-
-Exit codes: 0 shown, 1 the cluster could not be read, or not understood, 2 wrong command
-line.`,
+mode; if they contradict each other it says so, and shows no numbers.`,
 		Example: cli.Examples("observe report", "observe report --what-if pools.yaml -o json", "observe report -o html > report.html"),
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {

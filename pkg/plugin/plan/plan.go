@@ -23,8 +23,8 @@ import (
 
 // New returns the command plan.
 func New(e *cli.Env) *cobra.Command {
-	var o cli.Output
-	file := ""
+	o := cli.Output{Kind: "Plan"}
+	var files []string
 	remove := []string{}
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE",
@@ -41,14 +41,18 @@ are not made; kubectl apply --dry-run=server makes them.`,
 		Example: cli.Examples("plan -f pools.yaml", "plan --delete old-pool", "plan -f - < pools.yaml"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			edits, err := ReadPools(e, file)
-			if err != nil {
-				return err
+			var edits []v1alpha1.PodIPPool
+			for _, file := range files {
+				pools, err := ReadPools(e, file)
+				if err != nil {
+					return err
+				}
+				edits = append(edits, pools...)
 			}
 			if len(edits)+len(remove) == 0 {
 				return cli.Usagef("nothing to plan: give -f FILE or --delete POOL")
 			}
-			current, err := e.Read(cmd.Context())
+			current, err := e.ReadAll(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -61,7 +65,7 @@ are not made; kubectl apply --dry-run=server makes them.`,
 		},
 	}
 	o.AddFlags(cmd)
-	cmd.Flags().StringVarP(&file, "filename", "f", file, "file with PodIPPools; -: standard input")
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file with PodIPPools; -: standard input. May be repeated")
 	cmd.Flags().StringSliceVar(&remove, "delete", remove, "pools that would be deleted")
 	_ = cmd.RegisterFlagCompletionFunc("delete", e.CompletePools)
 	return cmd

@@ -46,7 +46,7 @@ It holds names of nodes and pods, labels and addresses: look at it before you se
 it. It reads no Secret; tokens, passwords, keys and certificates are redacted
 (docs/kubectl/README.md). errors.txt and the terminal list the objects that could not
 be read.`,
-		Example: cli.Examples("support-bundle", "support-bundle --file case-17.tar.gz --log-lines 1000"),
+		Example: cli.Examples("support-bundle", "support-bundle --output-file case-17.tar.gz --log-lines 1000"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := e.Read(cmd.Context())
@@ -81,7 +81,7 @@ be read.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&file, "file", file, "where to write it; empty: a name with the time, here")
+	cmd.Flags().StringVar(&file, "output-file", file, "file to write; empty: a name with the time, here")
 	cmd.Flags().Int64Var(&logLines, "log-lines", logLines, "number of lines of each operator's log")
 	return cmd
 }

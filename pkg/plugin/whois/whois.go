@@ -20,7 +20,7 @@ import (
 
 // New returns the command whois.
 func New(e *cli.Env) *cobra.Command {
-	var o cli.Output
+	o := cli.Output{Kind: "Owner"}
 	var at string
 	var logs []string
 	cmd := &cobra.Command{
@@ -33,10 +33,7 @@ when is the block's creation, and the pod's start.
 
 --at shows who had it at a time, from the operator's log, and reads no cluster. --log
 is the output of kubectl logs or the export of a log store, plain or by gzip; repeat it
-for more files. A pod is in the log only if its name keeps the address (podAddresses).
-
-Exit codes: 0, 1 the API server or the log could not be read, or the log does not cover
-the time, 2 wrong command line.`,
+for more files. A pod is in the log only if its name keeps the address (podAddresses).`,
 		Example: cli.Examples("whois 10.20.0.5", "whois fd00:10::45 -o json", "whois 10.20.0.5 --at 2026-11-20T14:05:00Z --log operator.log.1.gz --log operator.log"),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
