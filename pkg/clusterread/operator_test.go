@@ -146,7 +146,7 @@ func (l leases) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 	return l.err
 }
 
-// An operator leads while it renews its Lease, also beside a clock that is wrong; a Lease that may not be read says nothing.
+// An operator leads while it renews its Lease, also beside a clock that is wrong; a Lease that may not be read is no proof.
 func TestLeader(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	renewed := func(ago time.Duration) coordinationv1.LeaseSpec {

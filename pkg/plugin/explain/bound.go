@@ -104,5 +104,5 @@ func whyNone(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family) string {
 	case all(func(r crd.Range) bool { return !r.Allocates() }):
 		return "its CIDRs are cordoned or drain"
 	}
-	return "other pools give out its addresses, or its CIDRs are cordoned: kubectl cilium-pool get pools -o wide"
+	return "other pools assign its addresses, or its CIDRs are cordoned: kubectl cilium-pool get pools -o wide"
 }

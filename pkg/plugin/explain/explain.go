@@ -27,8 +27,8 @@ func New(e *cli.Env) *cobra.Command {
 number of additional pods that would make it grow, or of fewer pods that would let it
 return a block.
 
-For a pod that waits for an address on its node (ContainerCreating), it says what the
-node lacks, why, and what comes next. For a pod that the scheduler finds no address for,
+For a pod that waits for an address on its node (ContainerCreating), it names the
+addresses that the node lacks, the cause, and the next step. For a pod that the scheduler finds no address for,
 it names the suitable nodes that lack addresses, whether they grow for it, the full pool,
 and the ways to free some of it.
 

@@ -91,7 +91,7 @@ func TestExplainFullPool(t *testing.T) {
 	}
 }
 
-// A pod that waits on its node is explained itself, also where a cordoned pool gives nothing.
+// A pod that waits on its node is explained itself, also beside a cordoned pool.
 func TestExplainsPodThatWaitsOnItsNode(t *testing.T) {
 	const lacks = "It is bound to node n and has no address yet.\n\nThe node lacks 1 address of ipv4: it needs 1 and has 0.\n"
 	for name, test := range map[string]struct {
