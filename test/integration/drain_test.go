@@ -368,7 +368,7 @@ func TestDescribeTellsTheStory(t *testing.T) {
 			claimed,
 		},
 		"node/n1": {
-			"PoolsExhausted ipv4: ", "more addresses wanted and no pool that serves this node (all) has a free block",
+			"PoolsExhausted ipv4: no pool that serves this node (all) has a free block",
 			claimed,
 			"Normal DrainWaits AGE cilium-pool-operator block " + b.Spec.CIDR + " waits for Replacement: ",
 			"Warning PodAddressShortage AGE cilium-pool-operator ipv4: ",

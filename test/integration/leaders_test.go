@@ -8,9 +8,14 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -23,6 +28,84 @@ func TestTwoOperatorsAtOnce(t *testing.T) {
 	lifeOfTwoNodes(e)
 	second.stop()
 	settlesDown(e)
+}
+
+// An operator that starts in a quiet cluster writes nothing: neither while drains and pods wait, nor where windows
+// follow each other.
+func TestRestartWritesNothing(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	first := e.start(s)
+	in := func(zone string, windows ...v1alpha1.MaintenanceWindow) func(*v1alpha1.PodIPPool) {
+		return func(p *v1alpha1.PodIPPool) {
+			p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}
+			p.Spec.Maintenance.Windows = windows
+		}
+	}
+	hourly := v1alpha1.MaintenanceWindow{Schedule: "0 * * * *", Duration: "2h"}
+	yearly := v1alpha1.MaintenanceWindow{Schedule: "0 0 1 1 *", Duration: "1m"}
+	e.pool("open", func(p *v1alpha1.PodIPPool) {
+		in("open", hourly)(p)
+		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 124, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
+	}, "10.1.0.0/24")
+	e.pool("shut", in("shut", yearly), "10.2.0.0/24")
+	e.pool("full", in("full"), "10.3.0.0/27")
+	for name, zone := range map[string]string{"n1": "open", "n2": "open", "n3": "shut", "n4": "full"} {
+		families := []agent.Family{agent.IPv4}
+		if zone == "open" {
+			families = append(families, agent.IPv6)
+		}
+		e.node(name, map[string]string{"zone": zone}, families...)
+		e.Pods(name, "load-"+name, 20)
+	}
+	for _, node := range []string{"n1", "n2", "n3", "n4"} {
+		e.running("load-"+node, 20)
+	}
+	for _, node := range []string{"n1", "n3"} {
+		block := e.Blocks(node)[0]
+		was := block.DeepCopy()
+		block.Spec.Drain = true
+		e.Must(e.Client.Patch(e.Ctx, &block, client.MergeFrom(was)))
+	}
+	e.Pods("n4", "more", 20)
+	e.shortage("n4", corev1.ConditionTrue)
+	e.condition("full", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonNodesShort)
+	for node, reason := range map[string]string{"n1": "AgentRestart", "n3": "Window"} {
+		e.awaitBlocks("a block of "+node+" waits for "+reason, node, 1, 1, func(b v1alpha1.PodIPBlock) bool {
+			return b.Status.WaitsFor != nil && b.Status.WaitsFor.Reason == reason
+		})
+	}
+	e.Eventually("nothing is written any more", e.unchanged())
+	before := e.versions()
+	first.stop()
+
+	s.AgentSettle = 2 * time.Second
+	e.start(s)
+	e.pool("new", in("new"), "10.4.0.0/24")
+	e.node("n5", map[string]string{"zone": "new"})
+	e.hasBlocks("n5", 1)
+	e.Eventually("nothing is written any more", e.unchanged())
+	after := e.versions()
+	for object, version := range before {
+		if after[object] != version {
+			t.Errorf("%s was written", object)
+		}
+	}
+}
+
+// versions returns the versions of the objects that the operator writes, by kind and name.
+func (e *env) versions() map[string]string {
+	e.TB.Helper()
+	versions := map[string]string{}
+	for _, list := range []client.ObjectList{&corev1.NodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &ciliumv2.CiliumNodeList{}} {
+		e.Must(e.Client.List(e.Ctx, list))
+		e.Must(meta.EachListItem(list, func(o runtime.Object) error {
+			obj := o.(client.Object)
+			versions[fmt.Sprintf("%T %s", obj, obj.GetName())] = obj.GetResourceVersion()
+			return nil
+		}))
+	}
+	return versions
 }
 
 // lifeOfTwoNodes takes two nodes through all events that move blocks.

@@ -219,6 +219,10 @@ const (
 // MaxBackoff is the longest wait after an error of a reconcile.
 const MaxBackoff = 30 * time.Second
 
+// RewordEvery is the least time between two writes of a status that change messages and figures alone. A change of a
+// condition's status or reason is written at once.
+const RewordEvery = time.Minute
+
 // LongestWait is the longest wait before a controller tries something again without an event.
 const LongestWait = time.Minute
 

@@ -79,7 +79,7 @@ func TestReconcileCarriesOn(t *testing.T) {
 	}{
 		"the other family's claim": {
 			[]client.Object{fixtures.DualStack(), bare(), inService("10.0.0.0/30"), inService("10.0.0.4/30")}, []string{"create PodIPBlock"}, "",
-			[]string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6"}, true, "ipv6: 9 more addresses wanted, and the operator cannot give them: creating block fd00::",
+			[]string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6"}, true, "ipv6: the node needs more addresses, and the operator cannot give them: creating block fd00::",
 		},
 		"a claim that is never answered": {
 			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare(), inService("10.0.0.0/30")}, nil, "create PodIPBlock",

@@ -290,7 +290,7 @@ func (r *Reconciler) reportObstacles(ctx context.Context, o *observation, decisi
 				continue
 			}
 			obstacle := obstacleOf(b, r.Cluster.Pools.Get(b.Pool), d.plan.Obstacles)
-			if obstacle.Reason == b.Obstacle.Reason && obstacle.Request == b.Obstacle.Request && (obstacle.Note == b.Obstacle.Note || !obstacle.Reason.IsDelay()) {
+			if o.isReported(b, obstacle) {
 				continue
 			}
 			err := r.Blocks.setObstacle(ctx, b, obstacle, o.obstacleMessage(b, obstacle))
@@ -303,6 +303,19 @@ func (r *Reconciler) reportObstacles(ctx context.Context, o *observation, decisi
 		}
 	}
 	return nil
+}
+
+// isReported reports whether the status of a block tells an obstacle to it. While its agent only settles, which every agent
+// does anew when the operator starts, it tells the obstacle from before.
+func (o *observation) isReported(b crd.Block, obstacle expand.Obstacle) bool {
+	told := b.Obstacle
+	if obstacle.Request != told.Request {
+		return false
+	}
+	if obstacle.Reason == expand.WaitUnsettled && told.Reason != "" && !o.Settles.IsZero() {
+		return true
+	}
+	return obstacle.Reason == told.Reason && (obstacle.Note == told.Note || !obstacle.Reason.IsDelay())
 }
 
 // changesPhase reports whether a plan has moved a block to another phase.

@@ -109,7 +109,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	err = errors.Join(result.failed, err)
 	// 5. Report, also lasting failures.
 	if err == nil || o.Node == nil || memory.noteFailure(err, r.Clock.Now()) {
-		err = errors.Join(err, r.report(ctx, o, decisions, outcomes))
+		err = errors.Join(err, r.report(ctx, o, decisions, outcomes, &result.next))
 	}
 	if err = errors.Join(doubt, err, offerErr); err != nil {
 		return r.resultOf(ctx, o.Name, memory, err)

@@ -317,7 +317,7 @@ func foreignBlock(cidr string) *v1alpha1.PodIPBlock {
 func TestUntoleratedTaintIsRemoved(t *testing.T) {
 	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))
 	b.r.SetsNoTaint = true
-	b.must(b.r.setShortage(t.Context(), &observation{Snapshot: &state.Snapshot{Node: b.node()}}, nil, nil, &shortage{podsWait: true}))
+	b.must(b.r.setShortage(t.Context(), &observation{Snapshot: &state.Snapshot{Node: b.node()}}, nil, nil, &shortage{podsWait: true}, &wakeup{}))
 	if taints := b.node().Spec.Taints; len(taints) > 0 {
 		t.Errorf("taints are %v", taints)
 	}

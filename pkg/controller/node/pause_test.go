@@ -68,7 +68,7 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 			b.pods(5)
 			b.settle()
 			b.hasShortage(reasonPaused)
-			b.reportsShortage("ipv4: 3 more addresses needed, and the node gets none: " + why)
+			b.reportsShortage("ipv4: the node needs more addresses and gets none: " + why)
 			b.callsNothing("settled")
 			b.publishes("10.0.0.1", "10.0.0.2")
 			for i := range 5 {

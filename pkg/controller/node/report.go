@@ -11,8 +11,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// report reports, to users and schedulers, the shortage of a node and the obstacles to its drains.
-func (r *Reconciler) report(ctx context.Context, o *observation, decisions []decision, outcomes []outcome) error {
+// report reports, to users and schedulers, the shortage of a node and the obstacles to its drains. next is when to
+// reconcile the node again.
+func (r *Reconciler) report(ctx context.Context, o *observation, decisions []decision, outcomes []outcome, next *wakeup) error {
 	accounts := o.accounts(decisions, outcomes, r.Clock.Now())
 	if r.Cluster.Unscheduled != nil { // other nodes return an idle block for it
 		r.Cluster.Unscheduled.SetWithoutBlock(o.Name, slices.ContainsFunc(accounts[:len(decisions)], account.lacksFirstBlock))
@@ -37,7 +38,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 		r.Metrics.shortages.DeletePartialMatch(prometheus.Labels{"node": o.Name})
 		r.Metrics.pools.forget(o.Name, everyShare)
 		r.Reporter.sendShortage(o.Node, nil, nil)
-		return r.setShortage(ctx, o, decisions, nil, nil)
+		return r.setShortage(ctx, o, decisions, nil, nil, next)
 	}
 	lack := shortageOf(accounts)
 	r.reportAccounts(o, accounts, lack)
@@ -49,7 +50,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 	lack = withUnserved(lack, o.Unserved)
 	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Cluster.Ledger, accounts) })
 	r.Reporter.sendUnservedPods(o)
-	return r.setShortage(ctx, o, decisions, accounts, lack)
+	return r.setShortage(ctx, o, decisions, accounts, lack, next)
 }
 
 func everyShare(state.ShareKey) bool { return true }

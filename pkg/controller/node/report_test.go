@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,20 +50,20 @@ func TestShortageOf(t *testing.T) {
 		"enough":                                 {accounts: []account{v4(expand.Plan{Demand: 3, Capacity: 6})}},
 		"a claim that was met":                   {accounts: []account{v4(expand.Plan{Demand: 5, Capacity: 2, Claim: claim(7)})}},
 		"only the reserve is lacking":            {[]account{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: claim(3)}, east, west)}, [2]int{3, 0}, false, exhausted, "no pool that serves this node (east, west)", false},
-		"pods wait":                              {[]account{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{6, 0}, true, exhausted, "ipv4: 6 more addresses wanted", false},
-		"what was claimed suffices for the pods": {[]account{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{4, 0}, false, exhausted, "ipv4: 4 more addresses wanted", false},
-		"pods run on in blocks that must leave":  {[]account{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted", false},
-		"a limit":                                {[]account{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than", false},
-		"the one block of a Node":                {[]account{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has", false},
+		"pods wait":                              {[]account{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{6, 0}, true, exhausted, "ipv4: no pool that serves this node", false},
+		"what was claimed suffices for the pods": {[]account{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{4, 0}, false, exhausted, "ipv4: no pool that serves this node", false},
+		"pods run on in blocks that must leave":  {[]account{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: no pool that serves this node", false},
+		"a limit":                                {[]account{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: maxBlocksPerNode, ", false},
+		"the one block of a Node":                {[]account{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: the block of this node is full", false},
 		"no pool at all":                         {[]account{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)", false},
-		"a pool of Cilium's":                     {[]account{blue(true)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", true},
-		"and the default one":                    {[]account{blue(true), v4(limited)}, [2]int{8, 0}, true, exhausted, "; ipv4: 8 more addresses wanted", false},
-		"one that the agent needs to start":      {[]account{blue(false)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted", false},
+		"a pool of Cilium's":                     {[]account{blue(true)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: no pool", true},
+		"and the default one":                    {[]account{blue(true), v4(limited)}, [2]int{8, 0}, true, exhausted, "; ipv4: no pool", false},
+		"one that the agent needs to start":      {[]account{blue(false)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: no pool", false},
 		"an address that moves":                  {[]account{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 cannot come here yet", true},
-		"and other pods wait":                    {[]account{web, v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(1)}, east)}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", false},
-		"and a reserve is lacking":               {[]account{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}, east), web}, [2]int{1, 0}, true, exhausted, "ipv4: 1 more addresses wanted", true},
-		"full pools before a limit":              {[]account{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: 2 more addresses needed", false},
-		"each family for itself":                 {[]account{v4(limited), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow; ipv6: 1 more addresses wanted", false},
+		"and other pods wait":                    {[]account{web, v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(1)}, east)}, [2]int{1, 0}, true, exhausted, "ipv4: no pool that serves this node", false},
+		"and a reserve is lacking":               {[]account{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}, east), web}, [2]int{1, 0}, true, exhausted, "ipv4: no pool that serves this node", true},
+		"full pools before a limit":              {[]account{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: maxBlocksPerNode", false},
+		"each family for itself":                 {[]account{v4(limited), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow no more addresses; ipv6: no pool", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -200,20 +201,38 @@ func (b *bed) reportsShortage(want string) {
 	}
 }
 
-// The condition of a Node is written only when it changes.
-func TestNodeConditionAtRest(t *testing.T) {
+// The condition of a Node is written at once when its status or reason changes, and for another message once a minute.
+func TestNodeConditionIsPaced(t *testing.T) {
 	b := newBed(t, fixtures.Node())
 	b.r.Reporter.NodeCondition = true
-	lack := &shortage{podsWait: true, reason: v1alpha1.NodePoolsExhausted, message: "x"}
-	more := &shortage{podsWait: true, reason: v1alpha1.NodePoolsExhausted, message: "y"}
+	lack := func(reason, message string) *shortage {
+		return &shortage{podsWait: true, reason: reason, message: message}
+	}
+	full := v1alpha1.NodePoolsExhausted
 	for i, step := range []struct {
-		lack *shortage
-		want int
-	}{{nil, 0}, {lack, 1}, {lack, 0}, {more, 1}, {more, 0}, {nil, 1}, {nil, 0}} {
+		lack  *shortage
+		after time.Duration
+		want  int
+		due   time.Duration // the next write
+	}{
+		{},
+		{lack: lack(full, "x"), want: 1},
+		{lack: lack(full, "x"), after: time.Hour},
+		{lack: lack(full, "y"), want: 1},
+		{lack: lack(full, "z"), after: 20 * time.Second, due: 40 * time.Second},
+		{lack: lack(reasonPaused, "z"), after: time.Second, want: 1},
+		{lack: nil, after: time.Second, want: 1},
+		{lack: nil, after: time.Hour},
+		{lack: lack(full, "x"), want: 1},
+		{lack: lack(full, "y"), after: 59 * time.Second, due: time.Second},
+		{lack: lack(full, "y"), after: time.Second, want: 1},
+	} {
+		b.Clock.SetTime(b.Clock.Now().Add(step.after))
 		b.Calls = nil
-		b.must(b.r.Reporter.setNodeCondition(t.Context(), b.node(), step.lack))
-		if len(b.Calls) != step.want {
-			t.Errorf("step %d: writes %v, want %d", i, b.Calls, step.want)
+		due, err := b.r.Reporter.setNodeCondition(t.Context(), b.node(), step.lack)
+		b.must(err)
+		if step.due > 0 != !due.IsZero() || step.due > 0 && due.Sub(b.Clock.Now()) != step.due || len(b.Calls) != step.want {
+			t.Errorf("step %d: writes %v, and the next at %s; want %+v", i, b.Calls, due, step)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,13 +94,17 @@ func (r *Reporter) sendClaimed(o *observation, d *decision, b crd.Block) {
 const longestShortage = 700
 
 // sendShortage reports a shortage when its reason changes, or its families and Cilium pools; nil: there is
-// none. The event adds the blocks that full pools get back.
+// none. The event adds the blocks that full pools get back. An earlier process has reported what the condition says.
 func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns func() string) {
 	subject := ""
 	if lack != nil {
 		subject = lack.reason + " " + strings.Join(lack.shares, ", ")
 	}
+	isFirst := r.Events.Last.Text(node.Name, topicShortage) == ""
 	if !r.Events.Last.Changed(node.Name, topicShortage, subject) || lack == nil {
+		return
+	}
+	if said := shortageCondition(node); isFirst && said != nil && said.Status == corev1.ConditionTrue && said.Reason == lack.reason {
 		return
 	}
 	kind := event.ReasonPodAddressShortage
@@ -151,9 +156,10 @@ func (r *Reporter) logPlan(ctx context.Context, share *state.Share, p expand.Pla
 // planTopics are the topics of plans for the default pool; the name of another one follows.
 var planTopics = [2]string{ipalloc.IPv4: "plan ipv4 ", ipalloc.IPv6: "plan ipv6 "}
 
-// setNodeCondition writes the condition when it first becomes true and when it changes, its
-// figures included; a Node without any shortage so far has none.
-func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack *shortage) error {
+// setNodeCondition writes the condition when its status or reason changes, and another message alone once a minute at
+// most: every kubelet that watches the Node receives it. It returns the time of the next write; zero: none is due. A
+// Node without any shortage so far has no condition.
+func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack *shortage) (due time.Time, err error) {
 	want := corev1.NodeCondition{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionFalse, Reason: reasonEnough,
 		Message: "every pod of this node can have an address"}
 	if lack != nil && lack.podsWait {
@@ -164,22 +170,35 @@ func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack
 	now := metav1.NewTime(r.Clock.Now())
 	want.LastTransitionTime = now
 	want.LastHeartbeatTime = now
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeAddressShortage })
-	if i < 0 && want.Status == corev1.ConditionFalse {
-		return nil
+	current := shortageCondition(node)
+	if current == nil && want.Status == corev1.ConditionFalse {
+		return time.Time{}, nil
 	}
-	if i >= 0 && node.Status.Conditions[i].Status == want.Status {
-		current := &node.Status.Conditions[i]
-		// The text of a failure may differ each time, and a write would bring the Node back here at once.
-		if current.Reason == want.Reason && (current.Message == want.Message || want.Reason == reasonWriteFails) {
-			return nil
+	if current != nil && current.Status == want.Status {
+		if current.Reason == want.Reason {
+			// The text of a failure may differ each time.
+			if current.Message == want.Message || want.Reason == reasonWriteFails {
+				return time.Time{}, nil
+			}
+			if written := current.LastHeartbeatTime; !written.After(now.Time) && now.Sub(written.Time) < common.RewordEvery {
+				return written.Add(common.RewordEvery), nil
+			}
 		}
 		want.LastTransitionTime = current.LastTransitionTime
 	}
-	_, err := r.patchNodeStatus(ctx, node.Name, "condition", types.StrategicMergePatchType, map[string]any{
+	_, err = r.patchNodeStatus(ctx, node.Name, "condition", types.StrategicMergePatchType, map[string]any{
 		"status": map[string]any{"conditions": []corev1.NodeCondition{want}},
 	})
-	return err
+	return time.Time{}, err
+}
+
+// shortageCondition returns the condition of a Node; nil: it has none.
+func shortageCondition(node *corev1.Node) *corev1.NodeCondition {
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeAddressShortage })
+	if i < 0 {
+		return nil
+	}
+	return &node.Status.Conditions[i]
 }
 
 // reportLabelsWait reports once that a node waits for its labels, or that it did for too long,

@@ -129,28 +129,25 @@ func (s *account) what() string {
 	return s.Family.String()
 }
 
-// cause describes why one family of a node lacks addresses, and their number.
+// cause describes why one family of a node lacks addresses. Their number changes with each pod: the metric and kubectl
+// cilium-pool have it.
 func (s *account) cause() (reason, message string) {
 	subject := s.what()
-	wanted := s.balance.Wanted
 	switch {
 	case !s.Standing.MayChange():
-		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", subject, wanted, s.Standing.Because())
+		return reasonPaused, fmt.Sprintf("%s: the node needs more addresses and gets none: %s", subject, s.Standing.Because())
 	case s.err != nil:
-		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", subject, wanted, termsafe.Line(s.err.Error()))
+		return reasonWriteFails, fmt.Sprintf("%s: the node needs more addresses, and the operator cannot give them: %s", subject, termsafe.Line(s.err.Error()))
 	case s.Exhausted > 0 && len(s.Pools) > 0 && s.isOfPod():
 		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to pod %s cannot come here yet: kubectl get podippins", subject, s.Pools[0].Pod)
 	case s.Exhausted > 0:
-		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
-			subject, s.Exhausted, poolNames(s.Share))
+		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: no pool that serves this node (%s) has a free block", subject, poolNames(s.Share))
 	case s.State.RunsWithAnother():
 		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", subject, s.State.BlockAssignment.ActiveCIDRs[0])
 	case s.State.BlockAssignment != nil && s.State.BlockAssignment.SingleBlock:
-		return reasonBlockFull, fmt.Sprintf("%s: %d more addresses needed than the block of this node has, and a Node gets no second one in kubernetes mode",
-			subject, s.plan.Shortage)
+		return reasonBlockFull, subject + ": the block of this node is full, and a Node gets no second one in kubernetes mode"
 	}
-	return reasonLimitReached, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
-		subject, s.plan.Shortage)
+	return reasonLimitReached, subject + ": maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow no more addresses"
 }
 
 // shortageOfUnselected returns the shortage of a Node that no pool selects, in addition to the shortage of its blocks. With
@@ -193,12 +190,14 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 // setShortage writes the condition of the Node, puts the shortage taint on it while its pods cannot
 // get an address, and takes it off afterwards. A Node that registered with the taint keeps it until
 // it is served: autoscalers take a node without its startup taint for a complete one.
-func (r *Reconciler) setShortage(ctx context.Context, o *observation, decisions []decision, accounts []account, lack *shortage) (err error) {
+func (r *Reconciler) setShortage(ctx context.Context, o *observation, decisions []decision, accounts []account, lack *shortage, next *wakeup) (err error) {
 	if r.Cluster.Paused { // a pause promises no write about nodes
 		return nil
 	}
 	if r.Reporter.NodeCondition {
-		err = r.Reporter.setNodeCondition(ctx, o.Node, lack)
+		var due time.Time
+		due, err = r.Reporter.setNodeCondition(ctx, o.Node, lack)
+		next.noLaterThan(due, "the message of its condition is due")
 	}
 	short := lack != nil && lack.podsWait && !lack.someOnly
 	if r.Cluster.ShortageTaint == "" || !short && !r.Cluster.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, decisions, accounts) {

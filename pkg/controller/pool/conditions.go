@@ -218,14 +218,13 @@ func windowCondition(pool *crd.Pool, now time.Time) *condition {
 			". No block begins to leave its node until this is fixed; nodes get blocks all the same")
 	}
 	current := m.Windows.At(now)
-	change := current.Until.UTC().Format(time.RFC3339)
-	if current.Open {
-		return trueFor(ReasonWindowOpen, "blocks may begin to leave their nodes until "+change)
+	if current.Open { // for windows that follow each other, the end that is known moves with the time of the look
+		return trueFor(ReasonWindowOpen, "a window is open: blocks may begin to leave their nodes")
 	}
 	if current.Until.IsZero() {
 		return falseFor(ReasonWindowClosed, "no window opens in the next years: no block begins to leave its node")
 	}
-	return falseFor(ReasonWindowClosed, "no block begins to leave its node until the next window opens at "+change)
+	return falseFor(ReasonWindowClosed, "no block begins to leave its node until the next window opens at "+current.Until.UTC().Format(time.RFC3339))
 }
 
 // untilWindow is the time until a window of the pool opens or closes; 0: unknown.

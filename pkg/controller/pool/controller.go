@@ -54,7 +54,7 @@ type Reconciler struct {
 	// Cilium is how agents are configured.
 	Cilium *ciliumconfig.Latest
 
-	wroteUsed sync.Map // the time of the last write of used alone, by pool
+	reworded sync.Map // the time of the last write of messages and used alone, by pool
 }
 
 // Reconcile reconciles the status and the finalizer of one pool.
@@ -70,7 +70,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			r.Events.ForgetResult(writesOf(req.Name))
 			r.Pacing.ForgetPool(req.Name)
 			r.Pressure.ForgetPool(req.Name)
-			r.wroteUsed.Delete(req.Name)
+			r.reworded.Delete(req.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err
@@ -135,7 +135,7 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 }
 
 // updateStatus writes the status of a pool if it has changed, or returns the time after which it may
-// write the number of addresses in use.
+// write messages and the number of addresses in use alone.
 func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage) (time.Duration, error) {
 	old := obj.Status.DeepCopy()
 	usage.fill(&obj.Status)
@@ -157,18 +157,18 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	if equality.Semantic.DeepEqual(old, &obj.Status) {
 		return 0, nil
 	}
-	alone, much := compareUsed(old, &obj.Status)
+	alone, much := compareWords(old, &obj.Status)
 	if alone && !much {
 		return 0, nil
 	}
-	if wait := r.untilUsed(obj.Name, now); alone && wait > 0 {
+	if wait := r.untilWords(obj.Name, now); alone && wait > 0 {
 		return wait, nil
 	}
 	if err := r.Counters.CountWrite("PodIPPool", obj.Name, "status", r.Client.Status().Update(ctx, obj)); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
 	if alone {
-		r.wroteUsed.Store(obj.Name, now)
+		r.reworded.Store(obj.Name, now)
 	}
 	r.emitEvents(obj, old)
 	return 0, nil

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -276,13 +277,8 @@ func exhaustedMessage(pool *crd.Pool, u poolUsage) string {
 	return strings.Join(parts, ". And ") + ". Add a CIDR to spec, or a pool of lower priority for the same nodes"
 }
 
-const (
-	// usedEvery is the least time between two writes of used alone: it follows every pod. The first write after other
-	// news does not wait, as agents report their use of a block after it is held.
-	usedEvery = time.Minute
-	// usedParts is the number of parts of used, of which one must change for such a write.
-	usedParts = 20
-)
+// usedParts is the number of parts of used, of which one must change for a write of it alone.
+const usedParts = 20
 
 // setUsed adds the numbers of addresses in use, where agents report them.
 func (u *poolUsage) setUsed(pool *crd.Pool, used [2]int64) {
@@ -293,9 +289,9 @@ func (u *poolUsage) setUsed(pool *crd.Pool, used [2]int64) {
 	}
 }
 
-// compareUsed reports whether two statuses differ in the numbers of addresses in use alone, and whether these differ by
-// a twentieth.
-func compareUsed(old, next *v1alpha1.PodIPPoolStatus) (alone, much bool) {
+// compareWords reports whether two statuses differ in messages of conditions and in the numbers of addresses in use
+// alone, and whether a message differs, or a number by a twentieth.
+func compareWords(old, next *v1alpha1.PodIPPoolStatus) (alone, much bool) {
 	rest := next.DeepCopy()
 	for _, f := range [][2]*v1alpha1.FamilyStatus{{old.IPv4, rest.IPv4}, {old.IPv6, rest.IPv6}} {
 		if previous, current := f[0], f[1]; previous != nil && current != nil {
@@ -303,14 +299,22 @@ func compareUsed(old, next *v1alpha1.PodIPPoolStatus) (alone, much bool) {
 			current.Addresses.Used = previous.Addresses.Used
 		}
 	}
+	for i := range rest.Conditions {
+		current := &rest.Conditions[i]
+		if previous := meta.FindStatusCondition(old.Conditions, current.Type); previous != nil && previous.Message != current.Message {
+			much = true
+			current.Message = previous.Message
+		}
+	}
 	return equality.Semantic.DeepEqual(old, rest), much
 }
 
-// untilUsed returns the time until the numbers of addresses in use of a pool may be written alone.
-func (r *Reconciler) untilUsed(pool string, now time.Time) time.Duration {
-	last, _ := r.wroteUsed.Load(pool)
+// untilWords returns the time until messages and the numbers of addresses in use of a pool may be written alone. The
+// first such write after other news does not wait, as agents report their use of a block after it is held.
+func (r *Reconciler) untilWords(pool string, now time.Time) time.Duration {
+	last, _ := r.reworded.Load(pool)
 	written, _ := last.(time.Time) // zero: this process has not
-	return max(0, written.Add(usedEvery).Sub(now))
+	return max(0, written.Add(common.RewordEvery).Sub(now))
 }
 
 func changedMuch(last, next *int64) bool {

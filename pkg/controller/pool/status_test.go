@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
@@ -442,5 +443,37 @@ func TestNodesLine(t *testing.T) {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// Messages and used are words about a pool, and anything else is news.
+func TestCompareWords(t *testing.T) {
+	status := func(change func(*v1alpha1.PodIPPoolStatus)) *v1alpha1.PodIPPoolStatus {
+		s := &v1alpha1.PodIPPoolStatus{
+			IPv4:       &v1alpha1.FamilyStatus{Addresses: v1alpha1.AddressCounts{Used: ptr.To(int64(40))}},
+			Conditions: []metav1.Condition{{Type: v1alpha1.PoolReady, Status: metav1.ConditionFalse, Reason: ReasonNodesShort, Message: "a", ObservedGeneration: 1}},
+		}
+		change(s)
+		return s
+	}
+	for name, test := range map[string]struct {
+		change      func(*v1alpha1.PodIPPoolStatus)
+		alone, much bool
+	}{
+		"nothing":              {func(*v1alpha1.PodIPPoolStatus) {}, true, false},
+		"a pod more":           {func(s *v1alpha1.PodIPPoolStatus) { s.IPv4.Addresses.Used = ptr.To(int64(41)) }, true, false},
+		"two pods more":        {func(s *v1alpha1.PodIPPoolStatus) { s.IPv4.Addresses.Used = ptr.To(int64(42)) }, true, true},
+		"another message":      {func(s *v1alpha1.PodIPPoolStatus) { s.Conditions[0].Message = "b" }, true, true},
+		"another reason":       {func(s *v1alpha1.PodIPPoolStatus) { s.Conditions[0].Reason = ReasonServing }, false, false},
+		"reason and message":   {func(s *v1alpha1.PodIPPoolStatus) { s.Conditions[0].Reason, s.Conditions[0].Message = "B", "b" }, false, true},
+		"for another spec":     {func(s *v1alpha1.PodIPPoolStatus) { s.Conditions[0].ObservedGeneration = 2 }, false, false},
+		"a block":              {func(s *v1alpha1.PodIPPoolStatus) { s.IPv4.Blocks.Held = 1 }, false, false},
+		"the condition is new": {func(s *v1alpha1.PodIPPoolStatus) { s.Conditions[0].Type = v1alpha1.PoolExhausted }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if alone, much := compareWords(status(func(*v1alpha1.PodIPPoolStatus) {}), status(test.change)); alone != test.alone || much != test.much {
+				t.Errorf("alone %t, much %t; want %t, %t", alone, much, test.alone, test.much)
+			}
+		})
 	}
 }

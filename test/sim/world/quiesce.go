@@ -136,6 +136,7 @@ func (qu *quiescence) rest(when string) bool {
 	qu.settled.checkRest(when)
 	qu.passDue()
 	qu.settled.checkQuiet(when)
+	qu.settled.checkRestart(when)
 	return len(qu.Violations) == 0
 }
 
@@ -202,6 +203,43 @@ func (r *settledRules) checkQuiet(when string) {
 	r.quiescence.reconcileAll()
 	if r.quiescence.sent != before {
 		r.violate(8, "%s: operators sent %d writes where they had just looked", when, r.quiescence.sent-before)
+	}
+}
+
+// checkRestart is rule 8: a leader that is started again at rest writes nothing. Windows open and close on the minute.
+// For agents that are assigned whole blocks it tries again to give waiting pods an address.
+func (r *settledRules) checkRestart(when string) {
+	if len(r.Violations) > 0 || r.whole() && slices.ContainsFunc(r.machines, (*machine).lacksAddresses) {
+		return
+	}
+	qu := r.quiescence
+	qu.passUntil(r.clock.now.Truncate(time.Minute).Add(time.Minute + time.Second))
+	sent := qu.sent
+	lasting := qu.lasting
+	for _, o := range r.operators {
+		if o.leads {
+			o.crash()
+			r.Do(Action{Verb: Start, Who: o.name})
+			r.Do(Action{Verb: Lead, Who: o.name})
+		}
+	}
+	qu.passUntil(r.clock.now.Add(50 * time.Second))
+	if r.cfg.Skew == 0 && qu.sent != sent { // else its minute begins at another time
+		r.violate(8, "%s: operators sent %d writes after a restart at rest", when, qu.sent-sent)
+	}
+	if rests := qu.goOnUntilRest(r.restWithin()); !rests || qu.lasting != lasting {
+		r.violate(8, "%s: operators wrote %d times after a restart at rest", when, qu.lasting-lasting)
+	}
+}
+
+// passUntil lets time pass until t, and performs what comes due.
+func (qu *quiescence) passUntil(t time.Time) {
+	for qu.goOn(); qu.clock.now.Before(t); qu.goOn() {
+		next := qu.clock.next()
+		if next.IsZero() || next.After(t) {
+			next = t
+		}
+		qu.clock.pass(next.Sub(qu.clock.now))
 	}
 }
 
