@@ -21,7 +21,7 @@ import (
 
 // The scripts run the lines with kubectl, and apply the CiliumNodeConfig, of these pages.
 func TestPagesAreRun(t *testing.T) {
-	for page, names := range map[string][]string{"migration": {"migrate", "migrate-to-multi-pool", "modes-in-place"}, "modes": {"modes-move", "modes-pools"}} {
+	for page, names := range map[string][]string{"migration": {"migrate", "migrate-to-multi-pool", "modes-in-place"}, "modes": {"modes-move", "modes-pools", "modes-hand-over"}} {
 		run := deleteAgent + "n1\n"
 		var want ciliumv2.CiliumNodeConfig
 		for _, name := range names {

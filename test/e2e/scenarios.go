@@ -59,6 +59,7 @@ func scenarios() []script.Scenario {
 		{Name: "modes-in-place", Apart: true, Alone: true},
 		{Name: "matrix-crd", Apart: true, File: "matrix"},
 		{Name: "matrix-multi-pool", Apart: true, File: "matrix"},
+		{Name: "modes-hand-over", Apart: true, Alone: true},
 		{Name: "bgp-crd", Apart: true, Alone: true, File: "modes-bgp"}, // with PATCHED=1 alone
 	}
 }
