@@ -34,6 +34,15 @@ func (l *Leader) Missing() string {
 	return "no operator leads, so nothing changes until one does: " + l.Problem
 }
 
+// readLeader reads who leads, unless the caller or an observer does without.
+func (l *lists) readLeader(s *Objects) {
+	if l.Lease == (client.ObjectKey{}) || l.Observe {
+		return
+	}
+	s.Leader, l.err = readLeader(l.ctx, l.Client, l.Lease, s.Time)
+	s.Leader.Unknown = s.Leader.Unknown || l.LeaseOptional
+}
+
 // readLeader reads who leads. A Lease that may not be read is no error.
 func readLeader(ctx context.Context, c client.Reader, key client.ObjectKey, now time.Time) (Leader, error) {
 	const others = " (-n and --lease name another)"

@@ -76,10 +76,7 @@ func (r *Reader) Read(ctx context.Context) (*Objects, error) {
 	}
 	s := &Objects{Time: now(), Mode: r.Mode}
 	l := &lists{Reader: r, lenient: r.Lenient, ctx: ctx}
-	if r.Lease != (client.ObjectKey{}) && !r.Observe {
-		s.Leader, l.err = readLeader(ctx, r.Client, r.Lease, s.Time)
-		s.Leader.Unknown = s.Leader.Unknown || r.LeaseOptional
-	}
+	l.readLeader(s)
 	views := ciliumnode.NewViewReader(r.Mode)
 	if !r.WithoutPods {
 		each(l, "pods", &corev1.PodList{}, func(p *corev1.Pod) { s.Pods = append(s.Pods, r.stripPod(p)) },

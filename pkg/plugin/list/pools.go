@@ -217,6 +217,11 @@ func rangeWords(r crd.Range) string {
 	return r.CIDR.String()
 }
 
+// selectsNone reports whether a pool's nodeSelector picks no Node, as far as Nodes may be read.
+func selectsNone(c *clusterview.Cluster, pool *crd.Pool, r *PoolRow) bool {
+	return r.Selected == 0 && !pool.Selector.Empty() && !c.CannotRead("Nodes")
+}
+
 func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) (name, message string) {
 	if err := c.State.Pools.Invalid(pool.Name); err != nil {
 		return "Invalid", err.Error()
@@ -235,7 +240,7 @@ func poolState(c *clusterview.Cluster, pool *crd.Pool, f ipalloc.Family, r *Pool
 		return "Empty", "no block of it is left: it can be deleted"
 	case pool.PhasesOut(f):
 		return "PhasingOut", ""
-	case r.Selected == 0 && !pool.Selector.Empty() && !c.CannotRead("Nodes"):
+	case selectsNone(c, pool, r):
 		return "SelectsNoNode", "nodeSelector picks no Node: " + pool.SelectsNone(c.Objects.Nodes)
 	case r.Free == 0 && (open || closed < 0):
 		return "Exhausted", fmt.Sprintf("no free block is left; %s. Add a CIDR, or a pool of lower priority for the same nodes",

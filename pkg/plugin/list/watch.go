@@ -57,10 +57,10 @@ func (p *statusPages) watchScreen(ctx context.Context) error {
 		}
 		return page{overview: ReadOverview(ctx, p.Env, c, len(c.NodeNames())), at: c.Now}
 	}}
-	p.Env.ErrOut = io.Discard // the page says it
+	p.ErrOut = io.Discard // the page says it
 	_, err := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(p.Raw.In), tea.WithOutput(p.Raw.Out)).Run()
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // an interrupt ends the watch
 	}
 	if err == nil && model.overview == nil {
 		return model.err
