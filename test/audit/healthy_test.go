@@ -27,7 +27,7 @@ const (
 
 // startOperator runs the operator with durations of seconds, until the test ends. If a flag is
 // passed twice, the last one counts.
-func (b *bed) startOperator(flags ...string) {
+func (b *bed) startOperator(flags ...string) *process.Process {
 	b.Helper()
 	kubeconfig := b.TempDir() + "/kubeconfig"
 	b.Must(b.cluster.WriteKubeconfig(kubeconfig))
@@ -45,6 +45,7 @@ func (b *bed) startOperator(flags ...string) {
 			b.Errorf("the operator ended: %v\n%s", err, p.Log())
 		}
 	})
+	return p
 }
 
 // startAgents runs light agents on new nodes, and their kubelet.

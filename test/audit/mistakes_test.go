@@ -19,6 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 // A script of mistakes has a cluster with agents and a running operator, and all rights there.
@@ -27,6 +28,7 @@ type mistakes struct {
 	//nolint:containedctx // commands of scripts are passed none
 	alive    context.Context // until the machines are switched off
 	machines *fleet.Fleet
+	operates *process.Process
 	address  netip.Addr            // of the last Node
 	found    audit.ReportedFinding // by the last command finds
 }
@@ -55,6 +57,7 @@ func TestMistakes(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"operator": do((*mistakes).operator),
+			"stop":     do((*mistakes).stop),
 			"node":     do((*mistakes).node),
 			"pods":     do((*mistakes).pods),
 			"finds":    do((*mistakes).finds),
@@ -67,7 +70,10 @@ func TestMistakes(t *testing.T) {
 
 // operator MODE [FLAG...] runs an operator, and agents for the Nodes to come.
 func (m *mistakes) operator(ts *testscript.TestScript, args []string) {
-	m.startOperator(append([]string{"--leader-elect=true", "--mode=" + args[0]}, args[1:]...)...)
+	m.operates = m.startOperator(append([]string{"--leader-elect=true", "--mode=" + args[0]}, args[1:]...)...)
+	if m.machines != nil {
+		return
+	}
 	options := fleet.Quick()
 	options.IPAM = agent.IPAM(args[0])
 	m.machines = fleet.New(m.Client, fleet.Options{Agent: options, Retry: patience / 100})
@@ -77,6 +83,9 @@ func (m *mistakes) operator(ts *testscript.TestScript, args []string) {
 	running.Go(func() { m.machines.Run(alive) })
 	ts.Defer(func() { off(); running.Wait() })
 }
+
+// stop stops the operator.
+func (m *mistakes) stop(ts *testscript.TestScript, _ []string) { ts.Check(m.operates.Stop(patience)) }
 
 // node NAME [LABEL=VALUE...] joins a Node with an agent.
 func (m *mistakes) node(ts *testscript.TestScript, args []string) {
