@@ -213,7 +213,7 @@ func warningReasons() []ReasonInfo {
 			"See whether the component that removes the taint runs: it may be the pod that waits. The operator waits 5 minutes after the creation of NAME at most; to end the wait now, remove the taint: `kubectl edit node NAME`."},
 		{NodeWithoutAgent, Warning, "A Node holds blocks, and no Cilium agent has ever run there: it gets no second block of a family.",
 			"If Cilium does not run on NAME, label it: `kubectl label node NAME cilium-pool.io/ignore=true`. Then delete its CiliumNode: `kubectl delete ciliumnode NAME`. Else see why the DaemonSet of the agents has no pod there."},
-		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition cilium-pool.io/PodAddressShortage).",
+		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition cilium-pool.io/PodAddressShortage). Nodes that wait for a full pool count in PoolExhausted.",
 			"As the message says: add free blocks to a pool of NAME, open its cordoned CIDRs, write a pool that selects it, raise the limit, end the pause, or let the operator's writes pass (docs/reference/events.md, Condition of a Node). Or move pods away."},
 	}
 }
@@ -227,7 +227,7 @@ func configurationReasons() []ReasonInfo {
 			"Give pods, nodes and Services separate ranges: reserve ADDRESS in the PodIPPool (`spec.reserved`), or take it out. Where another IPAM assigns it, take it out of the ranges for pods there."},
 		{PoolMasqueraded, Warning, "Cilium masquerades connections to a range of a pool: pods see a node's address as their peer, and network policies do not match.",
 			ciliumconfig.MasqueradedFix + "."},
-		{PoolExhausted, Warning, "A pool has no free block left (condition Exhausted).",
+		{PoolExhausted, Warning, "A pool has no free block left (condition Exhausted). The message begins with the Nodes where pods wait for one.",
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
 		{CiliumPodIPPoolUnfit, Warning, "The CiliumPodIPPool of a pool is missing, or does not fit it (condition CiliumPodIPPoolReady).",
 			"Correct the CiliumPodIPPool as the message says; ranges belong to NAME: `kubectl edit podippool NAME`. Where it is missing, see that the operator runs and is not paused, or, with `--keep-cilium-pod-ip-pools=false`, create it."},

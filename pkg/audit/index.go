@@ -40,6 +40,14 @@ type index struct {
 	nodesByAddress map[netip.Addr][]*node
 	wholeCIDRs     *ipalloc.Space // CIDRs assigned whole to agents, the first of each
 	anyAgent       bool
+	// waiting are the pools with nodes that wait for a block of a full one, by name.
+	waiting map[string]*waiting
+}
+
+// waiting counts the nodes that a pool rules and that wait for a block, and the addresses that their pods wait for.
+type waiting struct {
+	nodes, addresses int
+	reported         bool // by the finding about the pool
 }
 
 // node is everything known under one name: a Node, a CiliumNode, or both.
@@ -58,6 +66,8 @@ type node struct {
 	// pods' ones.
 	unserved     []string
 	unservedPods map[string]state.UnservedPod
+	// waitsFor are the pools that rule it, and for a block of which its pods wait.
+	waitsFor []string
 	// agentSeen: an agent runs on it, or has written its CiliumNode.
 	agentSeen bool
 	// paused: the operator does not change it. pausedShares are the families and Cilium pools that
@@ -83,7 +93,7 @@ type pod struct {
 
 func newIndex(s *clusterread.Objects, set Settings) *index {
 	kind, _ := s.Mode.Resource()
-	x := &index{settings: set, snapshot: s, now: s.Time, kind: kind.Kind, listField: s.Mode.ListField()}
+	x := &index{settings: set, snapshot: s, now: s.Time, kind: kind.Kind, listField: s.Mode.ListField(), waiting: map[string]*waiting{}}
 	x.readCluster()
 	x.readNodes()
 	x.readBlocks()
@@ -235,10 +245,33 @@ func (x *index) readNodeState(n *node) {
 			n.pausedShares = append(n.pausedShares, share.Key(n.name))
 		}
 	}
+	x.readWaiting(n, current.Shares)
 	n.paused = len(n.pausedShares) == len(current.Shares)
 	if len(current.Shares) == 0 {
 		_, _, problem := x.cluster.Policy(n.obj, ipalloc.IPv4, "")
 		n.paused = problem != ""
+	}
+}
+
+// readWaiting counts a node that waits for a block of a full pool.
+func (x *index) readWaiting(n *node, shares []state.Share) {
+	if n.obj == nil || !state.Starves(n.obj) {
+		return
+	}
+	for i := range shares {
+		pool := shares[i].Ruling()
+		_, balance := shares[i].Balance(x.now)
+		if balance.Missing == 0 || pool == "" {
+			continue
+		}
+		if x.waiting[pool] == nil {
+			x.waiting[pool] = &waiting{}
+		}
+		if !slices.Contains(n.waitsFor, pool) {
+			n.waitsFor = append(n.waitsFor, pool)
+			x.waiting[pool].nodes++
+		}
+		x.waiting[pool].addresses += balance.Missing
 	}
 }
 

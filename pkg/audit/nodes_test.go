@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -300,6 +301,16 @@ func checksNodesAndPools() map[string]checkTest {
 		"pool exhausted": {
 			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock") },
 			want:  "PoolExhausted PodIPPool/main",
+		},
+		"pods of a node wait for a full pool": {
+			spoil: func(w world) {
+				condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock")
+				w.Nodes[1].Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Reason: "PoolsExhausted"}}
+				for i := range 80 {
+					w.pod(fmt.Sprintf("more-%d", i), "b")
+				}
+			},
+			want: "PoolExhausted PodIPPool/main",
 		},
 		"a family that agents do not run": {
 			spoil: func(w world) {

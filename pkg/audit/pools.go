@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -75,7 +76,7 @@ func (c *poolCheck) status() {
 	}
 	full := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolExhausted)
 	if !stale && full != nil && full.Status == metav1.ConditionTrue && !c.pool.Deleting && mayClaimFrom(c.pool) {
-		c.add(PoolExhausted, pool, "%s", full.Message)
+		c.add(PoolExhausted, pool, "%s%s", c.waitingWords(), full.Message)
 	}
 	if !stale {
 		c.ciliumPool()
@@ -100,6 +101,16 @@ func (c *poolCheck) ready(found []Finding) {
 		return
 	}
 	c.add(PoolNotReady, c.about(netip.Prefix{}), "%s: %s", ready.Reason, ready.Message)
+}
+
+// waitingWords begins the message about a full pool with the number of nodes that wait for a block of it; "": none.
+func (c *poolCheck) waitingWords() string {
+	w := c.index.waiting[c.obj.Name]
+	if w == nil {
+		return ""
+	}
+	w.reported = true
+	return fmt.Sprintf("pods on %s wait for %s: ", suggest.Count(w.nodes, "Node"), suggest.Plural(w.addresses, "address", "addresses"))
 }
 
 // ciliumPool checks the operator's report on the CiliumPodIPPool.

@@ -1,8 +1,14 @@
 package expand
 
+import (
+	"net/netip"
+	"slices"
+)
+
 // A plan counts the addresses that the limits of a node keep from its pods: Plan.Shortage. Its writes may bring fewer
-// addresses than planned: a Shortfall. Both together make the Balance, and the part of that which pods wait for,
-// Missing, is the shortage that the Node's condition, its taint, an event and a metric report.
+// addresses than planned: a Shortfall. Both together make the Balance. Its Missing is the shortage of a node: the number of
+// addresses that its pods wait for and cannot get, without the reserve. The Node's condition and taint, events, metrics,
+// check and kubectl cilium-pool report that number, or that it is not zero.
 
 // Shortfall is the addresses of a Plan that its writes did not bring.
 type Shortfall struct {
@@ -40,4 +46,20 @@ func BalanceOf(s *State, p Plan, f Shortfall, mayChange bool) Balance {
 		b.Missing = max(0, p.Shortage, b.Demand-b.Has-b.Coming)
 	}
 	return b
+}
+
+// AsPublished returns a state that leaves no more addresses to publish, as nothing may change on the node.
+func (s State) AsPublished() State {
+	s.Blocks = slices.Clone(s.Blocks)
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		b.Usable = slices.DeleteFunc(slices.Clone(b.Usable), func(a netip.Addr) bool {
+			_, published := s.Pool[a]
+			return !published
+		})
+		if !b.Listed {
+			b.Size = 0
+		}
+	}
+	return s
 }

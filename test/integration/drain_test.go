@@ -361,6 +361,7 @@ func TestDescribeTellsTheStory(t *testing.T) {
 			"Blocks: Assignable: 2 Cooling Down: 0 Draining: 0 Free: 0 Held: 2 In Service: 2",
 			"Addresses: Assignable: 60 Cooling Down: 0 Draining: 0 Free: 0 Held: 60 In Service: 60 Used: ", "Held Percent: 100",
 			"Warning PoolExhausted AGE cilium-pool-operator no free block left for ipv4",
+			"Warning PodAddressShortage AGE cilium-pool-operator pods wait on n1, and no pool",
 		},
 		"podipblock/" + b.Name: {
 			"Message: it must leave its node, and has not begun to Observed Generation: 2 Reason: DrainRequested Status: False Type: Draining",
@@ -371,7 +372,6 @@ func TestDescribeTellsTheStory(t *testing.T) {
 			"PoolsExhausted ipv4: no pool that serves this node (all) has a free block",
 			claimed,
 			"Normal DrainWaits AGE cilium-pool-operator block " + b.Spec.CIDR + " waits for Replacement: ",
-			"Warning PodAddressShortage AGE cilium-pool-operator ipv4: ",
 		},
 	} {
 		e.Eventually("describe "+object, func() error {

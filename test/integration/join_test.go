@@ -120,7 +120,7 @@ func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {
 
 	e.Pods("n1", "more", 40) // 86 with the router, but there are 60 addresses
 	e.shortage("n1", corev1.ConditionTrue)
-	e.eventSays("n1", event.ReasonPodAddressShortage, ". Pool first (ipv4): no block cools down. Pool second (ipv4): no block cools down. Add a CIDR")
+	e.eventSays("first", event.ReasonPodAddressShortage, "no free block left for ipv4; no block cools down. Nodes that need another block take one of pool second")
 	e.condition("first", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonNodesShort)
 	e.condition("second", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonNodesShort)
 	e.change("first", func(p *v1alpha1.PodIPPool) {

@@ -288,7 +288,7 @@ func TestObservationSays(t *testing.T) {
 	unread := view(ciliumnode.Addresses{})
 	unread.CiliumNode.BadFields = []ciliumnode.BadField{{Path: "spec.ipam.podCIDRs[0]", Text: `"x"`}}
 	listed, unlisted := expand.Block{CIDR: fixtures.Prefix("10.0.0.0/30"), Size: 1, Listed: true}, expand.Block{Size: 1}
-	whole := asPublished(expand.State{BlockAssignment: &expand.BlockAssignment{}, Blocks: []expand.Block{listed, unlisted}})
+	whole := expand.State{BlockAssignment: &expand.BlockAssignment{}, Blocks: []expand.Block{listed, unlisted}}.AsPublished()
 	sixth := &observation{Snapshot: &state.Snapshot{Shares: []state.Share{{Family: ipalloc.IPv6}}}}
 	foreign := view(ciliumnode.Addresses{Pool: map[netip.Addr]string{fixtures.Addrs("10.0.0.1")[0]: ""}, NonCanonical: fixtures.Addrs("::ffff:10.0.0.1")})
 	unserved := view(ciliumnode.Addresses{})

@@ -237,6 +237,37 @@ func TestNodeConditionIsPaced(t *testing.T) {
 	}
 }
 
+// A shortage is reported once: by full pools, or by an event of the Node, also if the operator has restarted since.
+func TestShortageIsReportedOnce(t *testing.T) {
+	condition := func(reason string) []corev1.NodeCondition {
+		return []corev1.NodeCondition{{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Reason: reason}}
+	}
+	for name, test := range map[string]struct {
+		lack shortage
+		said []corev1.NodeCondition
+		want int
+	}{
+		"a limit":                    {lack: shortage{reason: reasonLimitReached}, want: 1},
+		"the same after a restart":   {lack: shortage{reason: reasonLimitReached}, said: condition(reasonLimitReached)},
+		"another after a restart":    {lack: shortage{reason: reasonLimitReached}, said: condition(reasonPaused), want: 1},
+		"full pools":                 {lack: shortage{reason: v1alpha1.NodePoolsExhausted, ofPools: true}},
+		"pools that cannot say that": {lack: shortage{reason: v1alpha1.NodePoolsExhausted}, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, fixtures.Node())
+			b.r.Reporter.NodeCondition = true
+			node := b.node()
+			node.Status.Conditions = test.said
+			for range 2 {
+				b.r.Reporter.sendShortage(node, &test.lack, func() string { return "" })
+			}
+			if got := b.EventsOf(event.ReasonPodAddressShortage); len(got) != test.want {
+				t.Errorf("events %q, want %d", got, test.want)
+			}
+		})
+	}
+}
+
 // A taint that another client adds in the meantime is not lost.
 func TestNodeTaintIsWrittenOnWhatWasSeen(t *testing.T) {
 	b := newBed(t, fixtures.Node())

@@ -94,7 +94,8 @@ func (r *Reporter) sendClaimed(o *observation, d *decision, b crd.Block) {
 const longestShortage = 700
 
 // sendShortage reports a shortage when its reason changes, or its families and Cilium pools; nil: there is
-// none. The event adds the blocks that full pools get back. An earlier process has reported what the condition says.
+// none. The event adds the blocks that full pools get back. An earlier process has reported what the condition says, and
+// full pools report by themselves that pods of Nodes with the condition wait.
 func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns func() string) {
 	subject := ""
 	if lack != nil {
@@ -104,7 +105,8 @@ func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns fun
 	if !r.Events.Last.Changed(node.Name, topicShortage, subject) || lack == nil {
 		return
 	}
-	if said := shortageCondition(node); isFirst && said != nil && said.Status == corev1.ConditionTrue && said.Reason == lack.reason {
+	said := shortageCondition(node)
+	if isFirst && said != nil && said.Status == corev1.ConditionTrue && said.Reason == lack.reason || r.NodeCondition && lack.ofPools {
 		return
 	}
 	kind := event.ReasonPodAddressShortage

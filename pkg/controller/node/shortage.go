@@ -42,6 +42,8 @@ type shortage struct {
 	message  string
 	// shares are the families and Cilium pools that lack addresses.
 	shares []string
+	// ofPools: full pools are the reason, and their statuses and events report it.
+	ofPools bool
 }
 
 // account is a share of a node, with the balance of its addresses after the writes of its plan.
@@ -65,27 +67,11 @@ func (o *observation) accounts(decisions []decision, outcomes []outcome, now tim
 	}
 	for i := range o.Shares {
 		if share := &o.Shares[i]; !share.Standing.MayChange() {
-			plan, _ := expand.Decide(now, share.Policy, asPublished(share.State), expand.Budget{}, expand.Memory{})
-			accounts = append(accounts, newAccount(share, plan, outcome{Shortfall: expand.Shortfall{Exhausted: plan.Claim.Addresses}}))
+			plan, balance := share.Balance(now)
+			accounts = append(accounts, account{share, plan, outcome{Shortfall: expand.Shortfall{Exhausted: plan.Claim.Addresses}}, balance})
 		}
 	}
 	return accounts
-}
-
-// asPublished is a state that leaves no more addresses to publish.
-func asPublished(s expand.State) expand.State {
-	s.Blocks = slices.Clone(s.Blocks)
-	for i := range s.Blocks {
-		b := &s.Blocks[i]
-		b.Usable = slices.DeleteFunc(slices.Clone(b.Usable), func(a netip.Addr) bool {
-			_, published := s.Pool[a]
-			return !published
-		})
-		if !b.Listed {
-			b.Size = 0
-		}
-	}
-	return s
 }
 
 // lacksFirstBlock reports whether the node waits for the first block of a family.
@@ -99,7 +85,7 @@ func (s *account) isOfPod() bool { return crd.PodOfPool(s.CiliumPool) != "" }
 // shortageOf returns the shortage of a node with these accounts; nil: it has none.
 func shortageOf(accounts []account) *shortage {
 	var parts []string
-	lack := &shortage{someOnly: true}
+	lack := &shortage{someOnly: true, ofPools: true}
 	for i := range accounts {
 		s := &accounts[i]
 		if s.balance.Wanted == 0 {
@@ -112,6 +98,7 @@ func shortageOf(accounts []account) *shortage {
 			lack.reason = reason
 		}
 		lack.podsWait = lack.podsWait || s.balance.Missing > 0
+		lack.ofPools = lack.ofPools && reason == v1alpha1.NodePoolsExhausted && slices.ContainsFunc(s.Pools, s.isReportedBy)
 		lack.someOnly = lack.someOnly && (s.balance.Missing == 0 || s.OfPods)
 	}
 	if len(parts) == 0 {
@@ -119,6 +106,13 @@ func shortageOf(accounts []account) *shortage {
 	}
 	lack.message = suggest.Sentences(parts)
 	return lack
+}
+
+// isReportedBy reports whether the status of a full pool says that pods of the account wait for a block, or at least that
+// there is none.
+func (s *account) isReportedBy(pool *crd.Pool) bool {
+	_, assigns := pool.Cut(s.Family)
+	return !pool.Frozen() && !pool.Paused && !pool.Deleting && (assigns || s.balance.Missing > 0)
 }
 
 // what names the family and the Cilium pool of an account.
@@ -171,6 +165,7 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 		lack = &shortage{someOnly: true, reason: reasonNotServed}
 	} else {
 		messages = append(messages, lack.message)
+		lack.ofPools = false
 	}
 	for i := range unserved {
 		u := &unserved[i]

@@ -207,13 +207,18 @@ func (r *Reconciler) emitEvents(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPool
 	}
 	reason := reasonOf(now, v1alpha1.PoolReady)
 	if turned, ok := eventsOfReady[reason]; ok && reason != reasonOf(old.Conditions, v1alpha1.PoolReady) {
-		r.Events.Send(obj, turned, event.Reconcile, messageOf(now, v1alpha1.PoolReady))
+		note := messageOf(now, v1alpha1.PoolReady)
+		if reason == ReasonNodesShort && exhausted {
+			note += ". " + messageOf(now, v1alpha1.PoolExhausted)
+		}
+		r.Events.Send(obj, turned, event.Reconcile, note)
 	}
 }
 
 // eventsOfReady are sent when the condition Ready turns to a reason.
 var eventsOfReady = map[string]string{
 	ReasonInvalid: event.ReasonPoolInvalid, ReasonDeleting: event.ReasonPoolWaitsForBlocks, ReasonEmpty: event.ReasonPoolEmpty,
+	ReasonNodesShort: event.ReasonPodAddressShortage,
 }
 
 func conditionIn(conditions []metav1.Condition, kind string) metav1.Condition {

@@ -145,10 +145,15 @@ func (s *servedNodes) withheldWords(f ipalloc.Family) string {
 	return ". " + strings.Join(parts, ", ") + ", by what it names outside the blocks of its node"
 }
 
-// starvingWords describes the nodes that starve; "": none.
+// starvingWords names a few of the nodes that starve; "": none. Their number changes all the time: kubectl cilium-pool
+// status has it.
 func (s *servedNodes) starvingWords() string {
 	if len(s.starving) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("pods wait on %s, and no pool that selects these nodes has a free block", nodesLine(s.starving, len(s.starving)))
+	nodes := strings.Join(s.starving[:min(len(s.starving), state.NamedNodes)], ", ")
+	if len(s.starving) > state.NamedNodes {
+		nodes += " and others"
+	}
+	return fmt.Sprintf("pods wait on %s, and no pool that selects these nodes has a free block", nodes)
 }

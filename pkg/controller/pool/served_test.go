@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,25 @@ func TestFullPool(t *testing.T) {
 				t.Errorf("events %q", events)
 			}
 		})
+	}
+}
+
+// Nodes with waiting pods of a full pool are one event of the pool, which names a few of them and counts none.
+func TestWaitingNodesAreOneEvent(t *testing.T) {
+	objects := []client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/30"), crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "n", "")}
+	for i := range 7 {
+		objects = append(objects, starving(fmt.Sprint("n", i), corev1.ConditionTrue, v1alpha1.NodePoolsExhausted))
+	}
+	b := newBed(t, objects...)
+	for range 3 {
+		b.Watch()
+		if _, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("p")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "pods wait on n0, n1, n2, n3, n4 and others, and no pool that selects these nodes has a free block: see the condition Exhausted. no free block left for ipv4;"
+	if events := b.EventsOf(event.ReasonPodAddressShortage); len(events) != 1 || !strings.Contains(events[0], want) {
+		t.Errorf("events %q, want one with %q", events, want)
 	}
 }
 

@@ -131,8 +131,12 @@ func explainFamily(c *clusterview.Cluster, s *cli.Text, name string, d *clusterv
 	if n := d.Plan.ServedElsewhere; n > 0 {
 		s.Line("%d of those it needs are met by blocks that leave, or by addresses in no block.", n)
 	}
-	if d.Plan.Shortage > 0 {
-		s.Line("I%s %s short.", limitsKeep(d)[1:], suggest.Plural(d.Plan.Shortage, "address", "addresses"))
+	if _, balance := d.Balance(d.At); balance.Missing > 0 {
+		cause := "it is"
+		if d.Plan.Shortage > 0 {
+			cause = limitsKeep(d)
+		}
+		s.Line("I%s %s short.", cause[1:], suggest.Plural(balance.Missing, "address", "addresses"))
 	}
 	s.Line("")
 	explainBlocks(c, s, name, d)

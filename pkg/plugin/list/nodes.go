@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -30,8 +29,8 @@ type nodeRow struct {
 	// Used the number of them in use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
-	// LimitShortage is the number of needed addresses that its limits keep it from getting.
-	LimitShortage int `json:"shortage"`
+	// Shortage is the number of addresses that its pods wait for and that it has not got.
+	Shortage int `json:"shortage"`
 	// Reclaimable is the number of blocks it does not need now.
 	Reclaimable int    `json:"reclaimable"`
 	Paused      string `json:"paused,omitempty"`
@@ -40,8 +39,8 @@ type nodeRow struct {
 	// State sums this up in a word or two.
 	State string `json:"state"`
 
-	// lacks is the number of addresses it needs now and does not have.
-	lacks int
+	// lacksBlock: it needs a block, and none of its pools has a free one.
+	lacksBlock bool
 }
 
 // PhaseCount counts blocks.
@@ -124,11 +123,11 @@ func nodeRows(c *clusterview.Cluster, name string) []nodeRow {
 	var rows []nodeRow
 	users := c.Users(name)
 	for _, d := range c.Decide(name) {
-		balance := expand.BalanceOf(&d.State, d.Plan, expand.Shortfall{}, d.Standing.MayChange())
+		plan, balance := d.Balance(d.At)
 		row := nodeRow{
-			lacks: max(0, balance.Demand-balance.Has),
-			Node:  name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
-			Demand: d.Plan.Demand, Capacity: d.Plan.Capacity, LimitShortage: d.Plan.Shortage,
+			lacksBlock: d.LacksBlock(c.State.Ledger, plan),
+			Node:       name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
+			Demand: d.Plan.Demand, Capacity: d.Plan.Capacity, Shortage: balance.Missing,
 			Reclaimable: len(d.Memory.IdleSince), Paused: d.Standing.Because(), AgentSettled: d.State.AgentSettled,
 		}
 		for _, b := range d.State.Blocks {
@@ -158,8 +157,8 @@ func nodeState(c *clusterview.Cluster, d *clusterview.Decision, r *nodeRow) stri
 		return "NoCiliumNode"
 	case d.Standing.Kind == state.OtherIPAM:
 		return "OtherIPAM"
-	case r.lacks > 0:
-		return fmt.Sprintf("Short by %d", r.lacks)
+	case r.Shortage > 0:
+		return fmt.Sprintf("Short by %d", r.Shortage)
 	case r.Paused != "":
 		return "Paused"
 	case r.Pool == "":

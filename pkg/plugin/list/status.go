@@ -150,14 +150,10 @@ func ReadOverview(ctx context.Context, e *cli.Env, c *clusterview.Cluster, nodes
 		v.attend("%s", words)
 	}
 	addRefused(ctx, e, c, v)
-	addNodes(c, v)
+	waiting := addNodes(c, v)
 	slices.SortStableFunc(v.Fullest, func(a, b nodeRow) int { return cmp.Compare(fullness(b), fullness(a)) })
 	v.Fullest = v.Fullest[:min(nodes, len(v.Fullest))]
-	for i := range v.Pools {
-		if p := &v.Pools[i]; p.Message != "" {
-			v.attend("pool %s is %s: %s", p.Pool, strings.ToLower(p.State), p.Message)
-		}
-	}
+	addPools(v, waiting)
 	for _, b := range BlockRows(c, BlockFilter{}) {
 		if b.WaitsFor != "" && !b.Since.IsZero() {
 			v.attend("block %s on %s drains since %s: it waits for %s", b.Block, b.Node, cli.Age(c.Now, b.Since), b.WaitsFor)
@@ -189,7 +185,36 @@ func addRefused(ctx context.Context, e *cli.Env, c *clusterview.Cluster, v *Over
 	}
 }
 
-func addNodes(c *clusterview.Cluster, v *Overview) {
+// poolFamily is a family of a pool.
+type poolFamily struct{ pool, family string }
+
+// waits counts the nodes that a pool rules and where pods wait for a block, and the addresses that they wait for.
+type waits struct{ nodes, addresses int }
+
+func (w waits) with(addresses int) waits { return waits{w.nodes + 1, w.addresses + addresses} }
+
+// addPools adds the pools with a problem, each in a line, also if pods of many nodes wait for a block of it.
+func addPools(v *Overview, waiting map[poolFamily]waits) {
+	for i := range v.Pools {
+		p := &v.Pools[i]
+		message := p.Message
+		if w := waiting[poolFamily{p.Pool, p.Family}]; w.nodes > 0 {
+			wait := "nodes wait"
+			if w.nodes == 1 {
+				wait = "node waits"
+			}
+			message = fmt.Sprintf("%d %s for %s; %s", w.nodes, wait, suggest.Plural(w.addresses, p.Family+" address", p.Family+" addresses"),
+				cmp.Or(message, "no pool that serves them has a free block"))
+		}
+		if message != "" {
+			v.attend("pool %s is %s: %s", p.Pool, strings.ToLower(p.State), message)
+		}
+	}
+}
+
+// addNodes adds the nodes, and returns the ones that wait for a block of a full pool.
+func addNodes(c *clusterview.Cluster, v *Overview) map[poolFamily]waits {
+	waiting := map[poolFamily]waits{}
 	names := c.NodeNames()
 	v.Nodes.All = len(names)
 	for _, name := range names {
@@ -206,10 +231,12 @@ func addNodes(c *clusterview.Cluster, v *Overview) {
 			if r.State == "OtherIPAM" {
 				continue // check counts them
 			}
+			v.Nodes.Short += r.Shortage
 			switch {
-			case r.lacks > 0:
-				v.Nodes.Short += r.lacks
-				v.attend("node %s is short by %s: %s", name, suggest.Plural(r.lacks, "address", "addresses"),
+			case r.Shortage > 0 && r.Pool != "" && r.lacksBlock:
+				waiting[poolFamily{r.Pool, r.Family}] = waiting[poolFamily{r.Pool, r.Family}].with(r.Shortage)
+			case r.Shortage > 0:
+				v.attend("node %s is short by %s: %s", name, suggest.Plural(r.Shortage, "address", "addresses"),
 					cmp.Or(state.ShortageOf(c.Nodes[name]), "kubectl cilium-pool explain "+name))
 			case r.State == "NoPool":
 				v.attend("node %s has no pool that serves it", name)
@@ -224,6 +251,7 @@ func addNodes(c *clusterview.Cluster, v *Overview) {
 	if unsettled := v.Agents.All - v.Agents.Settled; unsettled > 0 {
 		v.attend("%s not Ready for %s yet: no address is taken from their nodes", suggest.Plural(unsettled, "agent is", "agents are"), cli.Duration(c.Operator.Settings.AgentSettle))
 	}
+	return waiting
 }
 
 // Describe writes the page.
