@@ -64,7 +64,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	for _, node := range []string{"n1", "n3"} {
 		block := e.Blocks(node)[0]
 		was := block.DeepCopy()
-		block.Spec.Drain = true
+		block.Spec.Drain = new(true)
 		e.Must(e.Client.Patch(e.Ctx, &block, client.MergeFrom(was)))
 	}
 	e.Pods("n4", "more", 20)

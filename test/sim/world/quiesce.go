@@ -207,9 +207,10 @@ func (r *settledRules) checkQuiet(when string) {
 }
 
 // checkRestart is rule 8: a leader that is started again at rest writes nothing. Windows open and close on the minute.
-// For agents that are assigned whole blocks it tries again to give waiting pods an address.
+// In multi-pool mode it counts pods as new where their agent reports no addresses, and may claim a block that the agent
+// returns.
 func (r *settledRules) checkRestart(when string) {
-	if len(r.Violations) > 0 || r.whole() && slices.ContainsFunc(r.machines, (*machine).lacksAddresses) {
+	if len(r.Violations) > 0 || r.whole() {
 		return
 	}
 	qu := r.quiescence
