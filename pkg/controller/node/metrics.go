@@ -128,7 +128,7 @@ type drainMetrics struct {
 	blocks, marks *prometheus.Desc
 
 	mu    sync.Mutex
-	nodes map[string]map[state.ShareKey]nodeDrains // by node, none of them empty
+	nodes byShare[nodeDrains]
 }
 
 // nodeDrains is the obstacles to one family of a node.
@@ -148,7 +148,7 @@ func newDrainMetrics() *drainMetrics {
 	return &drainMetrics{
 		blocks: prometheus.NewDesc("cilium_pool_drain_wait_blocks", "Blocks that drain or must drain, by what they wait for: the reasons of the event DrainWaits.", []string{"pool", "family", "reason"}, nil),
 		marks:  prometheus.NewDesc("cilium_pool_mark_unanswered_timestamp_seconds", "Since when the agent of a node of the pool has not answered marks for release; the oldest. No series: all have answered.", []string{"pool", "family"}, nil),
-		nodes:  map[string]map[state.ShareKey]nodeDrains{},
+		nodes:  byShare[nodeDrains]{},
 	}
 }
 
@@ -203,17 +203,14 @@ func (w *drainMetrics) set(share *state.Share, obstacles []expand.Obstacle, mark
 		}
 	}
 	if len(obstacles) == 0 && !awaitsAnswer {
-		w.drop(node, key)
+		w.nodes.drop(key)
 		return
 	}
 	n.blocks = map[obstacleKey]int{}
 	for _, obstacle := range obstacles {
 		n.blocks[obstacleKey{poolOf(obstacle), obstacle.Reason}]++
 	}
-	if w.nodes[node] == nil {
-		w.nodes[node] = map[state.ShareKey]nodeDrains{}
-	}
-	w.nodes[node][key] = n
+	w.nodes.set(key, n)
 }
 
 // pause keeps the waits of a share, and expects no answer to marks.
@@ -222,7 +219,7 @@ func (w *drainMetrics) pause(node string, share state.ShareKey) {
 	defer w.mu.Unlock()
 	if n, known := w.nodes[node][share]; known {
 		n.unanswered = time.Time{}
-		w.nodes[node][share] = n
+		w.nodes.set(share, n)
 	}
 }
 
@@ -243,15 +240,5 @@ func marksOf(s *expand.State) (marked, answered bool) {
 func (w *drainMetrics) forget(node string, matches func(state.ShareKey) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for key := range w.nodes[node] {
-		if matches(key) {
-			w.drop(node, key)
-		}
-	}
-}
-
-func (w *drainMetrics) drop(node string, share state.ShareKey) {
-	if delete(w.nodes[node], share); len(w.nodes[node]) == 0 {
-		delete(w.nodes, node)
-	}
+	w.nodes.forget(node, matches)
 }

@@ -14,7 +14,7 @@ type poolNodes struct {
 	ruled, short *prometheus.Desc
 
 	mu    sync.Mutex
-	nodes map[string]map[state.ShareKey]poolNode // by node, none of them empty
+	nodes byShare[poolNode]
 }
 
 // poolNode is a share of a node.
@@ -27,7 +27,7 @@ func newPoolNodes() *poolNodes {
 	return &poolNodes{
 		ruled: prometheus.NewDesc("cilium_pool_pool_ruled_nodes", "Nodes that take their blocks from the pool first.", []string{"pool", "family"}, nil),
 		short: prometheus.NewDesc("cilium_pool_pool_short_nodes", "Nodes that the pool rules, and where pods wait for addresses that they cannot get.", []string{"pool", "family"}, nil),
-		nodes: map[string]map[state.ShareKey]poolNode{},
+		nodes: byShare[poolNode]{},
 	}
 }
 
@@ -71,28 +71,15 @@ func (p *poolNodes) set(key state.ShareKey, pool string, short bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if pool == "" {
-		p.drop(key)
+		p.nodes.drop(key)
 		return
 	}
-	if p.nodes[key.Node] == nil {
-		p.nodes[key.Node] = map[state.ShareKey]poolNode{}
-	}
-	p.nodes[key.Node][key] = poolNode{pool, short}
+	p.nodes.set(key, poolNode{pool, short})
 }
 
 // forget drops some shares of a node.
 func (p *poolNodes) forget(node string, matches func(state.ShareKey) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for key := range p.nodes[node] {
-		if matches(key) {
-			p.drop(key)
-		}
-	}
-}
-
-func (p *poolNodes) drop(key state.ShareKey) {
-	if delete(p.nodes[key.Node], key); len(p.nodes[key.Node]) == 0 {
-		delete(p.nodes, key.Node)
-	}
+	p.nodes.forget(node, matches)
 }
