@@ -75,7 +75,7 @@ func (r *Reader) Read(ctx context.Context) (*Objects, error) {
 		now = time.Now
 	}
 	s := &Objects{Time: now(), Mode: r.Mode}
-	l := &lists{Reader: r, lenient: r.Lenient, ctx: ctx}
+	l := &lists{Reader: r, ctx: ctx}
 	l.readLeader(s)
 	views := ciliumnode.NewViewReader(r.Mode)
 	if !r.WithoutPods {
@@ -262,23 +262,19 @@ type lists struct {
 	*Reader
 	ctx context.Context
 	err error
-	// lenient: a kind that may not be read is no error.
-	lenient bool
-	// unread are the kinds that may not be read.
+	// unread are the kinds that may not be read, with a Lenient Reader.
 	unread []string
 	// sources name the ranges of another IPAM.
 	sources []importer.Object
 }
 
-// eachOwn is each for a kind of this operator, which an observer does without.
+// eachOwn is eachPage for a kind of this operator, which an observer does without.
 func eachOwn[O client.Object](l *lists, kind string, empty client.ObjectList, take func(O)) {
 	if l.Observe {
 		eachServed(l, kind, empty, take)
 		return
 	}
-	l.lenient = false
-	each(l, kind, empty, take)
-	l.lenient = l.Lenient
+	eachPage(l, kind, empty, take)
 }
 
 // eachServed is each for a kind that the API server may not serve.
@@ -302,19 +298,27 @@ func eachReadable[O client.Object](l *lists, kind string, empty client.ObjectLis
 	}
 }
 
-// each reads all pages of a list. An expired continue token costs only the consistency of the list:
-// the API server sends another.
+// each is eachPage for a kind that a Lenient Reader leaves out where it may not be read.
 func each[O client.Object](l *lists, kind string, empty client.ObjectList, take func(O), opts ...client.ListOption) {
+	if l.err != nil {
+		return
+	}
+	eachPage(l, kind, empty, take, opts...)
+	if l.Lenient && apierrors.IsForbidden(l.err) {
+		l.unread = append(l.unread, kind)
+		l.err = nil
+	}
+}
+
+// eachPage reads all pages of a list. An expired continue token costs only the consistency of the list:
+// the API server sends another.
+func eachPage[O client.Object](l *lists, kind string, empty client.ObjectList, take func(O), opts ...client.ListOption) {
 	for next, n := "", 0; l.err == nil; {
 		page := empty.DeepCopyObject().(client.ObjectList) // each its own: take keeps pointers into it
 		err := l.Client.List(l.ctx, page, append(slices.Clone(opts), client.Limit(cmp.Or(l.PageSize, 500)), client.Continue(next))...)
 		if token, ok := goOn(err); ok {
 			next = token
 			continue
-		}
-		if apierrors.IsForbidden(err) && l.lenient {
-			l.unread = append(l.unread, kind)
-			return
 		}
 		if err != nil {
 			l.err = fmt.Errorf("listing %s: %w", kind, err)
