@@ -60,8 +60,10 @@ func (n *nodeCheck) at(subject netip.Prefix, note string) Finding {
 // and pods.
 func (n *nodeCheck) conditions() {
 	node := Finding{Object: nodeObject(n.name)}
-	isReported := func(pool string) bool { return n.index.waiting[pool].reported }
-	ofPools := len(n.waitsFor) > 0 && !slices.ContainsFunc(n.waitsFor, func(pool string) bool { return !isReported(pool) })
+	ofPools := len(n.waitsFor) > 0
+	for _, pool := range n.waitsFor {
+		ofPools = ofPools && n.index.waiting[pool].reported
+	}
 	for _, cond := range n.obj.Status.Conditions {
 		if cond.Type == v1alpha1.NodeAddressShortage && cond.Status == corev1.ConditionTrue && !ofPools {
 			n.add(NodeShortOfAddresses, node, "%s: %s", cond.Reason, cond.Message)

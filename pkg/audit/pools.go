@@ -77,6 +77,9 @@ func (c *poolCheck) status() {
 	full := meta.FindStatusCondition(c.obj.Status.Conditions, v1alpha1.PoolExhausted)
 	if !stale && full != nil && full.Status == metav1.ConditionTrue && !c.pool.Deleting && mayClaimFrom(c.pool) {
 		c.add(PoolExhausted, pool, "%s%s", c.waitingWords(), full.Message)
+		if w := c.index.waiting[c.obj.Name]; w != nil {
+			w.reported = true
+		}
 	}
 	if !stale {
 		c.ciliumPool()
@@ -109,7 +112,6 @@ func (c *poolCheck) waitingWords() string {
 	if w == nil {
 		return ""
 	}
-	w.reported = true
 	return fmt.Sprintf("pods on %s wait for %s: ", suggest.Count(w.nodes, "Node"), suggest.Plural(w.addresses, "address", "addresses"))
 }
 
