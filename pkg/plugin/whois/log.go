@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
@@ -87,20 +88,20 @@ func (l *holderLog) readLine(line []byte) {
 	if bytes.Contains(line, []byte(`\"msg\":`)) {
 		line = unwrap(line)
 	}
-	var any struct {
+	var header struct {
 		Time    time.Time `json:"ts"`
 		Message string    `json:"msg"`
 	}
-	if err := json.Unmarshal(line, &any); err != nil || any.Time.IsZero() {
+	if err := json.Unmarshal(line, &header); err != nil || header.Time.IsZero() {
 		return
 	}
-	if l.from.IsZero() || any.Time.Before(l.from) {
-		l.from = any.Time
+	if l.from.IsZero() || header.Time.Before(l.from) {
+		l.from = header.Time
 	}
-	if any.Time.After(l.until) {
-		l.until = any.Time
+	if header.Time.After(l.until) {
+		l.until = header.Time
 	}
-	switch any.Message {
+	switch header.Message {
 	case config.BlockClaimed, config.BlockReturned, config.BlockFreed, config.AddressKept, config.AddressReleased:
 	default:
 		return
@@ -118,10 +119,10 @@ func unwrap(line []byte) []byte {
 		return line
 	}
 	for _, value := range fields {
-		if text, ok := value.(string); ok && bytes.Contains([]byte(text), []byte(`"msg":`)) {
-			if begin := bytes.IndexByte([]byte(text), '{'); begin >= 0 {
-				return []byte(text)[begin:]
-			}
+		text, isText := value.(string)
+		begin := strings.IndexByte(text, '{')
+		if isText && begin >= 0 && strings.Contains(text, `"msg":`) {
+			return []byte(text[begin:])
 		}
 	}
 	return line
