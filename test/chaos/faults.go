@@ -58,35 +58,61 @@ func (c *chaos) standby(of *operator) *operator {
 	return of
 }
 
+// killFor kills a replica, which stays dead for at most so long.
+func killFor(most time.Duration) func(*operator, *rand.Rand) error {
+	return func(o *operator, random *rand.Rand) error { return o.kill(upTo(random, most)) }
+}
+
 func (c *chaos) killLeader(ctx context.Context, random *rand.Rand) error {
-	o, err := c.awaitLeader(ctx, nil)
-	if err != nil {
-		return err
-	}
-	c.load.surge(ctx)
-	if err := harness.Sleep(ctx, upTo(random, time.Second)); err != nil {
-		return err
-	}
-	return o.kill(upTo(random, 3*time.Second))
+	return c.toLeader(killFor(3*time.Second))(ctx, random)
 }
 
 func (c *chaos) killStandby(ctx context.Context, random *rand.Rand) error {
-	o, err := c.awaitLeader(ctx, nil)
-	if err != nil {
-		return err
-	}
-	return c.standby(o).kill(upTo(random, 3*time.Second))
+	return c.toStandby(killFor(3*time.Second))(ctx, random)
 }
 
 func (c *chaos) killBoth(ctx context.Context, random *rand.Rand) error {
-	if _, err := c.awaitLeader(ctx, nil); err != nil {
+	return c.toBoth(killFor(4*time.Second))(ctx, random)
+}
+
+// toLeader does something to the leader at work.
+func (c *chaos) toLeader(do func(*operator, *rand.Rand) error) func(context.Context, *rand.Rand) error {
+	return func(ctx context.Context, random *rand.Rand) error {
+		o, err := c.awaitLeader(ctx, nil)
+		if err != nil {
+			return err
+		}
+		c.load.surge(ctx)
+		if err := harness.Sleep(ctx, upTo(random, time.Second)); err != nil {
+			return err
+		}
+		return do(o, random)
+	}
+}
+
+// toStandby does something to the replica that does not lead.
+func (c *chaos) toStandby(do func(*operator, *rand.Rand) error) func(context.Context, *rand.Rand) error {
+	return func(ctx context.Context, random *rand.Rand) error {
+		o, err := c.awaitLeader(ctx, nil)
+		if err != nil {
+			return err
+		}
+		return do(c.standby(o), random)
+	}
+}
+
+// toBoth does something to each replica.
+func (c *chaos) toBoth(do func(*operator, *rand.Rand) error) func(context.Context, *rand.Rand) error {
+	return func(ctx context.Context, random *rand.Rand) error {
+		if _, err := c.awaitLeader(ctx, nil); err != nil {
+			return err
+		}
+		var err error
+		for _, o := range c.operator {
+			err = errors.Join(err, do(o, random))
+		}
 		return err
 	}
-	var err error
-	for _, o := range c.operator {
-		err = errors.Join(err, o.kill(upTo(random, 4*time.Second)))
-	}
-	return err
 }
 
 // pauseLeader pauses the leader at work, and resumes it while the other one leads.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
-	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Faults of replicas of two versions.
@@ -32,44 +31,12 @@ const later = "later"
 
 func (c *chaos) versionFaults() lane {
 	return lane{gap: 3 * time.Second, work: 10 * time.Second, faults: []named{
-		{leaderMoved, c.moveLeader}, {standbyMoved, c.moveStandby}, {bothMoved, c.moveBoth}, {leaderKilled, c.killLeader},
+		{leaderMoved, c.toLeader(c.move)}, {standbyMoved, c.toStandby(c.move)}, {bothMoved, c.toBoth(c.move)}, {leaderKilled, c.killLeader},
 	}}
 }
 
 // program returns the operator's program of the tested version.
 func (s settings) program() string { return filepath.Join(s.binDir, operatorBinary) }
-
-// moveLeader moves the leader at work, and so the lead.
-func (c *chaos) moveLeader(ctx context.Context, random *rand.Rand) error {
-	o, err := c.awaitLeader(ctx, nil)
-	if err != nil {
-		return err
-	}
-	c.load.surge(ctx)
-	if err := harness.Sleep(ctx, upTo(random, time.Second)); err != nil {
-		return err
-	}
-	return c.move(o, random)
-}
-
-func (c *chaos) moveStandby(ctx context.Context, random *rand.Rand) error {
-	o, err := c.awaitLeader(ctx, nil)
-	if err != nil {
-		return err
-	}
-	return c.move(c.standby(o), random)
-}
-
-func (c *chaos) moveBoth(ctx context.Context, random *rand.Rand) error {
-	if _, err := c.awaitLeader(ctx, nil); err != nil {
-		return err
-	}
-	var err error
-	for _, o := range c.operator {
-		err = errors.Join(err, c.move(o, random))
-	}
-	return err
-}
 
 // move ends a replica, as a rollout or a failing node does; the next process is of the other version.
 func (c *chaos) move(o *operator, random *rand.Rand) error {
@@ -127,10 +94,10 @@ func (c *chaos) definitions() ([]*apiextensionsv1.CustomResourceDefinition, erro
 
 // storeLater gives all pools a field that no replica knows.
 func (c *chaos) storeLater(ctx context.Context) error {
+	if !c.scenario.versions {
+		return nil
+	}
 	for _, name := range c.network.pools {
-		if !c.scenario.versions {
-			return nil
-		}
 		pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if err := c.client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"`+later+`":"kept"}}`))); err != nil {
 			return fmt.Errorf("set a later version's field of pool %s: %w", name, err)
@@ -141,9 +108,12 @@ func (c *chaos) storeLater(ctx context.Context) error {
 
 // keptLater returns an error if a replica has dropped that field.
 func (c *chaos) keptLater(ctx context.Context) error {
+	if !c.scenario.versions {
+		return nil
+	}
 	pools := &unstructured.UnstructuredList{}
 	pools.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PodIPPoolList"))
-	if err := c.client.List(ctx, pools); !c.scenario.versions || err != nil {
+	if err := c.client.List(ctx, pools); err != nil {
 		return err
 	}
 	for _, pool := range pools.Items {
