@@ -228,16 +228,10 @@ func nodeFaults() map[audit.Reason]fault {
 			}, "10.9.9.0/24")
 		}, "PoolNotReady PodIPPool/paused", "PoolSelectsNoNode PodIPPool/paused"),
 		audit.PoolExhausted: found(func(p *place) {
-			p.pool("full", func(o *v1alpha1.PodIPPool) {
-				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolExhausted,
-					Status: metav1.ConditionTrue, Reason: poolcontroller.ReasonExhausted, Message: "planted", LastTransitionTime: metav1.Now()})
-			}, "10.9.2.0/24")
+			p.pool("full", withCondition(v1alpha1.PoolExhausted, metav1.ConditionTrue, poolcontroller.ReasonExhausted), "10.9.2.0/24")
 		}, "PoolExhausted PodIPPool/full", "PoolSelectsNoNode PodIPPool/full"),
 		audit.PoolFamilyNotRun: found(func(p *place) {
-			p.pool("families", func(o *v1alpha1.PodIPPool) {
-				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolFamiliesServed,
-					Status: metav1.ConditionFalse, Reason: poolcontroller.ReasonAgentsWithout, Message: "planted", LastTransitionTime: metav1.Now()})
-			}, "10.9.7.0/24")
+			p.pool("families", withCondition(v1alpha1.PoolFamiliesServed, metav1.ConditionFalse, poolcontroller.ReasonAgentsWithout), "10.9.7.0/24")
 		}, "PoolFamilyNotRun PodIPPool/families", "PoolSelectsNoNode PodIPPool/families"),
 		// The other pools here pick no Node, either.
 		audit.PoolSelectsNoNode: found(func(p *place) { p.pool("misspelt", nil, "10.9.6.0/24") }, "PoolSelectsNoNode PodIPPool/misspelt"),
@@ -258,6 +252,14 @@ func nodeFaults() map[audit.Reason]fault {
 			o.Spec.Priority = 7
 			p.Update(o)
 		}, "PoolStatusStale PodIPPool/unseen", "PoolSelectsNoNode PodIPPool/unseen"),
+	}
+}
+
+// withCondition adds a condition to the status of a pool.
+func withCondition(kind string, status metav1.ConditionStatus, reason string) func(*v1alpha1.PodIPPool) {
+	return func(o *v1alpha1.PodIPPool) {
+		o.Status.Conditions = append(o.Status.Conditions,
+			metav1.Condition{Type: kind, Status: status, Reason: reason, Message: "planted", LastTransitionTime: metav1.Now()})
 	}
 }
 

@@ -123,10 +123,7 @@ func multiPoolFaults() map[audit.Reason]fault {
 			p.Create(pod)
 		}, "PodServedByNoPool Pod/default/wrong-NODE Node/NODE"),
 		audit.CiliumPodIPPoolUnfit: found(func(p *place) {
-			p.pool("edited", func(o *v1alpha1.PodIPPool) {
-				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolCiliumPool,
-					Status: metav1.ConditionFalse, Reason: poolcontroller.ReasonCIDRsUnused, Message: "planted", LastTransitionTime: metav1.Now()})
-			}, "10.9.5.0/24")
+			p.pool("edited", withCondition(v1alpha1.PoolCiliumPool, metav1.ConditionFalse, poolcontroller.ReasonCIDRsUnused), "10.9.5.0/24")
 		}, "CiliumPodIPPoolUnfit PodIPPool/edited", "PoolSelectsNoNode PodIPPool/edited"),
 		"LeftFromCRDMode": found(func(p *place) {
 			p.cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{p.ip(2): {}}
