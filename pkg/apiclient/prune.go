@@ -82,6 +82,7 @@ var (
 		},
 		3: { // status
 			1:  nil, // phase
+			7:  nil, // startTime
 			12: nil, // podIPs
 		},
 	}

@@ -151,8 +151,10 @@ func (w *blockShare) countBlockAssignment() usage {
 		case counts:
 			u.demand++
 		case fresh:
-			waiting++
 			u.pendingPods = append(u.pendingPods, pod.Name)
+			if pod.Accepted.IsZero() || w.isNew(pod.Accepted) { // else its agent has requested its address, or never will
+				waiting++
+			}
 		case !slices.ContainsFunc(pod.IPs, s.ours) && !w.assignment.familyUnused() && !w.assignment.OtherFamilyFull:
 			u.stuck = append(u.stuck, pod)
 		}
@@ -176,7 +178,12 @@ func (w *blockShare) countsPod(u *usage, pod Pod) (counts, fresh bool) {
 			u.learn(a, user{name: pod.Name})
 		}
 	}
-	return counts, !hasAddress && !w.assignment.familyUnused() && w.input.now.Before(pod.Seen.Add(w.input.policy.AckTimeout))
+	return counts, !hasAddress && !w.assignment.familyUnused() && w.isNew(pod.Seen)
+}
+
+// isNew reports whether a pod of that time is so new that its agent may not have requested an address for it yet.
+func (w *blockShare) isNew(since time.Time) bool {
+	return w.input.now.Before(since.Add(w.input.policy.AckTimeout))
 }
 
 // needs covers the agent's request, and bound pods it has not seen yet. The
@@ -229,7 +236,7 @@ const mostAgentOwn = 3
 // configureDaemon).
 func (w *BlockAssignment) agentRestores(u *usage) int {
 	pods := u.demand - u.waiting
-	if pods == 0 || u.own > 0 || u.state.AgentSettled || !w.Reported || w.NoPreallocation {
+	if pods == 0 || u.own > 0 || u.state.AgentReady || !w.Reported || w.NoPreallocation {
 		return 0
 	}
 	return pods + mostAgentOwn
@@ -387,6 +394,8 @@ func (w *blockShare) obstacleTo(p *planner, b *block) (WaitReason, []string) {
 		return WaitReplacement, nil
 	case b.waitReason != "":
 		return WaitPodAddress, slices.Sorted(slices.Values(p.usage.pendingPods))
+	case w.assignment.MayPark && !p.usage.trusted:
+		return WaitUnsettled, nil
 	case w.assignment.Reported || w.assignment.SingleBlock:
 		return WaitReturn, nil
 	default:

@@ -173,6 +173,10 @@ func TestDecideWhole(t *testing.T) {
 			state: node(lone(first), listing(2, first), pod("a/a", "10.0.0.2"), usedBy("10.0.0.1", "router"), own("10.0.0.1"), unsettled),
 			want:  []string{"needs 2 of 2"},
 		},
+		"a pod that its kubelet accepted long ago does not count as new": {
+			state: node(lone(first), listing(2, first), came("a/a", noon), came("a/b", noon), came("a/c", noon), accepted("a/c", -time.Hour)),
+			want:  []string{"needs 2 of 2"},
+		},
 		"nor beside pods that wait for it": {
 			state: node(lone(first), listing(2, first), came("a/a", noon), came("a/b", noon), unsettled),
 			want:  []string{"needs 2 of 2"},

@@ -61,7 +61,7 @@ func ranges(addrs []netip.Addr) string {
 // node returns a settled node's state with a report, changed by edits.
 func node(edits ...func(*State)) State {
 	s := State{
-		Node: "n1", AgentSettled: true,
+		Node: "n1", AgentReady: true, AgentSettled: true,
 		Pool: map[netip.Addr]string{}, Used: map[netip.Addr]string{}, Release: map[netip.Addr]ReleaseStatus{},
 	}
 	for _, edit := range edits {
@@ -173,6 +173,17 @@ func came(name string, seen time.Time) func(*State) {
 	return func(s *State) { s.Pods = append(s.Pods, Pod{Name: name, Seen: seen}) }
 }
 
+// accepted says when a pod's kubelet accepted it.
+func accepted(name string, ago time.Duration) func(*State) {
+	return func(s *State) {
+		for i := range s.Pods {
+			if s.Pods[i].Name == name {
+				s.Pods[i].Accepted = noon.Add(ago)
+			}
+		}
+	}
+}
+
 func pod(name, addrs string) func(*State) {
 	return func(s *State) { s.Pods = append(s.Pods, Pod{Name: name, IPs: ips(addrs)}) }
 }
@@ -191,7 +202,10 @@ func maxPods(n int) func(*State) { return func(s *State) { s.MaxPods = n } }
 
 func limits(l Limits) func(*State) { return func(s *State) { s.Limits = l } }
 
-func unsettled(s *State) { s.AgentSettled = false }
+func unsettled(s *State) {
+	s.AgentReady = false
+	s.AgentSettled = false
+}
 
 func gone(s *State) { s.Gone = true }
 

@@ -64,6 +64,10 @@ func TestDecideParks(t *testing.T) {
 			policy: func(p *Policy) { p.MaxBlocks = 1 },
 			want:   []string{"needs 2 of 8", "10.0.0.8/30 waits for Pods a/a", "again in 1m0s"},
 		},
+		"nor before the agent has settled": {
+			state: node(parking(), unsettled),
+			want:  []string{"needs 0 of 8", "10.0.0.8/30 waits for AgentNotSettled"},
+		},
 		"with one it does": {
 			state: node(parking(), pod("a/a", "10.0.0.9"), unreplaceable),
 			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},

@@ -143,6 +143,7 @@ func (d dice) state() (State, Budget) {
 		AgentSettled: !d.percent(20),
 	}
 	budget := Budget{Reclaims: d(4)}
+	s.AgentReady = s.AgentSettled || d.percent(50)
 	s.Limits = d.limits()
 	s.Pins = oneOf(d, 0, 0, 0, 0, d(3))
 	var addrs []netip.Addr

@@ -76,6 +76,8 @@ type State struct {
 	// address of the family, and answers no mark of such an address in the pool.
 	FamilyDisabled bool
 
+	// AgentReady is set if the agent's pod is Ready: it has addresses of its own.
+	AgentReady bool
 	// AgentSettled is set if the agent's pod has been Ready for a while with the same
 	// container, so that its answers and its report can be trusted.
 	AgentSettled bool
@@ -175,6 +177,8 @@ type Pod struct {
 	// AckTimeout, while its address is unknown, no address is marked for release: any that looks
 	// free may be the pod's. Memory.AwaitingPodsSince bounds the wait where such pods keep coming.
 	Seen time.Time
+	// Accepted is when its kubelet accepted it, by the node's clock. Zero: unknown, or not yet.
+	Accepted time.Time
 	// Created is when the API server created it. Zero: unknown.
 	Created time.Time
 }

@@ -139,6 +139,7 @@ func TestRetireKeepsRoom(t *testing.T) {
 		p := d.policy()
 		s, b := d.state()
 		s.Gone, s.AgentSettled = false, !d.percent(10)
+		s.AgentReady = s.AgentReady || s.AgentSettled
 		s.Pods = slices.DeleteFunc(s.Pods, func(pod Pod) bool { return len(pod.IPs) == 0 && d.percent(90) })
 		for i := range s.Blocks {
 			if b := &s.Blocks[i]; b.Phase == ipalloc.Draining && d.percent(70) {

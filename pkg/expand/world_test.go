@@ -42,7 +42,9 @@ func newWorld(t *testing.T, d dice) *world {
 	w := &world{t: t, d: d, policy: policy, now: noon, state: s, budget: b, slots: 10, live: map[netip.Addr]string{}}
 	w.stir = func() bool { return false }
 	w.memory = d.memory(w.state)
-	w.state.Gone, w.state.AgentSettled = false, true
+	w.state.Gone = false
+	w.state.AgentReady = true
+	w.state.AgentSettled = true
 	maps.Copy(w.live, w.state.Used)
 	for _, p := range w.state.Pods {
 		for _, a := range p.IPs {

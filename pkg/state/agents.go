@@ -174,11 +174,22 @@ func (a *Agents) RanBefore(node string) bool {
 func (a *Agents) Settled(node string, now time.Time) (bool, time.Time) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	if len(a.byNode[node]) != 1 || !a.byNode[node][0].ready {
+	if !a.isReady(node) {
 		return false, time.Time{}
 	}
 	settles := a.byNode[node][0].since.Add(a.settle)
 	return !now.Before(settles), settles
+}
+
+// Ready reports whether the node has one agent pod, which is Ready: the agent has addresses of its own.
+func (a *Agents) Ready(node string) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.isReady(node)
+}
+
+func (a *Agents) isReady(node string) bool {
+	return len(a.byNode[node]) == 1 && a.byNode[node][0].ready
 }
 
 // ReadySince returns since when a pod has been Ready, by the cluster's clock.

@@ -36,7 +36,7 @@ func (k PodKey) UID() types.UID { return k.uid }
 // BoundPod holds the fields of a bound pod that decisions need.
 type BoundPod struct {
 	PodKey
-	expand.Pod // Created only in modes with several pools per agent
+	expand.Pod // Accepted and Created only in modes with several pools per agent
 	// Named: no generator chose its name, so another pod may have it later.
 	Named bool
 
@@ -52,6 +52,9 @@ var noRequest = unique.Make(PoolRequest{})
 func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 	p := ReadPod(pod)
 	p.Created = pod.CreationTimestamp.Time
+	if pod.Status.StartTime != nil {
+		p.Accepted = pod.Status.StartTime.Time
+	}
 	p.Named = isNamed(pod)
 	p.request = unique.Make(PoolRequestOf(&pod.ObjectMeta))
 	return p

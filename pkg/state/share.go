@@ -61,7 +61,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 		share.Standing.Pause = c.CiliumPools.lacksFamily(ciliumPool, f)
 	}
 	share.State = expand.State{
-		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.adopting,
+		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentReady: c.Agents.Ready(s.Name), AgentSettled: s.Settled, Adopting: s.adopting,
 		Cordoned: s.Node != nil && s.Node.Spec.Unschedulable,
 		Ended:    s.Ended,
 	}

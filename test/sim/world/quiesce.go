@@ -207,10 +207,8 @@ func (r *settledRules) checkQuiet(when string) {
 }
 
 // checkRestart is rule 8: a leader that is started again at rest writes nothing. Windows open and close on the minute.
-// In multi-pool mode it counts pods as new where their agent reports no addresses, and may claim a block that the agent
-// returns.
 func (r *settledRules) checkRestart(when string) {
-	if len(r.Violations) > 0 || r.whole() {
+	if len(r.Violations) > 0 || r.cfg.Settings.ParkBlocks && slices.ContainsFunc(r.machines, r.infersAnew) {
 		return
 	}
 	qu := r.quiescence
@@ -231,6 +229,14 @@ func (r *settledRules) checkRestart(when string) {
 	if rests := qu.goOnUntilRest(r.restWithin()); !rests || qu.lasting != lasting {
 		r.violate(8, "%s: operators wrote %d times after a restart at rest", when, qu.lasting-lasting)
 	}
+}
+
+// infersAnew reports whether a new process infers anew which CIDRs an agent has closed (docs/modes.md#draining): a pod
+// waits, or the agent has returned one, as only the process before observed.
+func (r *settledRules) infersAnew(m *machine) bool {
+	return m.whole != nil && (m.lacksAddresses() || slices.ContainsFunc(m.whole.Closed(), func(cidr netip.Prefix) bool {
+		return r.api.Get(KindBlock, crd.BlockName(cidr)) == nil
+	}))
 }
 
 // passUntil lets time pass until t, and performs what comes due.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -168,10 +169,16 @@ func (s *scheduler) schedule(pod *corev1.Pod) {
 		s.w.must(s.w.api.Update(pod, false))
 		return
 	}
-	pod.Spec.NodeName = fit[s.w.pick(pod.Name, s.w.api.version, len(fit))]
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+	s.w.bind(pod, fit[s.w.pick(pod.Name, s.w.api.version, len(fit))])
 	s.w.must(s.w.api.Update(pod, false))
 	s.w.offers.checkBind(pod)
+}
+
+// bind binds a pod to a node, where the kubelet accepts it at once.
+func (w *World) bind(pod *corev1.Pod, node string) {
+	pod.Spec.NodeName = node
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+	pod.Status.StartTime = &metav1.Time{Time: w.clock.now}
 }
 
 // fit returns the nodes to which a pod can be bound as far as the scheduler knows, and if there
