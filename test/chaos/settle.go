@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// patience limits each wait once no more faults are injected.
-	patience = 5 * time.Minute
+	// patience limits each wait once no more faults are injected. The operator infers after seven minutes that an agent has
+	// closed a CIDR (docs/modes.md#draining).
+	patience = 8 * time.Minute
 	// restFor is the time without any write at the end: longer than the longest retry interval,
 	// so that a write on every retry is seen.
 	restFor = common.LongestWait + 5*time.Second
