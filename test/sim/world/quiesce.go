@@ -232,11 +232,9 @@ func (r *settledRules) checkRestart(when string) {
 }
 
 // infersAnew reports whether a new process infers anew which CIDRs an agent has closed (docs/modes.md#draining): a pod
-// waits, or the agent has returned one, as only the process before observed.
+// waits, or the agent has closed one, and only the process before knew since when it is empty, or returned.
 func (r *settledRules) infersAnew(m *machine) bool {
-	return m.whole != nil && (m.lacksAddresses() || slices.ContainsFunc(m.whole.Closed(), func(cidr netip.Prefix) bool {
-		return r.api.Get(KindBlock, crd.BlockName(cidr)) == nil
-	}))
+	return m.whole != nil && (m.lacksAddresses() || len(m.whole.Closed()) > 0)
 }
 
 // passUntil lets time pass until t, and performs what comes due.
