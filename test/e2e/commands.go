@@ -39,8 +39,8 @@ type command func(context.Context, *env, *script.Arguments) error
 //	cilium start|restart [mode=M]; mode M   Cilium's operator; all agents run in a mode
 //	rules watch [multi-pool]|end; killed [exits=N] [waits=D] LINE; roll NODE   see commands_migrate.go
 //	traffic GROUP…|end; preserved FILE   the same
-//	pods GROUP NODE COUNT [width=N] [retry] [silent] [refused=N] [namespace=N] [label=K=V] [annotation=K=V] [&]
-//	    no ADD may fail, unless retry; refused: so many may, for another reason than want of an address
+//	pods GROUP NODE COUNT [width=N] [retry] [silent] [namespace=N] [label=K=V] [annotation=K=V] [&]
+//	    no ADD may fail, unless retry; what an agent refuses as it is busy is tried again
 //	joined   wait for pods that were started with &
 //	report GROUP; delete GROUP…; split GROUP every=N|first=N|in=CIDR KEPT REST
 //	ping NAME FROM GROUP|outside|health:NODE [first=N] [every=D] [back]; stream NAME FROM GROUP; unbroken NAME…

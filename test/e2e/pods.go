@@ -47,8 +47,8 @@ func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count int
 	return pods, errs
 }
 
-// runPod creates, attaches and reports a pod. An ADD is tried again where the agent had not
-// seen the pod yet: no address was requested then.
+// runPod creates, attaches and reports a pod. An ADD is tried again, as a kubelet does, where the agent had not seen
+// the pod yet or was busy: that is no answer about addresses.
 func (e *env) runPod(ctx context.Context, n *bed.Node, name string, c crowd) (*bed.Pod, error) {
 	c.meta.Name = name
 	p, err := n.CreatePod(ctx, c.meta)
@@ -63,7 +63,7 @@ func (e *env) runPod(ctx context.Context, n *bed.Node, name string, c crowd) (*b
 		if c.failed != nil && !notSeen(err) {
 			c.failed(began, err)
 		}
-		if !c.retry && !notSeen(err) || try == addTries {
+		if !c.retry && !notSeen(err) && !busy(err) || try == addTries {
 			return nil, err
 		}
 		e.logf("%v", err)
@@ -81,16 +81,9 @@ func (e *env) runPod(ctx context.Context, n *bed.Node, name string, c crowd) (*b
 	return p, p.Report(ctx)
 }
 
-// otherReasons returns the errors with another cause than a lack of addresses, such as
-// an agent's limit on concurrent requests.
-func otherReasons(errs []error) []error {
-	return slices.DeleteFunc(slices.Clone(errs), func(err error) bool {
-		return slices.ContainsFunc([]string{
-			"no IPs currently available on the node",                    // crd mode
-			"all CIDR ranges are exhausted", "pool not (yet) available", // multi-pool mode
-		}, func(reason string) bool { return strings.Contains(err.Error(), reason) })
-	})
-}
+// busy reports whether an agent refused an ADD as it limits how many it processes, and in which time (Cilium v1.20.2,
+// daemon/restapi/api_limits.go).
+func busy(err error) bool { return err != nil && strings.Contains(err.Error(), "TooManyRequests") }
 
 // notSeen reports whether an ADD failed because the agent had not seen the pod: in multi-pool
 // mode it reads the requested pool from the pod (Cilium v1.20.1, pkg/ipam/allocator.go,
