@@ -147,14 +147,14 @@ func (w *blockShare) countBlockAssignment() usage {
 	waiting := 0
 	for _, pod := range s.Pods {
 		counts, fresh := w.countsPod(&u, pod)
+		if fresh {
+			u.pendingPods = append(u.pendingPods, pod.Name)
+		}
 		switch {
 		case counts:
 			u.demand++
-		case fresh:
-			u.pendingPods = append(u.pendingPods, pod.Name)
-			if pod.Accepted.IsZero() || w.isNew(pod.Accepted) { // else its agent has requested its address, or never will
-				waiting++
-			}
+		case fresh && (pod.Accepted.IsZero() || w.isNew(pod.Accepted)):
+			waiting++
 		case !slices.ContainsFunc(pod.IPs, s.ours) && !w.assignment.familyUnused() && !w.assignment.OtherFamilyFull:
 			u.stuck = append(u.stuck, pod)
 		}

@@ -220,6 +220,10 @@ func TestDecideBesideClosed(t *testing.T) {
 			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour))),
 			want:  []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
 		},
+		"also where the operator has just started": {
+			state: node(inService(closed("c", time.Minute)), came("a/new", noon), accepted("a/new", -time.Hour)),
+			want:  []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
+		},
 		"not if it hangs for another reason": {
 			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour))), memory: hangs, remember: &hangs,
 			want: []string{"needs 6 of 6", "again in 50m0s"},

@@ -138,9 +138,12 @@ func (q *queries) Assigned(node string) []netip.Prefix {
 // quietFor is the time without a write after which operators count as at rest: longer than any of
 // their waits.
 func (q *queries) quietFor() time.Duration {
-	const quiet = 12 * time.Minute
+	quiet := 12 * time.Minute
 	if q.cfg.Maintenance != nil {
-		return quiet + q.cfg.Maintenance.Longest
+		quiet += q.cfg.Maintenance.Longest
+	}
+	if q.whole() && q.cfg.Settings.ParkBlocks { // it infers which blocks an agent has closed
+		quiet += time.Hour
 	}
 	return quiet
 }
