@@ -6,8 +6,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // holds it as long as the pin exists: it claims the block first, and idleness does not take it away.
 // A pin may come before its Node, and stays while the Node is away.
 //
-// In multi-pool mode a pin may instead keep an address for the pods of one name, such as web-0 of a
-// StatefulSet: the address goes to the node where such a pod is bound.
+// In multi-pool mode a pin may instead keep an address for an owner: the pods of one name, such as web-0 of a
+// StatefulSet, or the pods with one value of a label, such as those of a virtual machine. The address goes to the
+// node where such a pod is bound. Of two such pods at once, the second waits until the first has ended.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories={cilium-pool}
@@ -15,7 +16,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.podNamespace`
 // +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.podName`
+// +kubebuilder:printcolumn:name="Label",type=string,JSONPath=`.spec.podLabel.value`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
@@ -42,12 +45,12 @@ type PodIPPinList struct {
 	Items           []PodIPPin `json:"items"`
 }
 
-// PodIPPinSpec names a block, and a Node or a pod.
+// PodIPPinSpec names a block, and a Node or an owner.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.nodeName) != has(self.podName)",message="set nodeName or podName: a pin keeps its block for one Node, or for the pods of one name"
-// +kubebuilder:validation:XValidation:rule="has(self.podName) == has(self.podNamespace)",message="set podName and podNamespace together"
-// +kubebuilder:validation:XValidation:rule="!has(self.podName) || !isCIDR(self.cidr) || cidr(self.cidr).prefixLength() == (cidr(self.cidr).ip().family() == 4 ? 32 : 128)",message="a pin for a pod keeps one address: end cidr with /32 or /128"
-// +kubebuilder:validation:XValidation:rule="has(self.podName) == has(oldSelf.podName) && (!has(self.podName) || self.podName == oldSelf.podName && self.podNamespace == oldSelf.podNamespace)",message="podName and podNamespace are immutable: delete the pin, and create another once its PodIPBlock is gone"
+// +kubebuilder:validation:XValidation:rule="[has(self.nodeName), has(self.podName), has(self.podLabel)].filter(x, x).size() == 1",message="set one of nodeName, podName and podLabel: a pin keeps its block for one Node, for the pods of one name, or for the pods with one value of a label"
+// +kubebuilder:validation:XValidation:rule="(has(self.podName) || has(self.podLabel)) == has(self.podNamespace)",message="set podNamespace together with podName or podLabel"
+// +kubebuilder:validation:XValidation:rule="!has(self.podNamespace) || !isCIDR(self.cidr) || cidr(self.cidr).prefixLength() == (cidr(self.cidr).ip().family() == 4 ? 32 : 128)",message="a pin for pods keeps one address: end cidr with /32 or /128"
+// +kubebuilder:validation:XValidation:rule="has(self.podNamespace) == has(oldSelf.podNamespace) && (!has(self.podNamespace) || self.podNamespace == oldSelf.podNamespace && has(self.podName) == has(oldSelf.podName) && has(self.podLabel) == has(oldSelf.podLabel) && (!has(self.podName) || !has(oldSelf.podName) || self.podName == oldSelf.podName) && (!has(self.podLabel) || !has(oldSelf.podLabel) || self.podLabel == oldSelf.podLabel))",message="podNamespace, podName and podLabel are immutable: delete the pin, and create another once its PodIPBlock is gone"
 type PodIPPinSpec struct {
 	// cidr is the block, in canonical form: lower case, shortest, no host bits. Its prefix length
 	// is the blockSize of the PodIPPool that it lies in.
@@ -72,12 +75,34 @@ type PodIPPinSpec struct {
 	// +optional
 	PodName string `json:"podName,omitempty"`
 
-	// podNamespace is their namespace.
+	// podLabel is the label whose value the pods share that the address is kept for, whatever their names are.
+	// +optional
+	PodLabel *PodLabel `json:"podLabel,omitempty"`
+
+	// podNamespace is the namespace of the pods.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="podNamespace must be the name of a namespace: lower case letters, digits and '-'"
 	// +optional
 	PodNamespace string `json:"podNamespace,omitempty"`
+}
+
+// PodLabel is a label of pods, and one of its values. Names of CiliumPodIPPools contain both, so they may have no upper
+// case and no underscore.
+type PodLabel struct {
+	// key is the key of the label, such as vm.kubevirt.io/name.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	// +required
+	Key string `json:"key"`
+
+	// value is its value, such as the name of a virtual machine.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	// +required
+	Value string `json:"value"`
 }
 
 // PodIPPinStatus is the state of a pin, as the operator observes it.

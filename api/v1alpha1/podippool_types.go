@@ -93,7 +93,7 @@ type PodIPPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="ciliumPoolName is the name of a CiliumPodIPPool: at most 253 lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
 	// +kubebuilder:validation:XValidation:rule="!self.endsWith('.draining.cilium-pool.io')",message="names that end with .draining.cilium-pool.io are the operator's: agents list draining blocks under them"
-	// +kubebuilder:validation:XValidation:rule="!self.endsWith('.pods.cilium-pool.io') && !self.endsWith('.pod.cilium-pool.io')",message="names that end with .pods.cilium-pool.io or .pod.cilium-pool.io are the operator's: each is of one pod, which a PodIPPin names"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[.](pods|pod|labels)[.]cilium-pool[.]io$')",message="names that end with .pods.cilium-pool.io, .pod.cilium-pool.io or .labels.cilium-pool.io are the operator's: each is of one owner, which a PodIPPin names"
 	// +optional
 	CiliumPoolName string `json:"ciliumPoolName,omitempty"`
 
@@ -153,15 +153,16 @@ type PodIPPoolSpec struct {
 	// +optional
 	Cooldown *Duration `json:"cooldown,omitempty"`
 
-	// podAddresses keeps an address of this pool for each pod that it selects, by the pod's name and on
-	// any node: the operator makes the PodIPPin. In multi-pool mode, with blocks of single addresses.
+	// podAddresses keeps an address of this pool for each owner among the pods that it selects, on any node: for each
+	// pod name, or for each value of a label. The operator makes the PodIPPin. In multi-pool mode, with blocks of single
+	// addresses.
 	// +optional
 	PodAddresses *PodAddresses `json:"podAddresses,omitempty"`
 }
 
-// PodAddresses selects the pods that keep an address: none with a generated name, as of a Deployment,
-// or with an annotation that names a Cilium pool. Where it selects several namespaces, each of them
-// keeps at most half of the pool's addresses.
+// PodAddresses selects the pods that keep an address: none with an annotation that names a Cilium pool, and without an
+// ownerLabel none with a generated name, as of a Deployment. Where it selects several namespaces, each of them keeps at
+// most half of the pool's addresses.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.podSelector) || has(self.namespaceSelector)",message="podAddresses without a selector would keep an address for every pod, and fields of other names were dropped: write podSelector or namespaceSelector"
 type PodAddresses struct {
@@ -175,7 +176,16 @@ type PodAddresses struct {
 	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && self.matchLabels.size() > 0) || (has(self.matchExpressions) && self.matchExpressions.size() > 0)",message="a namespaceSelector without matchLabels and matchExpressions picks all namespaces, and fields of other names were dropped: write labels below matchLabels, or leave namespaceSelector out"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// releaseAfter is how long an address stays that no node holds while there is no pod of its name.
+	// ownerLabel is the key of the label whose value owns an address in a namespace, whatever the names of its pods
+	// are, such as vm.kubevirt.io/name: of several such pods at once, one has the address. Pods without the label keep
+	// none. Absent: the name of a pod does.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	// +optional
+	OwnerLabel string `json:"ownerLabel,omitempty"`
+
+	// releaseAfter is how long an address stays that no node holds while its owner has no pod.
 	// Or Never.
 	// +kubebuilder:default="168h"
 	// +kubebuilder:validation:MaxLength=28

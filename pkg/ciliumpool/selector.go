@@ -1,14 +1,16 @@
 package ciliumpool
 
 import (
+	"cmp"
 	"maps"
-	"strings"
 
 	"github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	slimlabels "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/labels"
 	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
 // Labels that selectors match in addition to a pod's own
@@ -57,22 +59,32 @@ func (s *Selector) Same(other *Selector) bool {
 	return equality.Semantic.DeepEqual(s.source, other.source)
 }
 
-// ForPod returns the selector of the pods of one name, given as namespace/name.
-func ForPod(pod string) *slimmetav1.LabelSelector {
-	namespace, name, _ := strings.Cut(pod, "/")
-	return &slimmetav1.LabelSelector{MatchLabels: map[string]string{podNamespaceLabel: namespace, podNameLabel: name}}
+// ForOwner returns the selector of the pods of an owner.
+func ForOwner(owner string) *slimmetav1.LabelSelector {
+	namespace, key, value := crd.SplitOwner(owner)
+	return &slimmetav1.LabelSelector{MatchLabels: map[string]string{podNamespaceLabel: namespace, cmp.Or(key, podNameLabel): value}}
 }
 
-// Pod returns the pods that ForPod's selector selects, as namespace/name; "": it is another selector.
-func (s *Selector) Pod() string {
+// Owner returns the owner that ForOwner's selector is for; "": it is another selector.
+func (s *Selector) Owner() string {
 	if s == nil || s.source[0] == nil || s.source[1] != nil {
 		return ""
 	}
 	match := s.source[0].MatchLabels
-	if len(match) != 2 || len(s.source[0].MatchExpressions) > 0 || match[podNamespaceLabel] == "" || match[podNameLabel] == "" {
+	namespace := match[podNamespaceLabel]
+	if len(match) != 2 || len(s.source[0].MatchExpressions) > 0 || namespace == "" {
 		return ""
 	}
-	return match[podNamespaceLabel] + "/" + match[podNameLabel]
+	for key, value := range match {
+		switch {
+		case key == podNamespaceLabel || value == "":
+		case key == podNameLabel:
+			return crd.OwnerByName(namespace, value)
+		default:
+			return crd.OwnerByLabel(namespace, key, value)
+		}
+	}
+	return ""
 }
 
 // Picks reports whether the selector, which may be nil, selects a pod

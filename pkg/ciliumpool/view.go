@@ -41,7 +41,7 @@ type View struct {
 	Marks Marks
 }
 
-// Marks are the labels and annotations that a CiliumPodIPPool of a single pod shares with that of its
+// Marks are the labels and annotations that a CiliumPodIPPool of an owner shares with that of its
 // address's pool: BGP advertisements select by labels, and agents read ipam.cilium.io/skip-masquerade.
 // Labels of tools such as Helm and Argo CD are none: they say who owns that one object.
 type Marks struct {
@@ -104,7 +104,7 @@ func (v *View) add(cidrs []ciliumv2alpha1.PoolCIDR) {
 }
 
 // New returns the object to create if none exists, with the maskSize of each family; 0: without
-// that family. That of a single pod selects the pod, and has the marks.
+// that family. That of an owner selects its pods, and has the marks.
 func New(name string, want [2]int, marks Marks) *ciliumv2alpha1.CiliumPodIPPool {
 	obj := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ManagedByLabel: ManagedBy}}}
 	if size := want[ipalloc.IPv4]; size != 0 {
@@ -113,8 +113,8 @@ func New(name string, want [2]int, marks Marks) *ciliumv2alpha1.CiliumPodIPPool 
 	if size := want[ipalloc.IPv6]; size != 0 {
 		obj.Spec.IPv6 = &ciliumv2alpha1.IPv6PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{nowhere(ipalloc.IPv6, size)}, MaskSize: uint8(size)}
 	}
-	if pod := crd.PodOfPool(name); pod != "" {
-		obj.Spec.PodSelector = ForPod(pod)
+	if owner := crd.OwnerOfPool(name); owner != "" {
+		obj.Spec.PodSelector = ForOwner(owner)
 		maps.Copy(obj.Labels, marks.Labels)
 		obj.Annotations = marks.Annotations
 	}

@@ -32,7 +32,7 @@ func nowhere(f ipalloc.Family, maskSize int) ciliumv2alpha1.PoolCIDR {
 // Wanted is the maskSize that a CiliumPodIPPool should have, by family; 0: no ranges of
 // that family. Pools are the PodIPPools that serve it, valid or not: the block size of
 // the oldest counts.
-// Listed are the CIDRs that CiliumNodes list for it or pins keep for its pod, and current is the
+// Listed are the CIDRs that CiliumNodes list for it or pins keep for its owner, and current is the
 // object, or nil.
 //
 // An agent that announces a pool by BGP crashes on a CIDR of a family that the object
@@ -78,12 +78,12 @@ func servedBy(pools []*crd.Pool, f ipalloc.Family) (size int, frozen bool) {
 
 // Patch returns a JSON merge patch that sets the wanted families of a CiliumPodIPPool, conditional
 // on the version seen, or nil if it has them. Existing ranges of a family stay, because maskSize
-// cannot be changed; so do labels, annotations and selectors, except that the object of a single pod gets
+// cannot be changed; so do labels, annotations and selectors, except that the object of an owner gets
 // the marks, if there are any to follow.
 func (v *View) Patch(want [2]int, marks *Marks) ([]byte, error) {
 	meta := map[string]any{"resourceVersion": v.ResourceVersion}
 	spec := map[string]any{}
-	if marks != nil && crd.PodOfPool(v.Name) != "" && !v.Marks.Equal(*marks) {
+	if marks != nil && crd.OwnerOfPool(v.Name) != "" && !v.Marks.Equal(*marks) {
 		meta["labels"] = changes(v.Marks.Labels, marks.Labels)
 		meta["annotations"] = changes(v.Marks.Annotations, marks.Annotations)
 	}

@@ -11,8 +11,8 @@ const (
 	BlockClaimed    = "claimed"
 	BlockReturned   = "returned"
 	BlockFreed      = "freed"
-	AddressKept     = "keeping an address for a pod's name"
-	AddressReleased = "releasing the address of a pod's name"
+	AddressKept     = "keeping an address for an owner"
+	AddressReleased = "releasing the address of an owner"
 )
 
 // HolderLine is such a line. Fields without a meaning for its message are zero.
@@ -29,8 +29,9 @@ type HolderLine struct {
 	Until time.Time `json:"until"`
 
 	Address netip.Addr `json:"address"`
-	// Pod is the namespace/name that alone gets the address, or addresses of the block.
-	Pod string `json:"pod"`
+	// Owner alone gets the address, or addresses of the block: the pods of one name, as namespace/name, or with one
+	// value of a label, as namespace/key=value.
+	Owner string `json:"owner"`
 }
 
 // KeysAndValues are the fields of the line, except its time and message, for a logr.Logger.
@@ -48,8 +49,8 @@ func (l *HolderLine) KeysAndValues() []any {
 	if l.Address.IsValid() {
 		fields = append(fields, "address", l.Address.String())
 	}
-	if l.Pod != "" {
-		fields = append(fields, "pod", l.Pod)
+	if l.Owner != "" {
+		fields = append(fields, "owner", l.Owner)
 	}
 	return fields
 }

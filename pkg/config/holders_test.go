@@ -17,14 +17,14 @@ import (
 // The fields of a line that the operator logs as JSON are those that tools read.
 func TestHolderLinesReadBack(t *testing.T) {
 	block := HolderLine{
-		Block: netip.MustParsePrefix("fd00::10/124"), Node: "n", Pool: "p", Reason: "Returned", Pod: "default/web-0",
+		Block: netip.MustParsePrefix("fd00::10/124"), Node: "n", Pool: "p", Reason: "Returned", Owner: "default/web-0",
 		Since: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC),
 	}
 	claimed := block
 	claimed.Since, claimed.Until = time.Time{}, time.Time{}
 	returned := block
 	returned.Until = time.Time{}
-	pod := HolderLine{Address: netip.MustParseAddr("10.0.0.1"), Pod: "default/web-0"}
+	pod := HolderLine{Address: netip.MustParseAddr("10.0.0.1"), Owner: "default/web-0"}
 	for message, want := range map[string]HolderLine{BlockClaimed: claimed, BlockReturned: returned, BlockFreed: block, AddressKept: pod, AddressReleased: pod} {
 		t.Run(message, func(t *testing.T) {
 			var out bytes.Buffer

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,55 +15,19 @@ import (
 // Pin is a PodIPPin.
 type Pin struct {
 	CIDR netip.Prefix
-	// Node is the node that it keeps the block for, or Pod the pods, as namespace/name.
-	Node, Pod string
+	// Node is the node that it keeps the block for, or Owner the owner of the address: see OwnerByName.
+	Node, Owner string
 }
 
-// For is who it keeps the block for: Node or Pod. No name of a node contains a slash.
-func (p Pin) For() string { return cmp.Or(p.Pod, p.Node) }
+// For is who it keeps the block for: Node or Owner. No name of a node contains a slash.
+func (p Pin) For() string { return cmp.Or(p.Owner, p.Node) }
 
-// The names of the Cilium pools of single pods have this prefix and this suffix. PodIPPools cannot use the
-// suffix. Agents list their pools by name, and the first CIDR of the list is the primary one of the node: a change
-// of it regenerates all endpoints of the node (pkg/k8s/node.go, ParseCiliumNode, v1.20.2). So the prefix sorts after
-// the pools that agents have their own addresses from.
-const (
-	podPoolPrefix = "zz."
-	podPoolSuffix = ".pods.cilium-pool.io"
-)
-
-// oldPodPoolSuffix ends the names that earlier operators chose. They have no prefix.
-const oldPodPoolSuffix = ".pod.cilium-pool.io"
-
-// CiliumPoolOfPod returns the Cilium pool for the pinned addresses of a pod, named namespace/name.
-func CiliumPoolOfPod(pod string) string {
-	namespace, name, _ := strings.Cut(pod, "/")
-	return podPoolPrefix + name + "." + namespace + podPoolSuffix
-}
-
-// OldCiliumPoolOfPod returns the name that earlier operators chose for CiliumPoolOfPod.
-func OldCiliumPoolOfPod(pod string) string {
-	namespace, name, _ := strings.Cut(pod, "/")
-	return name + "." + namespace + oldPodPoolSuffix
-}
-
-// PodOfPool returns the pod that a Cilium pool of either name is for, as namespace/name; "": it is for no
-// single pod. The name of a namespace has no dot.
-func PodOfPool(ciliumPool string) string {
-	rest, ok := strings.CutSuffix(ciliumPool, oldPodPoolSuffix)
-	if current, prefixed := strings.CutPrefix(ciliumPool, podPoolPrefix); !ok && prefixed {
-		rest, ok = strings.CutSuffix(current, podPoolSuffix)
-	}
-	i := strings.LastIndexByte(rest, '.')
-	if !ok || i < 1 || i == len(rest)-1 {
-		return ""
-	}
-	return rest[i+1:] + "/" + rest[:i]
-}
-
-// PodAddresses are the pods that keep an address of a pool by their names.
+// PodAddresses are the pods whose owners keep an address of a pool.
 type PodAddresses struct {
 	pods, namespaces labels.Selector
-	// ReleaseAfter is how long an address is kept while there is no pod, unless Never is set.
+	// OwnerLabel is the key of the label whose value owns an address; "": the name of a pod does.
+	OwnerLabel string
+	// ReleaseAfter is how long an address is kept while its owner has no pod, unless Never is set.
 	ReleaseAfter time.Duration
 	Never        bool
 }
@@ -91,7 +54,7 @@ func parsePodAddresses(spec *v1alpha1.PodIPPoolSpec, d Defaults, path *field.Pat
 	if !single || !d.CiliumPools {
 		return nil, field.ErrorList{field.Forbidden(path, "needs multi-pool mode, and blocks of single addresses (blockSize 32, 128 in ipv6). Until then no pod keeps an address")}
 	}
-	rule := &PodAddresses{ReleaseAfter: DefaultReleaseAfter, Never: source.ReleaseAfter == v1alpha1.Never}
+	rule := &PodAddresses{OwnerLabel: source.OwnerLabel, ReleaseAfter: DefaultReleaseAfter, Never: source.ReleaseAfter == v1alpha1.Never}
 	var problems field.ErrorList
 	if source.ReleaseAfter != "" && !rule.Never {
 		problems = setDuration(&rule.ReleaseAfter, &source.ReleaseAfter, maxReleaseAfter, path.Child("releaseAfter"))
@@ -120,11 +83,34 @@ func PinFrom(obj *v1alpha1.PodIPPin) (Pin, error) {
 	if BlockName(cidr) != obj.Name {
 		return Pin{}, field.Invalid(field.NewPath("metadata", "name"), obj.Name, fmt.Sprintf("does not follow from spec.cidr: must be %s", BlockName(cidr)))
 	}
-	if obj.Spec.PodName != "" && obj.Spec.PodNamespace != "" && obj.Spec.NodeName == "" {
-		return Pin{CIDR: cidr, Pod: obj.Spec.PodNamespace + "/" + obj.Spec.PodName}, nil
+	owner := ownerOf(&obj.Spec)
+	if (owner == "") == (obj.Spec.NodeName == "") {
+		return Pin{}, field.Required(path.Child("nodeName"), "name the Node, or podNamespace and the pods by podName or podLabel")
 	}
-	if obj.Spec.NodeName == "" {
-		return Pin{}, field.Required(path.Child("nodeName"), "name the Node, or a pod by podName and podNamespace")
+	return Pin{CIDR: cidr, Node: obj.Spec.NodeName, Owner: owner}, nil
+}
+
+// PinSpec returns the spec of a pin that keeps an address for an owner.
+func PinSpec(cidr netip.Prefix, owner string) v1alpha1.PodIPPinSpec {
+	namespace, key, value := SplitOwner(owner)
+	spec := v1alpha1.PodIPPinSpec{CIDR: cidr.String(), PodNamespace: namespace}
+	if key == "" {
+		spec.PodName = value
+	} else {
+		spec.PodLabel = &v1alpha1.PodLabel{Key: key, Value: value}
 	}
-	return Pin{CIDR: cidr, Node: obj.Spec.NodeName}, nil
+	return spec
+}
+
+// ownerOf returns the owner that a pin names; "": none.
+func ownerOf(spec *v1alpha1.PodIPPinSpec) string {
+	switch label := spec.PodLabel; {
+	case spec.PodNamespace == "":
+		return ""
+	case spec.PodName != "":
+		return OwnerByName(spec.PodNamespace, spec.PodName)
+	case label != nil:
+		return OwnerByLabel(spec.PodNamespace, label.Key, label.Value)
+	}
+	return ""
 }

@@ -23,6 +23,7 @@ func TestPinFrom(t *testing.T) {
 		"no CIDR":    {func(p *v1alpha1.PodIPPin) { p.Spec.CIDR = "x" }, "spec.cidr"},
 		"other name": {func(p *v1alpha1.PodIPPin) { p.Name = "10.0.0.0-30" }, "metadata.name"},
 		"no node":    {func(p *v1alpha1.PodIPPin) { p.Spec.NodeName = "" }, "spec.nodeName"},
+		"two":        {func(p *v1alpha1.PodIPPin) { p.Spec.PodName, p.Spec.PodNamespace = "web-0", "shop" }, "spec.nodeName"},
 		"half a pod": {func(p *v1alpha1.PodIPPin) { p.Spec.NodeName, p.Spec.PodName = "", "web-0" }, "spec.nodeName"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,6 +41,34 @@ func TestPinFrom(t *testing.T) {
 	}
 }
 
+// The Cilium pool of a label's value says which namespace, key and value it is of.
+func TestLabelPool(t *testing.T) {
+	for owner, want := range map[string]string{
+		"shop/vm.kubevirt.io/name=db": "zz.db.shop.vm.kubevirt.io.name.3-1.labels.cilium-pool.io",
+		"shop/app=db":                 "zz.db.shop.app.0-1.labels.cilium-pool.io",
+		"shop/my.app=db.eu":           "zz.db.eu.shop.my.app.0-2.labels.cilium-pool.io",
+		"shop/a.b/c.d=e.f":            "zz.e.f.shop.a.b.c.d.2-2.labels.cilium-pool.io",
+	} {
+		name := crd.CiliumPoolOfOwner(owner)
+		if name != want || crd.OwnerOfPool(name) != owner || crd.OldCiliumPoolOfOwner(owner) != "" {
+			t.Errorf("%s has pool %s, which is of %q", owner, name, crd.OwnerOfPool(name))
+		}
+		spec := crd.PinSpec(fixtures.Prefix("10.0.0.4/32"), owner)
+		if pin, err := crd.PinFrom(&v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.4-32"}, Spec: spec}); err != nil || pin.Owner != owner {
+			t.Errorf("the pin of %s is of %q: %v", owner, pin.Owner, err)
+		}
+	}
+	for _, pool := range []string{
+		"zz.labels.cilium-pool.io", "zz.0-1.labels.cilium-pool.io", "zz.db.app.0-1.labels.cilium-pool.io", "zz.db.shop.app.1-1.labels.cilium-pool.io",
+		"zz.db.shop.app.0-0.labels.cilium-pool.io", "zz.db.shop.app.-1-3.labels.cilium-pool.io", "zz.db.shop.app.x.labels.cilium-pool.io",
+		"zz.db.shop.app.9999999999999999999-1.labels.cilium-pool.io",
+	} {
+		if owner := crd.OwnerOfPool(pool); owner != "" {
+			t.Errorf("pool %q is of %s", pool, owner)
+		}
+	}
+}
+
 // The Cilium pool of a pod is named after it, and no two pods have the same. Its new name comes after the
 // pool of the agent's own addresses, for any name of the pod.
 func TestPodPool(t *testing.T) {
@@ -51,19 +80,19 @@ func TestPodPool(t *testing.T) {
 		"pod/zz":           "zz.pod",
 		"pods/zz.0":        "zz.0.pods",
 	} {
-		name, old := crd.CiliumPoolOfPod(pod), crd.OldCiliumPoolOfPod(pod)
-		if name != "zz."+want+".pods.cilium-pool.io" || crd.PodOfPool(name) != pod || name < crd.DefaultCiliumPool {
-			t.Errorf("%s has pool %s, which is of pod %q", pod, name, crd.PodOfPool(name))
+		name, old := crd.CiliumPoolOfOwner(pod), crd.OldCiliumPoolOfOwner(pod)
+		if name != "zz."+want+".pods.cilium-pool.io" || crd.OwnerOfPool(name) != pod || name < crd.DefaultCiliumPool {
+			t.Errorf("%s has pool %s, which is of pod %q", pod, name, crd.OwnerOfPool(name))
 		}
-		if old != want+".pod.cilium-pool.io" || crd.PodOfPool(old) != pod {
-			t.Errorf("%s had pool %s, which is of pod %q", pod, old, crd.PodOfPool(old))
+		if old != want+".pod.cilium-pool.io" || crd.OwnerOfPool(old) != pod {
+			t.Errorf("%s had pool %s, which is of pod %q", pod, old, crd.OwnerOfPool(old))
 		}
 	}
 	for _, pool := range []string{
 		"", "default", "web.pod.cilium-pool.io", ".shop.pod.cilium-pool.io", "pod.cilium-pool.io",
 		"web.shop.pods.cilium-pool.io", "zz.web.pods.cilium-pool.io", "zz.pods.cilium-pool.io",
 	} {
-		if pod := crd.PodOfPool(pool); pod != "" {
+		if pod := crd.OwnerOfPool(pool); pod != "" {
 			t.Errorf("pool %q is of pod %s", pool, pod)
 		}
 	}

@@ -54,8 +54,8 @@ type Pool struct {
 	// CiliumPool is the Cilium pool that it serves, where agents have several; "": the
 	// default one.
 	CiliumPool string
-	// Pod is set on a pool as it serves the pinned addresses of one pod: see ForCiliumPoolOfPod.
-	Pod string
+	// Owner is set on a pool as it serves the pinned addresses of one owner: see ForCiliumPoolOfOwner.
+	Owner string
 	// Inactive: it names a Cilium pool, and agents have none.
 	Inactive bool
 	// Paused: the operator changes no node that this pool rules.
@@ -192,17 +192,17 @@ func (p *Pool) AssignsNow(cidr netip.Prefix) bool {
 // ManyCiliumPools reports whether its nodes' agents have several Cilium pools, as in multi-pool mode.
 func (p *Pool) ManyCiliumPools() bool { return p.WholeBlocks && !p.SingleBlock }
 
-// ServesCiliumPool reports whether its blocks are for a Cilium pool: "" for the default one, or that of a pod that a
-// pin names. Where agents have one Cilium pool, all are.
+// ServesCiliumPool reports whether its blocks are for a Cilium pool: "" for the default one, or that of an owner that
+// a pin names. Where agents have one Cilium pool, all are.
 func (p *Pool) ServesCiliumPool(ciliumPool string) bool {
-	return !p.ManyCiliumPools() || p.CiliumPool == ciliumPool || PodOfPool(ciliumPool) != ""
+	return !p.ManyCiliumPools() || p.CiliumPool == ciliumPool || OwnerOfPool(ciliumPool) != ""
 }
 
-// ForCiliumPoolOfPod returns the pool as it serves the Cilium pool of one pod: nodes claim only the addresses that are
-// pinned to the pod.
-func (p *Pool) ForCiliumPoolOfPod(ciliumPool string) *Pool {
+// ForCiliumPoolOfOwner returns the pool as it serves the Cilium pool of one owner: nodes claim only the addresses that
+// are pinned to it.
+func (p *Pool) ForCiliumPoolOfOwner(ciliumPool string) *Pool {
 	pool := *p
-	pool.Pod = PodOfPool(ciliumPool)
+	pool.Owner = OwnerOfPool(ciliumPool)
 	pool.CiliumPool = ciliumPool
 	return &pool
 }

@@ -54,6 +54,7 @@ func TestEveryFieldOfASpecIsRead(t *testing.T) {
 		".Cooldown":                       `{"cooldown": "7m"}`,
 		".PodAddresses.PodSelector":       `{"podAddresses": {"podSelector": {"matchLabels": {"app": "web"}}}}`,
 		".PodAddresses.NamespaceSelector": `{"podAddresses": {"namespaceSelector": {"matchLabels": {"team": "a"}}}}`,
+		".PodAddresses.OwnerLabel":        `{"podAddresses": {"ownerLabel": "vm.kubevirt.io/name"}}`,
 		".PodAddresses.ReleaseAfter":      `{"podAddresses": {"releaseAfter": "7h"}}`,
 	}
 	excluded := map[string]string{ // beside a field

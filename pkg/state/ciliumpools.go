@@ -21,19 +21,22 @@ type CiliumPools struct {
 	picking *Picking
 }
 
-// Picking are the CiliumPodIPPools that select pods. Each of the pods that have one of their own is
-// looked up by name: there may be thousands.
+// Picking are the CiliumPodIPPools that select pods. Those of single owners are looked up by the owner: there may be
+// thousands.
 type Picking struct {
-	byPod  map[string][]*ciliumpool.View
-	others []*ciliumpool.View
+	byOwner   map[string][]*ciliumpool.View
+	hasLabels bool // some owners are values of labels
+	others    []*ciliumpool.View
 }
 
 // PickingOf returns the CiliumPodIPPools that select pods.
 func PickingOf(views ...*ciliumpool.View) *Picking {
-	p := &Picking{byPod: map[string][]*ciliumpool.View{}}
+	p := &Picking{byOwner: map[string][]*ciliumpool.View{}}
 	for _, v := range views {
-		if pod := v.Selector.Pod(); pod != "" {
-			p.byPod[pod] = append(p.byPod[pod], v)
+		if owner := v.Selector.Owner(); owner != "" {
+			_, key, _ := crd.SplitOwner(owner)
+			p.byOwner[owner] = append(p.byOwner[owner], v)
+			p.hasLabels = p.hasLabels || key != ""
 		} else if v.Selector != nil {
 			p.others = append(p.others, v)
 		}
@@ -89,18 +92,18 @@ func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 	return old.Selector != nil
 }
 
-// OfPod returns the name of the CiliumPodIPPool for the pinned addresses of a pod: the old one while that exists
-// or a block is for it, as agents assign nothing to a pod that two of them select.
-func (c *CiliumPools) OfPod(pod string, ledger *Ledger) string {
-	old := crd.OldCiliumPoolOfPod(pod)
+// OfOwner returns the name of the CiliumPodIPPool for the pinned addresses of an owner: the old one while that exists or
+// a block is for it, as agents assign nothing to a pod that two of them select.
+func (c *CiliumPools) OfOwner(owner string, ledger *Ledger) string {
+	old := crd.OldCiliumPoolOfOwner(owner)
 	isForOld := func(cidr netip.Prefix) bool {
 		block, _ := ledger.Block(cidr)
 		return block.CiliumPool == old
 	}
-	if c.Get(old) != nil || slices.ContainsFunc(ledger.Pins.Of(pod), isForOld) {
+	if old != "" && (c.Get(old) != nil || slices.ContainsFunc(ledger.Pins.Of(owner), isForOld)) {
 		return old
 	}
-	return crd.CiliumPoolOfPod(pod)
+	return crd.CiliumPoolOfOwner(owner)
 }
 
 // Picking returns the CiliumPodIPPools that select pods. A nil receiver has none.

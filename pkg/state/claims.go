@@ -35,7 +35,7 @@ func (c *claims) hasClosed(cidr netip.Prefix, node, agent string) (closed, certa
 // closedBy returns which run of its node's agent has closed a block. The agent that runs in that
 // container may have done so before the node had this block of the CIDR.
 func (l *Ledger) closedBy(b crd.Block, agent string) expand.Closed {
-	if agent == "" || b.Closed.Agent == agent || crd.PodOfPool(b.CiliumPool) != "" { // see claimPin
+	if agent == "" || b.Closed.Agent == agent || crd.OwnerOfPool(b.CiliumPool) != "" { // see claimPin
 		return b.Closed
 	}
 	l.mu.Lock()
@@ -94,7 +94,7 @@ func (c *claims) claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 	for _, block := range c.blocks.byNode[node] {
 		near = append(near, block.CIDR)
 	}
-	pools = slices.DeleteFunc(slices.Clone(pools), func(p *crd.Pool) bool { return p.Pod != "" })
+	pools = slices.DeleteFunc(slices.Clone(pools), func(p *crd.Pool) bool { return p.Owner != "" })
 	cidr, pool, err := c.claimFrom(pools, f, node, func(_ *crd.Pool, cut ipalloc.Cut, o ipalloc.Owner) (netip.Prefix, error) {
 		return c.claimOpen(cut, o, agent, near)
 	})
@@ -275,11 +275,11 @@ func (c *claims) claimPin(f ipalloc.Family, o ipalloc.Owner, agent string, pool 
 		return netip.Prefix{}, ipalloc.ErrNotReady
 	}
 	failure := ipalloc.ErrExhausted
-	for _, cidr := range c.pins.missing(cmp.Or(pool.Pod, o.Node), o.Node) {
+	for _, cidr := range c.pins.missing(cmp.Or(pool.Owner, o.Node), o.Node) {
 		// When an agent returns the last CIDR of a Cilium pool, it forgets the closed ones. A pod's pool
 		// has one CIDR of a family (pkg/ipam/multipool_manager.go, updateLocalNode, v1.20.2).
 		_, closed := c.hasClosed(cidr, o.Node, agent)
-		if ipalloc.FamilyOf(cidr.Addr()) != f || !pool.AssignsNow(cidr) || closed && pool.Pod == "" {
+		if ipalloc.FamilyOf(cidr.Addr()) != f || !pool.AssignsNow(cidr) || closed && pool.Owner == "" {
 			continue
 		}
 		if !c.refused[cidr] {

@@ -16,9 +16,9 @@ type Pins struct {
 	exclusions *Exclusions
 	nodes      *ciliumNodes
 
-	pinned  *ipalloc.Space            // its blocks have whom they are pinned to as owners: see crd.Pin.For
-	pinsOf  map[string][]netip.Prefix // the blocks of each node or pod, sorted
-	podPins int                       // the number of blocks of pods
+	pinned    *ipalloc.Space            // its blocks have whom they are pinned to as owners: see crd.Pin.For
+	pinsOf    map[string][]netip.Prefix // the blocks of each node or pod, sorted
+	ownerPins int                       // the number of blocks of pods
 	// enforced are the pins that are blocks of a pool: no claim of another node takes these. A pin
 	// of a wrong size could keep a whole pool from the cluster.
 	enforced map[netip.Prefix]bool
@@ -32,8 +32,8 @@ func (p *Pins) Set(pin crd.Pin) (old string) {
 		_ = p.pinned.Restore(ipalloc.Held{CIDR: pin.CIDR, Owner: ipalloc.Owner{Node: pin.For()}}) // pins may overlap
 		p.pinsOf[pin.For()] = append(p.pinsOf[pin.For()], pin.CIDR)
 		slices.SortFunc(p.pinsOf[pin.For()], netip.Prefix.Compare)
-		if pin.Pod != "" {
-			p.podPins++
+		if pin.Owner != "" {
+			p.ownerPins++
 		}
 		p.enforce(pin.CIDR, nil)
 	})
@@ -51,7 +51,7 @@ func (p *Pins) Remove(cidr netip.Prefix) {
 func (p *Pins) unpin(cidr netip.Prefix) (node string) {
 	owner, _ := p.pinned.Owner(cidr)
 	if strings.Contains(owner.Node, "/") {
-		p.podPins--
+		p.ownerPins--
 	}
 	removeFrom(p.pinsOf, owner.Node, cidr)
 	p.pinned.Release(cidr)
@@ -157,18 +157,18 @@ func (p *Pins) Of(owner string) []netip.Prefix {
 	return slices.Clone(p.pinsOf[owner])
 }
 
-// Pods returns the pods with pinned addresses, in no particular order.
-func (p *Pins) Pods() []string {
+// Owners returns the owners with pinned addresses, in no particular order.
+func (p *Pins) Owners() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.DeleteFunc(slices.Collect(maps.Keys(p.pinsOf)), func(owner string) bool { return !strings.Contains(owner, "/") })
 }
 
-// HasPods reports whether any address is pinned to a pod.
-func (p *Pins) HasPods() bool {
+// HasOwners reports whether any address is pinned to an owner.
+func (p *Pins) HasOwners() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.podPins > 0
+	return p.ownerPins > 0
 }
 
 // IsPinned reports whether a block is pinned to its node.

@@ -146,15 +146,15 @@ func singles() *Cluster {
 
 // pinPod pins an address to a pod, which a CiliumPodIPPool selects.
 func (c *Cluster) pinPod(cidr netip.Prefix, pod string) {
-	c.Ledger.Pins.Set(crd.Pin{CIDR: cidr, Pod: pod})
-	c.CiliumPools.Set(ciliumpool.Read(ciliumpool.New(c.CiliumPools.OfPod(pod, c.Ledger), [2]int{31, 0}, ciliumpool.Marks{})))
+	c.Ledger.Pins.Set(crd.Pin{CIDR: cidr, Owner: pod})
+	c.CiliumPools.Set(ciliumpool.Read(ciliumpool.New(c.CiliumPools.OfOwner(pod, c.Ledger), [2]int{31, 0}, ciliumpool.Marks{})))
 }
 
 // An address that is pinned to a pod goes to the pod's node, for the pod's own Cilium pool, and to no
 // other claim. A block stays what it was claimed for.
 func TestAddressPinnedToPod(t *testing.T) {
 	const pod = "default/web-0"
-	for _, ciliumPool := range []string{crd.CiliumPoolOfPod(pod), crd.OldCiliumPoolOfPod(pod)} {
+	for _, ciliumPool := range []string{crd.CiliumPoolOfOwner(pod), crd.OldCiliumPoolOfOwner(pod)} {
 		t.Run(ciliumPool, func(t *testing.T) { testAddressPinnedToPod(t, pod, ciliumPool) })
 	}
 }
@@ -193,10 +193,10 @@ func testAddressPinnedToPod(t *testing.T, pod, ciliumPool string) {
 	block.CiliumPool = ciliumPool
 	c.Ledger.Upsert(block)
 	c.pinPod(first, pod) // once more
-	before := c.Ledger.Pins.HasPods()
+	before := c.Ledger.Pins.HasOwners()
 	c.Ledger.Pins.Remove(first)
-	if !before || c.Ledger.Pins.HasPods() {
-		t.Errorf("an address is pinned to a pod: %t, and without its pin: %t", before, c.Ledger.Pins.HasPods())
+	if !before || c.Ledger.Pins.HasOwners() {
+		t.Errorf("an address is pinned to a pod: %t, and without its pin: %t", before, c.Ledger.Pins.HasOwners())
 	}
 	if of := c.CiliumPoolOf(block, c.Ledger.CiliumNode("n")); of != ciliumPool || len(share().State.Blocks) != 1 {
 		t.Errorf("without the pin the block is for %s", of)
@@ -213,17 +213,17 @@ func TestAddressOfPodElsewhere(t *testing.T) {
 	c := singles()
 	c.pinPod(fixtures.Prefix("10.0.0.0/32"), pod)
 	cn := fixtures.Pooled(2)
-	cn.Spec.IPAM.Pools.Requested = append(cn.Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: crd.CiliumPoolOfPod(pod), Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}})
+	cn.Spec.IPAM.Pools.Requested = append(cn.Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: crd.CiliumPoolOfOwner(pod), Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}})
 	c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(cn))
 	other := fixtures.Pod("other", "1", "n")
-	other.Annotations = map[string]string{poolAnnotation: crd.CiliumPoolOfPod(pod)}
+	other.Annotations = map[string]string{poolAnnotation: crd.CiliumPoolOfOwner(pod)}
 	c.Pods.Set(ReadPodWithRequest(other), fixtures.Noon())
 	for _, there := range []bool{false, true} {
 		if there {
 			c.Pods.Set(ReadPodWithRequest(fixtures.Pod("web-0", "2", "n")), fixtures.Noon())
 		}
 		s := c.Snapshot("n", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, fixtures.Noon())
-		i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.CiliumPool == crd.CiliumPoolOfPod(pod) })
+		i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.CiliumPool == crd.CiliumPoolOfOwner(pod) })
 		if i < 0 {
 			t.Fatalf("no share: %+v", s.Shares)
 		}
@@ -241,8 +241,9 @@ func TestAddressOfPodElsewhere(t *testing.T) {
 	}
 }
 
-// A pod is named unless the API server has generated its name. A StatefulSet has its own generateName.
-func TestNamed(t *testing.T) {
+// A pod owns an address by its name unless the API server has generated it, and by a label. A StatefulSet has its own
+// generateName.
+func TestOfOwners(t *testing.T) {
 	c := singles()
 	cut := strings.Repeat("a", 58) // of a longer one, by the API server
 	for name, generate := range map[string]string{"db": "", "web-0": "web-", "web-9999": "web-", "api-x7k2p": "api-", "api-22222": "api-", cut + "x7k2p": cut + "aa-"} {
@@ -255,8 +256,8 @@ func TestNamed(t *testing.T) {
 	}
 	c.Pods.SetNamespace("default", PoolRequestOf(&metav1.ObjectMeta{Labels: map[string]string{"team": "a"}}))
 	var got []string
-	for _, pod := range c.Pods.Named(PickingOf(fixtures.Picking("blue", map[string]string{"app": "web"}, map[string]string{"team": "a"}), fixtures.Picking(crd.CiliumPoolOfPod("default/web-0"), map[string]string{"app": "web"}, nil))) {
-		got = append(got, fmt.Sprintf("%s of %s: %v %v, %v", pod.Name, pod.Namespace, pod.NamesPool(), pod.Strict, pod.OtherCandidates()))
+	for _, pod := range c.Pods.OfOwners(PickingOf(fixtures.Picking("blue", map[string]string{"app": "web"}, map[string]string{"team": "a"}), fixtures.Picking(crd.CiliumPoolOfOwner("default/web-0"), map[string]string{"app": "web"}, nil))) {
+		got = append(got, fmt.Sprintf("%s of %s: %v %v, %v", pod.Name, pod.Namespace, pod.NamesPool(), pod.Strict, pod.OtherCandidates(pod.OwnerBy(""))))
 	}
 	want := []string{
 		"default/db of team=a: false false, []", "default/web-0 of team=a: true true, [blue]",
@@ -278,7 +279,7 @@ func TestReserve(t *testing.T) {
 	if got := claimsNext(t, c, "n"); got != "10.0.0.1/32" {
 		t.Errorf("a claim takes %s", got)
 	}
-	c.Ledger.Pins.Set(crd.Pin{CIDR: cidr, Pod: "default/web-0"})
+	c.Ledger.Pins.Set(crd.Pin{CIDR: cidr, Owner: "default/web-0"})
 	c.Ledger.Pins.Unreserve(cidr)
 	if got := claimsNext(t, c, "n"); got != "10.0.0.1/32" {
 		t.Errorf("pinned: a claim takes %s", got)

@@ -116,8 +116,10 @@ func podIPs(pod *corev1.Pod) []netip.Addr {
 type Pods struct {
 	mu     sync.RWMutex
 	byNode map[string][]BoundPod
-	// nodes are the nodes of Named pods, by name.
-	nodes map[string]string
+	// owned are the nodes of the pods of each owner, one for each pod. ownerLabels are the keys of labels that own
+	// addresses.
+	owned       map[string][]string
+	ownerLabels map[string]bool
 	// namespaces are the pool requests that namespaces make for their pods.
 	namespaces map[string]PoolRequest
 	// RememberEnded keeps the names of pods that have left a node for expand.ReportLag.
@@ -141,7 +143,7 @@ type endedPod struct {
 
 // NewPods returns an empty store.
 func NewPods() *Pods {
-	return &Pods{byNode: map[string][]BoundPod{}, nodes: map[string]string{}, namespaces: map[string]PoolRequest{}, ended: map[string][]endedPod{}}
+	return &Pods{byNode: map[string][]BoundPod{}, owned: map[string][]string{}, ownerLabels: map[string]bool{}, namespaces: map[string]PoolRequest{}, ended: map[string][]endedPod{}}
 }
 
 // Set stores the state of a pod as of now, and reports whether anything relevant has
@@ -157,17 +159,17 @@ func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	if i < 0 {
 		pod.Seen = now
 		p.byNode[pod.Node] = append(p.byNode[pod.Node], pod)
-		if pod.Named {
-			p.nodes[pod.Name] = pod.Node
-		}
+		p.own(&pod)
 		return true
 	}
 	known := &p.byNode[pod.Node][i]
 	if slices.Equal(known.IPs, pod.IPs) && known.request == pod.request {
 		return false
 	}
+	p.disown(known)
 	known.IPs = pod.IPs
 	known.request = pod.request
+	p.own(known)
 	return true
 }
 
@@ -188,11 +190,8 @@ func (p *Pods) Delete(key PodKey, now time.Time) bool {
 		p.ended[key.Node] = append(p.ended[key.Node], endedPod{p.byNode[key.Node][i].Name, now})
 		p.endings = append(p.endings, ending{key.Node, now})
 	}
-	name := p.byNode[key.Node][i].Name
+	p.disown(&p.byNode[key.Node][i])
 	p.byNode[key.Node] = slices.Delete(p.byNode[key.Node], i, i+1)
-	if p.nodes[name] == key.Node && !slices.ContainsFunc(p.byNode[key.Node], func(pod BoundPod) bool { return pod.Name == name }) {
-		delete(p.nodes, name) // else a later pod of the name is bound
-	}
 	if len(p.byNode[key.Node]) == 0 {
 		delete(p.byNode, key.Node)
 	}
@@ -273,11 +272,68 @@ func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
 	return nodes
 }
 
-// NodeOf returns the node of a Named pod, by namespace/name; "": it is bound to none.
-func (p *Pods) NodeOf(name string) (node string) {
+// owners are the owners that a pod may be of. The caller holds the lock.
+func (p *Pods) owners(pod *BoundPod) []string {
+	var owners []string
+	if pod.Named {
+		owners = append(owners, pod.Name)
+	}
+	if len(p.ownerLabels) == 0 {
+		return owners
+	}
+	namespace, _, _ := strings.Cut(pod.Name, "/")
+	for key, value := range pod.request.Value().eachLabel() {
+		if p.ownerLabels[key] {
+			owners = append(owners, crd.OwnerByLabel(namespace, key, value))
+		}
+	}
+	return owners
+}
+
+// MayOwn reports whether a pod may be of an owner.
+func (p *Pods) MayOwn(pod BoundPod) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return p.nodes[name]
+	return len(p.owners(&pod)) > 0
+}
+
+func (p *Pods) own(pod *BoundPod) {
+	for _, owner := range p.owners(pod) {
+		p.owned[owner] = append(p.owned[owner], pod.Node)
+	}
+}
+
+func (p *Pods) disown(pod *BoundPod) {
+	for _, owner := range p.owners(pod) {
+		removeFrom(p.owned, owner, pod.Node)
+	}
+}
+
+// OwnBy lets the values of a label, besides names, own addresses.
+func (p *Pods) OwnBy(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if key == "" || p.ownerLabels[key] {
+		return
+	}
+	p.ownerLabels[key] = true
+	for node := range p.byNode {
+		for i := range p.byNode[node] {
+			pod := &p.byNode[node][i]
+			namespace, _, _ := strings.Cut(pod.Name, "/")
+			if value, labelled := pod.request.Value().label(key); labelled {
+				owner := crd.OwnerByLabel(namespace, key, value)
+				p.owned[owner] = append(p.owned[owner], node)
+			}
+		}
+	}
+}
+
+// NodesOf returns the nodes that pods of an owner are bound to: Named ones, or those with a label of OwnBy.
+func (p *Pods) NodesOf(owner string) []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.Clone(p.owned[owner])
 }
 
 // eachNode calls visit with the pods of each node that has any. It holds the lock for one node
@@ -306,11 +362,14 @@ func (p *Pods) Missing(listed map[types.UID]bool) []BoundPod {
 	return out
 }
 
-// NamedPod is a bound pod with a name that no generator chose, so that another pod may have it later.
-type NamedPod struct {
+// OwnerPod is a bound pod that may be of an owner: no generator chose its name, so that another pod may have it later,
+// or it has a label of OwnBy.
+type OwnerPod struct {
 	PodKey
 	Name string // namespace/name
-	IPs  []netip.Addr
+	// Owners are those that it may be of: by its name, by labels.
+	Owners []string
+	IPs    []netip.Addr
 	// Labels and Namespace are what the selectors of PodIPPools match.
 	Labels, Namespace labels.Set
 	// Choices are the Cilium pools that it is for, by family.
@@ -319,37 +378,50 @@ type NamedPod struct {
 	Strict bool
 }
 
+// OwnerBy returns the owner of the pod by a label, "" for its name, or "" if it has none.
+func (p *OwnerPod) OwnerBy(label string) string {
+	i := slices.IndexFunc(p.Owners, func(owner string) bool {
+		_, key, _ := crd.SplitOwner(owner)
+		return key == label
+	})
+	if i < 0 {
+		return ""
+	}
+	return p.Owners[i]
+}
+
 // NamesPool reports whether an annotation names a Cilium pool for the pod.
-func (p *NamedPod) NamesPool() bool {
+func (p *OwnerPod) NamesPool() bool {
 	return slices.ContainsFunc(p.Choices[:], func(choice PoolChoice) bool {
 		return choice.By == podAnnotation || choice.By == namespaceAnnotation
 	})
 }
 
-// OtherCandidates returns the CiliumPodIPPools that select the pod, beside the one of its own name.
-func (p *NamedPod) OtherCandidates() []string {
+// OtherCandidates returns the CiliumPodIPPools that select the pod, beside the one of an owner.
+func (p *OwnerPod) OtherCandidates(owner string) []string {
 	candidates := slices.Concat(p.Choices[ipalloc.IPv4].Candidates, p.Choices[ipalloc.IPv6].Candidates)
-	return slices.DeleteFunc(candidates, func(pool string) bool { return crd.PodOfPool(pool) == p.Name })
+	return slices.DeleteFunc(candidates, func(pool string) bool { return crd.OwnerOfPool(pool) == owner })
 }
 
-// Named returns the named pods, sorted by name.
-func (p *Pods) Named(picking *Picking) []NamedPod {
-	var out []NamedPod
+// OfOwners returns the pods that may be of an owner, sorted by name.
+func (p *Pods) OfOwners(picking *Picking) []OwnerPod {
+	var out []OwnerPod
 	p.eachNode(func(_ string, pods []BoundPod) {
 		for i := range pods {
 			pod := &pods[i]
-			if !pod.Named {
+			owners := p.owners(pod)
+			if len(owners) == 0 {
 				continue
 			}
 			name, _, _ := strings.Cut(pod.Name, "/")
 			request := pod.request.Value()
 			namespace := p.namespaces[name]
-			out = append(out, NamedPod{
-				PodKey: pod.PodKey, Name: pod.Name, IPs: pod.IPs, Labels: request.labelSet(), Namespace: namespace.labelSet(),
+			out = append(out, OwnerPod{
+				PodKey: pod.PodKey, Name: pod.Name, Owners: owners, IPs: pod.IPs, Labels: request.labelSet(), Namespace: namespace.labelSet(),
 				Choices: p.choosePools(pod, picking), Strict: request.strict || namespace.strict,
 			})
 		}
 	})
-	slices.SortFunc(out, func(a, b NamedPod) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b OwnerPod) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,37 +181,50 @@ func TestMaxPods(t *testing.T) {
 	}
 }
 
-// The node of a pod is known by its name, also while an earlier pod of the name ends.
-func TestNodeOf(t *testing.T) {
+// The nodes of an owner's pods are known by the pods' name, also while an earlier pod of the name ends, and by a label once it
+// owns addresses.
+func TestNodesOf(t *testing.T) {
+	const byName, byLabel = "default/web-0", "default/vm.kubevirt.io/name=db"
 	pods, now := NewPods(), fixtures.Noon()
 	read := func(uid, node string) BoundPod { return ReadPodWithRequest(fixtures.Pod("web-0", uid, node)) }
-	generated := fixtures.Pod("web-abcde", "g", "a")
-	generated.GenerateName = "web-"
-	pods.Set(ReadPodWithRequest(generated), now)
+	launcher := func(uid, node, vm string) BoundPod {
+		pod := fixtures.Pod("virt-launcher-"+vm+"-"+uid, uid, node)
+		pod.GenerateName, pod.Labels = "virt-launcher-"+vm+"-", map[string]string{"vm.kubevirt.io/name": vm, "app": "db"}
+		return ReadPodWithRequest(pod)
+	}
 	for i, step := range []struct {
-		do   func()
-		want string
+		do            func()
+		named, labels string
 	}{
-		{func() {}, ""},
-		{func() { pods.Set(read("1", "a"), now) }, "a"},
-		{func() { pods.Set(read("2", "b"), now) }, "b"},
-		{func() { pods.Delete(read("1", "a").PodKey, now) }, "b"},
-		{func() { pods.Set(read("3", "b"), now) }, "b"},
-		{func() { pods.Delete(read("2", "b").PodKey, now) }, "b"},
-		{func() { pods.Delete(read("3", "b").PodKey, now) }, ""},
+		{func() {}, "", ""},
+		{func() { pods.Set(read("1", "a"), now) }, "a", ""},
+		{func() { pods.Set(read("2", "b"), now) }, "a b", ""},
+		{func() { pods.Delete(read("1", "a").PodKey, now) }, "b", ""},
+		{func() { pods.Set(read("3", "b"), now) }, "b b", ""},
+		{func() { pods.Delete(read("2", "b").PodKey, now) }, "b", ""},
+		{func() { pods.Delete(read("3", "b").PodKey, now) }, "", ""},
+		{func() { pods.Set(launcher("abcde", "c", "db"), now) }, "", ""},
+		{func() { pods.OwnBy("vm.kubevirt.io/name"); pods.OwnBy("vm.kubevirt.io/name") }, "", "c"},
+		{func() { pods.Set(launcher("fghjk", "d", "db"), now) }, "", "c d"},
+		{func() { pods.Set(launcher("fghjk", "d", "other"), now) }, "", "c"},
+		{func() { pods.Delete(launcher("abcde", "c", "db").PodKey, now) }, "", ""},
 	} {
 		step.do()
-		if got := pods.NodeOf("default/web-0"); got != step.want {
-			t.Errorf("step %d: it is on node %q, want %q", i, got, step.want)
+		if got := strings.Join(pods.NodesOf(byName), " "); got != step.named {
+			t.Errorf("step %d: %s is on nodes %q, want %q", i, byName, got, step.named)
+		}
+		if got := strings.Join(pods.NodesOf(byLabel), " "); got != step.labels {
+			t.Errorf("step %d: %s is on nodes %q, want %q", i, byLabel, got, step.labels)
 		}
 	}
-	if len(pods.nodes) > 0 {
-		t.Errorf("%v is left", pods.nodes)
+	pods.Delete(launcher("fghjk", "d", "other").PodKey, now)
+	if len(pods.owned) > 0 {
+		t.Errorf("%v is left", pods.owned)
 	}
 	for i := range 100 {
 		pods.Set(ReadPodWithRequest(fixtures.Pod(fmt.Sprint("p", i), fmt.Sprint(i), fmt.Sprint("n", i))), now)
 	}
-	if n := testing.AllocsPerRun(1, func() { pods.NodeOf("default/none") }); n > 0 {
+	if n := testing.AllocsPerRun(1, func() { pods.NodesOf("default/none") }); n > 0 {
 		t.Errorf("it walks the nodes: %v allocations", n)
 	}
 }

@@ -3,6 +3,8 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -54,15 +56,27 @@ func PoolRequestOf(meta *metav1.ObjectMeta) PoolRequest {
 	}
 }
 
-// labelSet decodes labels. Neither keys nor values contain a comma or an equals sign.
-func (w PoolRequest) labelSet() labels.Set {
-	set := labels.Set{}
-	for pair := range strings.SplitSeq(w.labels, ",") {
-		if key, value, ok := strings.Cut(pair, "="); ok {
-			set[key] = value
+// labelSet decodes labels.
+func (w PoolRequest) labelSet() labels.Set { return maps.Collect(w.eachLabel()) }
+
+// eachLabel decodes labels. Neither keys nor values contain a comma or an equals sign.
+func (w PoolRequest) eachLabel() iter.Seq2[string, string] {
+	return func(yield func(key, value string) bool) {
+		for pair := range strings.SplitSeq(w.labels, ",") {
+			if key, value, ok := strings.Cut(pair, "="); ok && !yield(key, value) {
+				return
+			}
 		}
 	}
-	return set
+}
+
+func (w PoolRequest) label(key string) (value string, ok bool) {
+	for k, value := range w.eachLabel() {
+		if k == key {
+			return value, true
+		}
+	}
+	return "", false
 }
 
 // KeepPoolRequests returns the annotations that request a Cilium pool.
@@ -144,9 +158,14 @@ func candidatesFor(name string, pod, namespace PoolRequest, picking *Picking) (c
 	if picking == nil {
 		return candidates
 	}
-	pools := slices.Clone(picking.byPod[name])
+	podNamespace, podName, _ := strings.Cut(name, "/")
+	pools := slices.Clone(picking.byOwner[name])
+	if picking.hasLabels {
+		for key, value := range pod.eachLabel() {
+			pools = append(pools, picking.byOwner[crd.OwnerByLabel(podNamespace, key, value)]...)
+		}
+	}
 	if len(picking.others) > 0 {
-		podNamespace, podName, _ := strings.Cut(name, "/")
 		podLabels := ciliumpool.PodLabels(podNamespace, podName, pod.labelSet())
 		namespaceLabels := namespace.labelSet()
 		for _, pool := range picking.others {

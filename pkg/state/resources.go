@@ -32,7 +32,7 @@ func OfferResource(f ipalloc.Family, ciliumPool string) corev1.ResourceName {
 // (Kubernetes v1.36.3, pkg/apis/core/helper/helpers.go, IsExtendedResourceName).
 func MayOffer(ciliumPool string) bool {
 	name := string(OfferResource(ipalloc.IPv4, ciliumPool))
-	return crd.PodOfPool(ciliumPool) == "" && !strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
+	return crd.OwnerOfPool(ciliumPool) == "" && !strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
 		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }
 

@@ -122,7 +122,7 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 		}
 	}
 	for _, cidr := range s.missingPins {
-		if ipalloc.FamilyOf(cidr.Addr()) == share.Family && slices.ContainsFunc(share.Pools, func(p *crd.Pool) bool { return p.Pod == "" && p.AssignsNow(cidr) }) {
+		if ipalloc.FamilyOf(cidr.Addr()) == share.Family && slices.ContainsFunc(share.Pools, func(p *crd.Pool) bool { return p.Owner == "" && p.AssignsNow(cidr) }) {
 			state.Pins++
 		}
 	}
@@ -134,13 +134,13 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 // Pods without an address count once an agent is seen that can assign them one: until then the node
 // gets the addresses that an agent needs to start. Pods that request addresses of the scheduler stay.
 // elsewhere is the number of addresses of the Cilium pool that the pods left out request. The Cilium pool of
-// a single pod counts no other one without an address.
+// an owner counts no pod of others without an address.
 func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods []expand.Pod, elsewhere int) {
 	view := s.CiliumNode
 	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
-	only := crd.PodOfPool(ciliumPool)
+	ofOwner := crd.OwnerOfPool(ciliumPool) != ""
 	isExcluded := func(p expand.Pod) bool {
-		if (!uses || s.PoolChoices.Of(p.Name, f).Pool != ciliumPool || only != "" && p.Name != only) && !hasFamily(p.IPs, f) {
+		if (!uses || s.PoolChoices.Of(p.Name, f).Pool != ciliumPool || ofOwner && !s.isOfOwner(p.Name, f, ciliumPool)) && !hasFamily(p.IPs, f) {
 			return true
 		}
 		if p.Requests[f] > 0 {
@@ -241,18 +241,18 @@ func (c *Cluster) CiliumPoolOf(b crd.Block, view *ciliumnode.View) string {
 }
 
 // servedFor returns the pools, of those that serve a node, that serve one Cilium pool there, best
-// first. The Cilium pool of a single pod is served by the pools with an address that is pinned to it.
+// first. The Cilium pool of an owner is served by the pools with an address that is pinned to it.
 func (c *Cluster) servedFor(served map[string][]*crd.Pool, ciliumPool string) []*crd.Pool {
-	pod := crd.PodOfPool(ciliumPool)
-	if pod == "" {
+	owner := crd.OwnerOfPool(ciliumPool)
+	if owner == "" {
 		return served[ciliumPool]
 	}
 	var out []*crd.Pool
-	pins := c.Ledger.Pins.Of(pod)
+	pins := c.Ledger.Pins.Of(owner)
 	for _, pools := range served {
 		for _, pool := range pools {
 			if slices.ContainsFunc(pins, pool.OnGrid) {
-				out = append(out, pool.ForCiliumPoolOfPod(ciliumPool))
+				out = append(out, pool.ForCiliumPoolOfOwner(ciliumPool))
 			}
 		}
 	}
@@ -266,14 +266,14 @@ func (c *Cluster) IsOrphaned(b crd.Block, view *ciliumnode.View) bool {
 	return c.Defaults.CiliumPools && c.Pools.Get(b.Pool) == nil && (view == nil || !slices.Contains(view.ListedInAnyPool(), b.CIDR))
 }
 
-// anyFree reports whether one of pools has a free block of a family: of the pool of a single pod, one that
-// is pinned to the pod.
+// anyFree reports whether one of pools has a free block of a family: of the pool of an owner, one that
+// is pinned to it.
 func (c *Cluster) anyFree(f ipalloc.Family, pools []*crd.Pool) bool {
 	return slices.ContainsFunc(pools, func(p *crd.Pool) bool {
-		if p.Pod == "" {
+		if p.Owner == "" {
 			return c.FreeIn(p.Name, f) > 0
 		}
-		return slices.ContainsFunc(c.Ledger.Pins.Of(p.Pod), func(cidr netip.Prefix) bool {
+		return slices.ContainsFunc(c.Ledger.Pins.Of(p.Owner), func(cidr netip.Prefix) bool {
 			return ipalloc.FamilyOf(cidr.Addr()) == f && p.AssignsNow(cidr) && len(c.Ledger.HeldIn(cidr)) == 0
 		})
 	})
@@ -329,8 +329,8 @@ func (c *Cluster) assignment(s *Snapshot, share *Share, view *ciliumnode.View, b
 		SingleBlock: view.BlockAssignment.SingleBlock, NoPreallocation: view.BlockAssignment.PodsOnly,
 	}
 	isOfFamily := func(b crd.Block) bool { return ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family }
-	// The agent of a node that the pod has left requests its address for some more minutes.
-	if pod := crd.PodOfPool(share.CiliumPool); pod != "" && !slices.ContainsFunc(blocks, isOfFamily) && !s.hasPod(pod) {
+	// The agent of a node that the owner's pod has left requests its address for some more minutes.
+	if crd.OwnerOfPool(share.CiliumPool) != "" && !slices.ContainsFunc(blocks, isOfFamily) && !s.hasPodOfOwner(share.Family, share.CiliumPool) {
 		w.Requested = 0
 	}
 	if s.Node != nil {

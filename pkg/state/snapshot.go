@@ -151,8 +151,15 @@ func (c *Cluster) mayAnnounce(node *corev1.Node) bool {
 	return cilium == nil || !cilium.Known || cilium.Setting(node.Labels, "enable-bgp-control-plane") == "true"
 }
 
-func (s *Snapshot) hasPod(name string) bool {
-	return slices.ContainsFunc(s.Pods, func(p expand.Pod) bool { return p.Name == name })
+// isOfOwner reports whether a pod is of the owner that a Cilium pool is for: other pods can name the pool, too.
+func (s *Snapshot) isOfOwner(pod string, f ipalloc.Family, ciliumPool string) bool {
+	choice := s.PoolChoices.Of(pod, f)
+	return pod == crd.OwnerOfPool(ciliumPool) || choice.By == podSelector && choice.Pool == ciliumPool
+}
+
+// hasPodOfOwner reports whether a pod of the owner that a Cilium pool is for is on the node.
+func (s *Snapshot) hasPodOfOwner(f ipalloc.Family, ciliumPool string) bool {
+	return slices.ContainsFunc(s.Pods, func(p expand.Pod) bool { return s.isOfOwner(p.Name, f, ciliumPool) })
 }
 
 // isKnown reports whether an address lies in a block or a PodIPPool, or the CiliumNode names it.

@@ -59,13 +59,13 @@ func (c *Cluster) unservedPools(s *Snapshot, served map[string][]*crd.Pool, f ip
 	requests := c.requested(s, f, now)
 	for _, pool := range slices.Sorted(maps.Keys(requests)) {
 		u := requests[pool]
-		pod := crd.PodOfPool(pool)
+		owner := crd.OwnerOfPool(pool)
 		pools := crd.ForFamily(c.servedFor(served, pool), f, pool)
 		lists := containsFamily(s.CiliumNode.Of(pool).PodCIDRs, f)
 		u.Full = len(pools) > 0 && u.AtRestart && !c.anyFree(f, pools)
 		isServed := len(pools) > 0 && !u.Full || lists
-		if isServed { // all pods, or the one that it is for
-			u.Pods = slices.DeleteFunc(u.Pods, func(name string) bool { return pod == "" || name == pod })
+		if isServed { // all pods, or those of its owner
+			u.Pods = slices.DeleteFunc(u.Pods, func(name string) bool { return owner == "" || s.isOfOwner(name, f, pool) })
 		}
 		if !isServed || len(u.Pods) > 0 {
 			u.Family = f
@@ -180,7 +180,7 @@ func (c *Cluster) requestedByAgent(s *Snapshot, f ipalloc.Family, now time.Time)
 func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
 	reason := ""
 	if u.CiliumPool != noPool {
-		reason = c.whyUnserved(s.Name, u) + "; "
+		reason = c.whyUnserved(s, u) + "; "
 	}
 	for _, pod := range u.Pods {
 		u.ofPods = append(u.ofPods, reason+s.PoolChoices.Of(pod, u.Family).describe(pod, u.Family))
@@ -201,18 +201,19 @@ func (c *Cluster) describeUnserved(s *Snapshot, u *Unserved) {
 }
 
 // whyUnserved says why a node has no address of a Cilium pool, and suggests a similar one.
-func (c *Cluster) whyUnserved(node string, u *Unserved) string {
+func (c *Cluster) whyUnserved(s *Snapshot, u *Unserved) string {
 	f := u.Family
 	ciliumPool := u.CiliumPool
-	pod := crd.PodOfPool(ciliumPool)
-	if pod != "" && len(u.Pods) > 0 && !slices.Contains(u.Pods, pod) {
-		return fmt.Sprintf("Cilium's pool %s is for pod %s alone", ciliumPool, pod)
+	owner := crd.OwnerOfPool(ciliumPool)
+	isOfOwner := func(pod string) bool { return s.isOfOwner(pod, f, ciliumPool) }
+	if owner != "" && len(u.Pods) > 0 && !slices.ContainsFunc(u.Pods, isOfOwner) {
+		return fmt.Sprintf("Cilium's pool %s is for %s alone", ciliumPool, crd.OwnerWords(owner))
 	}
-	if pod != "" {
-		return fmt.Sprintf("no PodIPPool that selects node %s has an %s address that a PodIPPin keeps for pod %s: "+
-			"keep the pod on nodes of the pin's pool, or delete the pin and the pod gets another address", node, f, pod)
+	if owner != "" {
+		return fmt.Sprintf("no PodIPPool that selects node %s has an %s address that a PodIPPin keeps for %s: "+
+			"keep the pod on nodes of the pin's pool, or delete the pin and the pod gets another address", s.Name, f, crd.OwnerWords(owner))
 	}
-	message := fmt.Sprintf("no PodIPPool gives %s of Cilium's pool %s to node %s", f, ciliumPool, node)
+	message := fmt.Sprintf("no PodIPPool gives %s of Cilium's pool %s to node %s", f, ciliumPool, s.Name)
 	if u.Full {
 		return message + ", as none has a free block"
 	}

@@ -230,7 +230,7 @@ func TestHolderLinesPage(t *testing.T) {
 	}
 	want := constants(t, "pkg/config", "Block", "Address")
 	for _, line := range []config.HolderLine{
-		{Message: config.BlockFreed, Block: netip.MustParsePrefix("10.0.0.0/29"), Pod: "default/web"}, {Message: config.AddressKept, Address: netip.MustParseAddr("10.0.0.1")},
+		{Message: config.BlockFreed, Block: netip.MustParsePrefix("10.0.0.0/29"), Owner: "default/web"}, {Message: config.AddressKept, Address: netip.MustParseAddr("10.0.0.1")},
 	} {
 		for i, key := range line.KeysAndValues() {
 			if i%2 == 0 {

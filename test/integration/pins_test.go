@@ -112,7 +112,7 @@ func lists(e *env, node, cidr string) {
 // podAddress returns the CIDRs that a CiliumNode lists for web-0.
 func podAddress(cn *ciliumv2.CiliumNode) string {
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		if crd.PodOfPool(entry.Pool) == "default/web-0" {
+		if crd.OwnerOfPool(entry.Pool) == "default/web-0" {
 			return fmt.Sprint(entry.CIDRs)
 		}
 	}
@@ -132,7 +132,7 @@ func returnsWeb(e *env, node string) {
 	e.TB.Helper()
 	e.eventuallyOn("the agent returns the address", node, func(cn *ciliumv2.CiliumNode) error {
 		pools := &cn.Spec.IPAM.Pools
-		pools.Allocated = slices.DeleteFunc(pools.Allocated, func(a ipamtypes.IPAMPoolAllocation) bool { return crd.PodOfPool(a.Pool) == "default/web-0" })
+		pools.Allocated = slices.DeleteFunc(pools.Allocated, func(a ipamtypes.IPAMPoolAllocation) bool { return crd.OwnerOfPool(a.Pool) == "default/web-0" })
 		return e.Client.Update(e.Ctx, cn)
 	})
 }

@@ -70,15 +70,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return common.AfterConflict(err)
 }
 
-// pinned returns the addresses that pins keep for the pod that a Cilium pool is for; none: it is for no
-// single pod, or another name is in use for it. They count even if no PodIPPool has them: without the pool,
+// pinned returns the addresses that pins keep for the owner that a Cilium pool is for; none: it is for no
+// single owner, or another name is in use for it. They count even if no PodIPPool has them: without the pool,
 // agents would assign the pod another address.
 func (r *Reconciler) pinned(name string) []netip.Prefix {
-	pod := crd.PodOfPool(name)
-	if pod == "" || r.CiliumPools.OfPod(pod, r.Ledger) != name {
+	owner := crd.OwnerOfPool(name)
+	if owner == "" || r.CiliumPools.OfOwner(owner, r.Ledger) != name {
 		return nil
 	}
-	return r.Ledger.Pins.Of(pod)
+	return r.Ledger.Pins.Of(owner)
 }
 
 // marks returns the marks of the CiliumPodIPPool that a pool of pinned addresses has for its other pods;
@@ -140,11 +140,11 @@ func (r *Reconciler) drop(ctx context.Context, name string, current *ciliumpool.
 		client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion}))
 }
 
-// servedLive reports whether a PodIPPool serves a Cilium pool, or a pin keeps an address for the pod
+// servedLive reports whether a PodIPPool serves a Cilium pool, or a pin keeps an address for the owner
 // that it is for.
 func (r *Reconciler) servedLive(ctx context.Context, name string) (bool, error) {
-	if pod := crd.PodOfPool(name); pod != "" {
-		if r.CiliumPools.OfPod(pod, r.Ledger) != name {
+	if owner := crd.OwnerOfPool(name); owner != "" {
+		if r.CiliumPools.OfOwner(owner, r.Ledger) != name {
 			return false, nil
 		}
 		pins := &v1alpha1.PodIPPinList{}
@@ -152,7 +152,8 @@ func (r *Reconciler) servedLive(ctx context.Context, name string) (bool, error) 
 			return false, fmt.Errorf("listing pins: %w", err)
 		}
 		return slices.ContainsFunc(pins.Items, func(p v1alpha1.PodIPPin) bool {
-			return p.Spec.PodNamespace+"/"+p.Spec.PodName == pod
+			pin, err := crd.PinFrom(&p)
+			return err == nil && pin.Owner == owner
 		}), nil
 	}
 	pools := &v1alpha1.PodIPPoolList{}

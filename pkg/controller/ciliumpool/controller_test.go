@@ -113,7 +113,7 @@ func ofOldPool() *v1alpha1.PodIPBlock {
 }
 
 // The CiliumPodIPPool of a pod follows the labels that BGP selects by, of its pool's.
-func TestCiliumPoolOfPodIsMarked(t *testing.T) {
+func TestCiliumPoolOfOwnerIsMarked(t *testing.T) {
 	theirs := fixtures.HandMade(fixtures.CiliumPodIPPool("default", 28))
 	theirs.Labels = map[string]string{"announce": "pods"}
 	b := fakeapi.New(t, ciliumnode.MultiPool, podPin(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), theirs)
@@ -131,10 +131,10 @@ func TestCiliumPoolOfPodIsMarked(t *testing.T) {
 }
 
 // The CiliumPodIPPool of a pod selects it, and stays while a pin exists that the watch has not shown.
-func TestCiliumPoolOfPod(t *testing.T) {
+func TestCiliumPoolOfOwner(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.MultiPool, podPin())
 	keeps(b, podPool, nil)
-	if pod := b.CiliumPools().Get(podPool).Selector.Pod(); pod != "shop/web-0" {
+	if pod := b.CiliumPools().Get(podPool).Selector.Owner(); pod != "shop/web-0" {
 		t.Errorf("it selects %q", pod)
 	}
 	b.Ledger.Pins.Remove(fixtures.Prefix("10.0.0.4/32"))

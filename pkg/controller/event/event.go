@@ -51,6 +51,7 @@ const (
 	ReasonCiliumModeDiffers          = "CiliumModeDiffers"
 	ReasonBlocksNotAnnounced         = "BlocksNotAnnounced"
 	ReasonAddressNotKept             = "AddressNotKept"
+	ReasonAddressInUse               = "AddressInUse"
 	ReasonNoProgress                 = "NoProgress"
 	ReasonEtcdRestored               = "EtcdRestored"
 )
@@ -98,7 +99,7 @@ func Type(reason string) string {
 	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade, ReasonCiliumNodeUnreadable,
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses,
-		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed, ReasonBlocksNotAnnounced, ReasonAddressNotKept,
+		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed, ReasonBlocksNotAnnounced, ReasonAddressNotKept, ReasonAddressInUse,
 		ReasonNoProgress, ReasonEtcdRestored, config.ReasonWriteRefused:
 		return corev1.EventTypeWarning
 	}

@@ -73,12 +73,12 @@ var (
 	contestChanged   = change{{NodeQueue, subject.holders, atOnce}}
 
 	pinChanged      = change{{PinQueue, subject.itself, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}}
-	pinOwnerChanged = change{{NodeQueue, subject.ofNodes, atOnce}, {CiliumPoolQueue, subject.poolOfPod, atOnce}}
+	pinOwnerChanged = change{{NodeQueue, subject.ofNodes, atOnce}, {CiliumPoolQueue, subject.poolOfOwner, atOnce}}
 	pinDeleted      = change{{KeeperQueue, subject.keeper, after(assignDelay)}}
 
 	agentChanged     = change{{NodeQueue, subject.ofNodes, atOnce}}
 	podChanged       = change{{NodeQueue, subject.ofNodes, atOnce}}
-	namedPodChanged  = change{{KeeperQueue, subject.keeper, after(assignDelay)}}
+	ownerPodChanged  = change{{KeeperQueue, subject.keeper, after(assignDelay)}}
 	namespaceChanged = change{{NodeQueue, subject.ofNodes, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}}
 	podUnscheduled   = change{{UnscheduledQueue, subject.unscheduled, after(assignDelay)}}
 	podScheduled     = change{{UnscheduledQueue, subject.unscheduled, after(reassignDelay)}}
@@ -87,10 +87,10 @@ var (
 		{CiliumPoolQueue, subject.allCiliumPools, atOnce}, {KeeperQueue, subject.keeper, after(assignDelay)}, {PoolQueue, subject.allPools, atOnce},
 	}
 	ciliumPoolChanged         = change{{CiliumPoolQueue, subject.itself, atOnce}, {PoolQueue, subject.ofPools, statusDelay}}
-	ciliumPoolMarksChanged    = change{{CiliumPoolQueue, subject.podPools, atOnce}}
+	ciliumPoolMarksChanged    = change{{CiliumPoolQueue, subject.ownerPools, atOnce}}
 	ciliumPoolSelectorChanged = change{{NodeQueue, subject.allNodes, atOnce}}
-	podPoolChanged            = change{{CiliumPoolQueue, subject.itself, atOnce}} // it depends on the one of the old name
-	podPoolSelectorChanged    = change{{NodeQueue, subject.ofNodes, atOnce}}
+	ownerPoolChanged          = change{{CiliumPoolQueue, subject.itself, atOnce}} // it depends on the one of the old name
+	ownerPoolSelectorChanged  = change{{NodeQueue, subject.ofNodes, atOnce}}
 
 	routesServed         = change{{RouteQueue, subject.allRoutes, atOnce}}
 	routeChanged         = change{{RouteQueue, subject.ofNodes, after(routeDelay)}, {RouteQueue, subject.ofSameHostname, after(routeDelay)}}
@@ -101,7 +101,7 @@ var (
 type subject struct {
 	name         string         // of the object
 	nodes, pools []string       // of the object, by name
-	pod          string         // of a pin; "": a node's
+	owner        string         // of a pin; "": a node's
 	sameHostname []string       // the other nodes with the hostname of the node
 	cidrs        []netip.Prefix // of the object
 	excluded     []netip.Prefix // addresses that have become excluded, or are no longer
@@ -217,7 +217,7 @@ func (s subject) pinOwners(f *Feed) []string {
 	var nodes []string
 	for _, cidr := range s.cidrs {
 		for _, pin := range f.Ledger.Pins.In(cidr) {
-			nodes = append(nodes, f.nodeOf(pin.Owner.Node))
+			nodes = append(nodes, f.nodesOf(pin.Owner.Node)...)
 		}
 	}
 	return nodes
@@ -231,12 +231,12 @@ func (s subject) pinsOfNodes(f *Feed) []string {
 	return blockNames(cidrs)
 }
 
-// nodeOf returns the node of a pin's owner, which is a node or a pod.
-func (f *Feed) nodeOf(owner string) string {
-	if strings.Contains(owner, "/") {
-		return f.Pods.NodeOf(owner)
+// nodesOf returns the nodes that a pin is for: one, or those of its owner's pods.
+func (f *Feed) nodesOf(of string) []string {
+	if strings.Contains(of, "/") {
+		return f.Pods.NodesOf(of)
 	}
-	return owner
+	return []string{of}
 }
 
 // publishedBlocks returns the blocks that a CiliumNode lists although their condition Published is not
@@ -284,29 +284,29 @@ func (s subject) allCiliumPools(f *Feed) []string {
 	for _, pool := range f.CiliumPools.Missing(nil) {
 		names = append(names, pool.Name)
 	}
-	return slices.Concat(names, f.Pools.CiliumPools(), s.podPools(f))
+	return slices.Concat(names, f.Pools.CiliumPools(), s.ownerPools(f))
 }
 
-// podPools returns the Cilium pools of single pods.
-func (subject) podPools(f *Feed) []string {
-	pods := f.Ledger.Pins.Pods()
-	for i, pod := range pods {
-		pods[i] = f.CiliumPools.OfPod(pod, f.Ledger)
+// ownerPools returns the Cilium pools of single owners.
+func (subject) ownerPools(f *Feed) []string {
+	pools := f.Ledger.Pins.Owners()
+	for i, owner := range pools {
+		pools[i] = f.CiliumPools.OfOwner(owner, f.Ledger)
 	}
-	return pods
+	return pools
 }
 
-// poolOfPod returns the Cilium pool of the pod that a pin is for, if it is for one.
-func (s subject) poolOfPod(f *Feed) []string {
-	if s.pod == "" || f.CiliumPools == nil {
+// poolOfOwner returns the Cilium pool of the owner that a pin is for, if it is for one.
+func (s subject) poolOfOwner(f *Feed) []string {
+	if s.owner == "" || f.CiliumPools == nil {
 		return nil
 	}
-	return []string{f.CiliumPools.OfPod(s.pod, f.Ledger)}
+	return []string{f.CiliumPools.OfOwner(s.owner, f.Ledger)}
 }
 
 // keeper returns the request for all pods if a pool keeps addresses for pods, or has done so.
 func (subject) keeper(f *Feed) []string {
-	if f.Mode.ManyPools() && (len(f.Pools.WithPodAddresses()) > 0 || f.Ledger.Pins.HasPods()) {
+	if f.Mode.ManyPools() && (len(f.Pools.WithPodAddresses()) > 0 || f.Ledger.Pins.HasOwners()) {
 		return []string{allPods}
 	}
 	return nil

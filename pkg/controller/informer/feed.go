@@ -320,7 +320,9 @@ func (f *Feed) pinHandler(logger logr.Logger) toolscache.ResourceEventHandler {
 		func(obj *v1alpha1.PodIPPin) {
 			if pin, ok := read(obj); ok {
 				if old := f.Ledger.Pins.Set(pin); old != pin.For() {
-					f.wake(pinOwnerChanged, subject{nodes: []string{f.nodeOf(old), f.nodeOf(pin.For())}, pod: pin.Pod})
+					_, key, _ := crd.SplitOwner(pin.Owner)
+					f.Pods.OwnBy(key)
+					f.wake(pinOwnerChanged, subject{nodes: append(f.nodesOf(old), f.nodesOf(pin.For())...), owner: pin.Owner})
 				}
 				f.wake(pinChanged, subject{name: obj.Name})
 			}
@@ -328,7 +330,7 @@ func (f *Feed) pinHandler(logger logr.Logger) toolscache.ResourceEventHandler {
 		func(obj *v1alpha1.PodIPPin) {
 			if pin, ok := read(obj); ok {
 				f.Ledger.Pins.Remove(pin.CIDR)
-				f.wake(pinOwnerChanged, subject{nodes: []string{f.nodeOf(pin.For())}, pod: pin.Pod})
+				f.wake(pinOwnerChanged, subject{nodes: f.nodesOf(pin.For()), owner: pin.Owner})
 				f.wake(pinDeleted, subject{})
 			}
 		})
@@ -351,6 +353,9 @@ func (f *Feed) onCiliumNodeGone(cn *ciliumnode.View) {
 }
 
 func (f *Feed) onPool(p *v1alpha1.PodIPPool) {
+	if rule := p.Spec.PodAddresses; rule != nil {
+		f.Pods.OwnBy(rule.OwnerLabel)
+	}
 	if f.Pools.Set(p) {
 		f.wake(poolSpecChanged, subject{})
 		return

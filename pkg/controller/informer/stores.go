@@ -48,8 +48,8 @@ func (f *Feed) podStore() Store {
 				return
 			}
 			f.wake(podChanged, subject{nodes: []string{p.Node}})
-			if p.Named {
-				f.wake(namedPodChanged, subject{})
+			if f.Pods.MayOwn(p) {
+				f.wake(ownerPodChanged, subject{})
 			}
 		},
 		onDelete: func(p state.BoundPod) {
@@ -104,7 +104,7 @@ func (f *Feed) ciliumPoolStore() Store {
 		onUpsert: func(v *ciliumpool.View) {
 			old := f.CiliumPools.Get(v.Name)
 			f.ciliumPool(v.Name, f.CiliumPools.Set(v))
-			if crd.PodOfPool(v.Name) == "" && (old == nil || !old.Marks.Equal(v.Marks)) {
+			if crd.OwnerOfPool(v.Name) == "" && (old == nil || !old.Marks.Equal(v.Marks)) {
 				f.wake(ciliumPoolMarksChanged, subject{})
 			}
 		},
@@ -120,14 +120,14 @@ func (f *Feed) ciliumPool(name string, selector bool) {
 		pools = append(pools, pool.Name)
 	}
 	f.wake(ciliumPoolChanged, subject{name: name, pools: pools})
-	pod := crd.PodOfPool(name)
-	if pod != "" {
-		f.wake(podPoolChanged, subject{name: crd.CiliumPoolOfPod(pod)})
+	owner := crd.OwnerOfPool(name)
+	if owner != "" {
+		f.wake(ownerPoolChanged, subject{name: crd.CiliumPoolOfOwner(owner)})
 	}
-	if selector && pod != "" {
-		f.wake(podPoolSelectorChanged, subject{nodes: []string{f.Pods.NodeOf(pod)}})
+	if selector && owner != "" {
+		f.wake(ownerPoolSelectorChanged, subject{nodes: f.Pods.NodesOf(owner)})
 	}
-	if selector && pod == "" {
+	if selector && owner == "" {
 		f.wake(ciliumPoolSelectorChanged, subject{})
 	}
 }

@@ -159,7 +159,7 @@ func (c *BlockClient) object(ctx context.Context, b crd.Block) (*v1alpha1.PodIPB
 // create creates a block for a node. The create is the claim.
 func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool *crd.Pool, node *corev1.Node) (crd.Block, error) {
 	obj := crd.NewBlock(cidr, pool.Name, node.Name, node.UID)
-	if pool.Pod != "" {
+	if pool.Owner != "" {
 		obj.Spec.CiliumPoolName = pool.CiliumPool
 	}
 	err := c.Counters.CountWrite("PodIPBlock", obj.Name, "create", c.Writer.Create(ctx, obj))

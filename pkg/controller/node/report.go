@@ -70,7 +70,7 @@ func (r *Reconciler) reportAccounts(o *observation, accounts []account, lack *sh
 		s := &accounts[i]
 		missing[s.Family] += s.balance.Missing
 		setUnless(0, r.Metrics.shortages, missing[s.Family], o.Name, s.Family.String())
-		if !s.isOfPod() { // the node alone is short then
+		if !s.isOfOwner() { // the node alone is short then
 			r.Metrics.pools.set(s.Key(o.Name), s.Ruling(), s.balance.Missing > 0)
 		}
 		starves = starves || s.lacksFirstBlock()

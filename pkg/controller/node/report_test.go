@@ -36,7 +36,7 @@ func TestShortageOf(t *testing.T) {
 		return account{Share: &state.Share{CiliumPool: "blue", OfPods: ofPods}, plan: expand.Plan{Demand: 8, Claim: claim(8)}}
 	}
 	const pod = "shop/web-0"
-	web := account{Share: &state.Share{CiliumPool: crd.CiliumPoolOfPod(pod), OfPods: true, Pools: []*crd.Pool{west.ForCiliumPoolOfPod(crd.CiliumPoolOfPod(pod))}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
+	web := account{Share: &state.Share{CiliumPool: crd.CiliumPoolOfOwner(pod), OfPods: true, Pools: []*crd.Pool{west.ForCiliumPoolOfOwner(crd.CiliumPoolOfOwner(pod))}}, plan: expand.Plan{Demand: 1, Claim: claim(1)}}
 	const exhausted = v1alpha1.NodePoolsExhausted
 	tests := map[string]struct {
 		accounts []account
@@ -59,7 +59,7 @@ func TestShortageOf(t *testing.T) {
 		"a pool of Cilium's":                     {[]account{blue(true)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: no pool", true},
 		"and the default one":                    {[]account{blue(true), v4(limited)}, [2]int{8, 0}, true, exhausted, "; ipv4: no pool", false},
 		"one that the agent needs to start":      {[]account{blue(false)}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: no pool", false},
-		"an address that moves":                  {[]account{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 cannot come here yet", true},
+		"an address that moves":                  {[]account{web}, [2]int{1, 0}, true, reasonMoves, "pinned to pod shop/web-0 cannot come here yet, or another", true},
 		"and other pods wait":                    {[]account{web, v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(1)}, east)}, [2]int{1, 0}, true, exhausted, "ipv4: no pool that serves this node", false},
 		"and a reserve is lacking":               {[]account{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}, east), web}, [2]int{1, 0}, true, exhausted, "ipv4: no pool that serves this node", true},
 		"full pools before a limit":              {[]account{v4(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)}), v6(limited)}, [2]int{1, 0}, true, exhausted, "ipv6: maxBlocksPerNode", false},

@@ -129,7 +129,7 @@ func (r *Reporter) sendObstacle(node *corev1.Node, b crd.Block, obstacle expand.
 // more), or that the block is freed for other nodes.
 func logHolder(ctx context.Context, message string, b crd.Block, reason string) {
 	line := config.HolderLine{
-		Message: message, Block: b.CIDR, Node: b.Node, Pool: b.Pool, Reason: reason, Since: b.Created, Until: b.Since, Pod: crd.PodOfPool(b.CiliumPool),
+		Message: message, Block: b.CIDR, Node: b.Node, Pool: b.Pool, Reason: reason, Since: b.Created, Until: b.Since, Owner: crd.OwnerOfPool(b.CiliumPool),
 	}
 	log.FromContext(ctx).Info(message, line.KeysAndValues()...)
 }

@@ -79,8 +79,8 @@ func (s account) lacksFirstBlock() bool {
 	return s.Exhausted > 0 && len(s.State.Blocks) == 0 && !s.OfPods
 }
 
-// isOfPod reports whether the account is for the address of one pod's name.
-func (s *account) isOfPod() bool { return crd.PodOfPool(s.CiliumPool) != "" }
+// isOfOwner reports whether the account is for the address of an owner.
+func (s *account) isOfOwner() bool { return crd.OwnerOfPool(s.CiliumPool) != "" }
 
 // shortageOf returns the shortage of a node with these accounts; nil: it has none.
 func shortageOf(accounts []account) *shortage {
@@ -132,8 +132,8 @@ func (s *account) cause() (reason, message string) {
 		return reasonPaused, fmt.Sprintf("%s: the node needs more addresses and gets none: %s", subject, s.Standing.Because())
 	case s.err != nil:
 		return reasonWriteFails, fmt.Sprintf("%s: the node needs more addresses, and the operator cannot give them: %s", subject, termsafe.Line(s.err.Error()))
-	case s.Exhausted > 0 && len(s.Pools) > 0 && s.isOfPod():
-		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to pod %s cannot come here yet: kubectl get podippins", subject, s.Pools[0].Pod)
+	case s.Exhausted > 0 && len(s.Pools) > 0 && s.isOfOwner():
+		return reasonMoves, fmt.Sprintf("%s: the address that is pinned to %s cannot come here yet, or another of them has it: kubectl get podippins", subject, crd.OwnerWords(s.Pools[0].Owner))
 	case s.Exhausted > 0:
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: no pool that serves this node (%s) has a free block", subject, poolNames(s.Share))
 	case s.State.RunsWithAnother():

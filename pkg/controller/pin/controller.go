@@ -88,8 +88,8 @@ func (r *Reconciler) readyCondition(pin crd.Pin, node *corev1.Node) metav1.Condi
 	if pool == nil {
 		return notReady(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: add the CIDR to one, or delete this pin and name a block of a pool", pin.CIDR)
 	}
-	if pin.Pod != "" && !pool.ManyCiliumPools() {
-		return notReady(v1alpha1.PinNotAllocated, "pins for pods need multi-pool mode: in this mode agents have no pool for a single pod")
+	if pin.Owner != "" && !pool.ManyCiliumPools() {
+		return notReady(v1alpha1.PinNotAllocated, "pins for pods need multi-pool mode: in this mode agents have no pool for a single owner")
 	}
 	if !pool.OnGrid(pin.CIDR) {
 		return notReady(v1alpha1.PinNotABlock, "%s", wrongSize(pool, pin))
@@ -106,8 +106,8 @@ func (r *Reconciler) readyCondition(pin crd.Pin, node *corev1.Node) metav1.Condi
 		return notReady(v1alpha1.PinNotAllocated, "no node gets it: it covers %s", exclude.Words(excluded, nil))
 	case !pool.AssignsNow(pin.CIDR):
 		return notReady(v1alpha1.PinNotAllocated, "PodIPPool %s gives it to no node: %s", pool.Name, whyNot(pool, pin))
-	case pin.Pod != "":
-		return notReady(v1alpha1.PinNotClaimed, "no node holds it: pod %s is bound to none, or its node has not claimed the address yet", pin.Pod)
+	case pin.Owner != "":
+		return notReady(v1alpha1.PinNotClaimed, "no node holds it for %s: none is bound, or the node has not claimed the address yet", crd.OwnerWords(pin.Owner))
 	case node == nil:
 		return notReady(v1alpha1.PinWaitsForNode, "there is no Node %s yet: the block is kept for it", pin.Node)
 	case !pool.Selector.Matches(labels.Set(node.Labels)):
@@ -116,10 +116,10 @@ func (r *Reconciler) readyCondition(pin crd.Pin, node *corev1.Node) metav1.Condi
 	return notReady(v1alpha1.PinNotClaimed, "node %s has not claimed it yet", pin.Node)
 }
 
-// isFor reports whether a block is on the node of a pin, or was claimed for its pod.
+// isFor reports whether a block is on the node of a pin, or was claimed for its owner.
 func isFor(b crd.Block, pin crd.Pin) bool {
-	if pin.Pod != "" {
-		return crd.PodOfPool(b.CiliumPool) == pin.Pod
+	if pin.Owner != "" {
+		return crd.OwnerOfPool(b.CiliumPool) == pin.Owner
 	}
 	return b.Node == pin.Node
 }
@@ -141,7 +141,7 @@ func wrongSize(pool *crd.Pool, pin crd.Pin) string {
 	ranges, _ := pool.Ranges(family)
 	message := fmt.Sprintf("blocks of PodIPPool %s have blockSize %d (%s): ", pool.Name, ranges.Bits, family.SizeText(ranges.Bits))
 	fix := "pin each of them by itself"
-	if pin.Pod != "" {
+	if pin.Owner != "" {
 		fix = "delete this pin, as pods keep addresses only of a pool with blocks of single ones"
 	}
 	return message + fix

@@ -39,7 +39,7 @@ func TestPinReady(t *testing.T) {
 	pool := ofPool(func(*v1alpha1.PodIPPoolSpec) {})
 	single := ofPool(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.BlockSize = 32 })
 	ofPod := fixtures.BlockObject("10.0.0.4/32", ipalloc.InService)
-	ofPod.Spec.CiliumPoolName = crd.CiliumPoolOfPod("shop/web-0")
+	ofPod.Spec.CiliumPoolName = crd.CiliumPoolOfOwner("shop/web-0")
 	deleted := fixtures.BeingDeleted(pool.DeepCopy())
 	deleted.Finalizers = []string{v1alpha1.Finalizer}
 	for name, test := range map[string]struct {
@@ -50,7 +50,7 @@ func TestPinReady(t *testing.T) {
 	}{
 		"for a pod": {
 			objects: []client.Object{podPin(), single}, mode: ciliumnode.MultiPool,
-			want: "False NotClaimed: no node holds it: pod shop/web-0 is bound to none, or its node has not claimed the address yet",
+			want: "False NotClaimed: no node holds it for pod shop/web-0: none is bound, or the node has not claimed the address yet",
 		},
 		"for a pod, held": {
 			objects: []client.Object{podPin(), single, ofPod}, mode: ciliumnode.MultiPool,
@@ -62,7 +62,7 @@ func TestPinReady(t *testing.T) {
 		},
 		"for a pod, in crd mode": {
 			objects: []client.Object{podPin(), pool},
-			want:    "False NotAllocated: pins for pods need multi-pool mode: in this mode agents have no pool for a single pod",
+			want:    "False NotAllocated: pins for pods need multi-pool mode: in this mode agents have no pool for a single owner",
 		},
 		"held":      {objects: []client.Object{pin, node, pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)}, want: "True Held: node n holds the block"},
 		"draining":  {objects: []client.Object{pin, node, pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.Draining)}, want: "False Draining: node n returns the block: kubectl describe podipblock 10.0.0.4-30"},

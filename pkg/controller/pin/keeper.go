@@ -33,9 +33,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Keeper makes a pin for each pod that a pool keeps an address for (spec.podAddresses), and deletes it once
-// there has been no pod of that name for long enough. It writes nothing but pins. Their names
-// follow from their addresses, so two leaders pin no address for two pods; of two pins for one pod, one goes.
+// Keeper makes a pin for the owner of each pod that a pool keeps an address for (spec.podAddresses), and deletes it once
+// the owner has had no pod for long enough. It writes nothing but pins. Their names follow from their addresses, so two
+// leaders pin no address for two owners; of two pins for one owner, one goes.
 type Keeper struct {
 	Cache, Live client.Reader
 	Client      client.Client
@@ -49,17 +49,17 @@ type Keeper struct {
 	// ReadOnly stops all writes.
 	ReadOnly bool
 
-	pools        []*crd.Pool           // with podAddresses, best first
-	made         map[podFamily]madePin // until the watch shows them
-	seen         map[string]time.Time  // when there was a pod of a name last
-	notified     map[types.UID]string  // the last event of each pod without an address
-	perNamespace map[namespaceIn]int   // the addresses of each namespace in each pool
+	pools        []*crd.Pool             // with podAddresses, best first
+	made         map[ownerFamily]madePin // until the watch shows them
+	seen         map[string]time.Time    // when an owner had a pod last
+	notified     map[types.UID]string    // the last event of each pod without an address
+	perNamespace map[namespaceIn]int     // the addresses of each namespace in each pool
 	// spaces are the namespaces of this look; nil: not listed.
 	spaces *corev1.NamespaceList
 }
 
-type podFamily struct {
-	pod    string // namespace/name
+type ownerFamily struct {
+	owner  string
 	family ipalloc.Family
 }
 
@@ -77,7 +77,7 @@ const (
 	shownWithin = time.Minute
 	// neverHeldFor is how long a pin stays that no node has ever held.
 	neverHeldFor = time.Minute
-	// liveInterval is the least interval of live reads about the pod of a pin.
+	// liveInterval is the least interval of live reads about the pods of an owner.
 	liveInterval = time.Minute
 )
 
@@ -99,35 +99,37 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	k.forget()
 	k.spaces = nil
 	var errs []error
-	var pods []state.NamedPod
-	if len(k.pools) > 0 {
-		pods = k.Pods.Named(k.CiliumPools.Picking())
-		k.countKept(list.Items)
-	}
+	pods := k.Pods.OfOwners(k.CiliumPools.Picking())
+	holders := holdersOf(pods)
+	k.countKept(list.Items)
 	notified := map[types.UID]string{}
 	wait := time.Duration(0)
 	for i := range pods {
 		pod := &pods[i]
+		why := event.ReasonAddressNotKept
 		reason, requeue, err := k.ensurePins(ctx, pod)
-		if reason != "" && (k.notified[pod.UID()] == reason || k.notify(pod, reason)) {
+		if other := k.waitsFor(pod, holders); reason == "" && other != "" {
+			why, reason = event.ReasonAddressInUse, other
+		}
+		if reason != "" && (k.notified[pod.UID()] == reason || k.notify(pod, why, reason)) {
 			notified[pod.UID()] = reason
 		}
 		if err != nil && !isAnswer(err) {
 			return reconcile.Result{}, err
 		}
-		k.seen[pod.Name] = k.Clock.Now()
+		k.see(pod)
 		wait = common.Sooner(wait, requeue)
 		errs = append(errs, err)
 	}
 	if k.notified = notified; len(k.made) > 0 {
 		wait = common.Sooner(wait, shownWithin)
 	}
-	for _, pins := range byPod(list.Items) {
+	for _, pins := range byOwner(list.Items) {
 		requeue, err := k.deletePins(ctx, pins)
 		wait = common.Sooner(wait, requeue)
 		errs = append(errs, err)
 	}
-	maps.DeleteFunc(k.seen, func(pod string, _ time.Time) bool { return len(k.Ledger.Pins.Of(pod)) == 0 })
+	maps.DeleteFunc(k.seen, func(owner string, _ time.Time) bool { return len(k.Ledger.Pins.Of(owner)) == 0 })
 	err := errors.Join(errs...)
 	k.Events.ReportResult("podAddresses", err, func(refusal *common.Refusal) runtime.Object {
 		if refusal == nil {
@@ -136,6 +138,43 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{Name: refusal.Name}}
 	})
 	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// see notes that the owners that a pod may be of have a pod now.
+func (k *Keeper) see(pod *state.OwnerPod) {
+	for _, owner := range pod.Owners {
+		k.seen[owner] = k.Clock.Now()
+	}
+}
+
+// holdersOf returns the pods with addresses.
+func holdersOf(pods []state.OwnerPod) map[netip.Addr]*state.OwnerPod {
+	holders := map[netip.Addr]*state.OwnerPod{}
+	for i := range pods {
+		for _, addr := range pods[i].IPs {
+			holders[addr] = &pods[i]
+		}
+	}
+	return holders
+}
+
+// waitsFor returns that a pod waits for an address that another pod of its owner has; "": it does not.
+func (k *Keeper) waitsFor(pod *state.OwnerPod, holders map[netip.Addr]*state.OwnerPod) string {
+	if len(pod.IPs) > 0 {
+		return ""
+	}
+	for _, choice := range pod.Choices {
+		owner := crd.OwnerOfPool(choice.Pool)
+		if owner == "" {
+			continue
+		}
+		for _, cidr := range k.Ledger.Pins.Of(owner) {
+			if other := holders[cidr.Addr()]; other != nil {
+				return fmt.Sprintf("it waits for %s, which is kept for %s: pod %s on node %s has it until it ends", cidr.Addr(), crd.OwnerWords(owner), other.Name, other.Node)
+			}
+		}
+	}
+	return ""
 }
 
 // isAnswer reports whether the API server has answered a write, so that one for another pod may fare better.
@@ -148,10 +187,10 @@ func isAnswer(err error) bool {
 // forget forgets the new pins that the watch has shown, or that were deleted before it could.
 func (k *Keeper) forget() {
 	if k.made == nil {
-		k.made = map[podFamily]madePin{}
+		k.made = map[ownerFamily]madePin{}
 		k.seen = map[string]time.Time{}
 	}
-	maps.DeleteFunc(k.made, func(_ podFamily, made madePin) bool {
+	maps.DeleteFunc(k.made, func(_ ownerFamily, made madePin) bool {
 		obsolete := len(k.Ledger.Pins.In(made.cidr)) > 0 || k.Clock.Since(made.time) >= shownWithin
 		if obsolete && made.reserved {
 			k.Ledger.Pins.Unreserve(made.cidr)
@@ -160,65 +199,79 @@ func (k *Keeper) forget() {
 	})
 }
 
-// poolsFor returns the pools that keep an address for a pod on its node, best first. If none does, requeue is
-// when to ask again; 0: an event brings the next look.
-func (k *Keeper) poolsFor(ctx context.Context, pod *state.NamedPod) (pools []*crd.Pool, requeue time.Duration) {
+// poolsFor returns the pools that keep an address for the owner of a pod on its node, best first, and that owner. If none
+// does, requeue is when to ask again; 0: an event brings the next look.
+func (k *Keeper) poolsFor(ctx context.Context, pod *state.OwnerPod) (pools []*crd.Pool, owner string, requeue time.Duration) {
 	if pod.NamesPool() {
-		return nil, 0
+		return nil, "", 0
 	}
 	for _, pool := range k.pools {
-		if pool.Picks(pod.Labels, pod.Namespace) {
+		if pool.Picks(pod.Labels, pod.Namespace) && pod.OwnerBy(pool.PodAddresses.OwnerLabel) != "" {
 			pools = append(pools, pool)
 		}
 	}
 	if len(pools) == 0 {
-		return nil, 0
+		return nil, "", 0
 	}
 	node := &corev1.Node{}
 	if err := k.Cache.Get(ctx, types.NamespacedName{Name: pod.Node}, node); err != nil {
-		return nil, nodeAgain // the watch will show the Node
+		return nil, "", nodeAgain // the watch will show the Node
 	}
 	pools = slices.DeleteFunc(pools, func(pool *crd.Pool) bool { return !pool.Selects(labels.Set(node.Labels)) })
 	if len(pools) == 0 {
-		return nil, nodeAgain
+		return nil, "", nodeAgain
 	}
-	return pools, 0
+	owner = pod.OwnerBy(pools[0].PodAddresses.OwnerLabel)
+	pools = slices.DeleteFunc(pools, func(pool *crd.Pool) bool { return pod.OwnerBy(pool.PodAddresses.OwnerLabel) != owner })
+	return pools, owner, 0
 }
 
-// ensurePins makes the pins that a pod lacks, or returns why it cannot, and when to ask again.
-func (k *Keeper) ensurePins(ctx context.Context, pod *state.NamedPod) (reason string, requeue time.Duration, err error) {
-	pools, requeue := k.poolsFor(ctx, pod)
+// unkeepable returns why no address can be kept for the owner of a pod; "": one can.
+func unkeepable(pod *state.OwnerPod, owner string) string {
+	_, key, value := crd.SplitOwner(owner)
+	switch {
+	case key == "" && len(value) > maxSelected:
+		return fmt.Sprintf("no address is kept for its name: CiliumPodIPPools select no pod with a name of more than %d characters", maxSelected)
+	case key != "" && !crd.IsOwnerValue(value):
+		return fmt.Sprintf("no address is kept for its label %s: the value %q must be lower case letters, digits, '-' and '.', as the name of a CiliumPodIPPool contains it", key, value)
+	}
+	if others := pod.OtherCandidates(owner); len(others) > 0 {
+		return fmt.Sprintf("no address is kept for %s: CiliumPodIPPool %s selects this pod, too, and agents accept only one", crd.OwnerWords(owner), others[0])
+	}
+	return ""
+}
+
+// ensurePins makes the pins that the owner of a pod lacks, or returns why it cannot, and when to ask again.
+func (k *Keeper) ensurePins(ctx context.Context, pod *state.OwnerPod) (reason string, requeue time.Duration, err error) {
+	pools, owner, requeue := k.poolsFor(ctx, pod)
 	if len(pools) == 0 || pools[0].Paused {
 		return "", requeue, nil
 	}
-	if _, name, _ := strings.Cut(pod.Name, "/"); len(name) > maxSelected {
-		return fmt.Sprintf("no address is kept for its name: CiliumPodIPPools select no pod with a name of more than %d characters", maxSelected), 0, nil
-	}
-	if others := pod.OtherCandidates(); len(others) > 0 {
-		return "no address is kept for its name: CiliumPodIPPool " + others[0] + " selects it, too, and agents accept only one", 0, nil
+	if reason := unkeepable(pod, owner); reason != "" {
+		return reason, 0, nil
 	}
 	for _, f := range ipalloc.Families() {
-		cidr, err := k.pin(ctx, podFamily{pod.Name, f}, pod.IPs, pools)
+		cidr, err := k.pin(ctx, ownerFamily{owner, f}, pod.IPs, pools)
 		switch {
 		case errors.Is(err, ipalloc.ErrExhausted):
-			reason = fmt.Sprintf("no %s address is free for its name in PodIPPool %s: add a CIDR, or delete PodIPPins of pods that are gone", f, pools[0].Name)
+			reason = fmt.Sprintf("no %s address is free for %s in PodIPPool %s: add a CIDR, or delete PodIPPins of owners that are gone", f, crd.OwnerWords(owner), pools[0].Name)
 		case errors.Is(err, errShare):
-			reason = fmt.Sprintf("no %s address is kept for its name: its namespace keeps half of PodIPPool %s already. Delete PodIPPins of pods that are gone, add a CIDR, or let spec.podAddresses select one namespace", f, pools[0].Name)
+			reason = fmt.Sprintf("no %s address is kept for %s: its namespace keeps half of PodIPPool %s already. Delete PodIPPins of owners that are gone, add a CIDR, or let spec.podAddresses select one namespace", f, crd.OwnerWords(owner), pools[0].Name)
 		case apierrors.IsAlreadyExists(err): // the watch is about to show it
 			requeue = common.WatchRetry
 		case err != nil:
 			return reason, requeue, err
 		case cidr.IsValid() && !pod.Strict:
-			k.notify(pod, fmt.Sprintf("from now on %s is kept for its name; this pod may have another address, as neither it nor its namespace has the annotation %s: \"true\"", cidr.Addr(), state.RequireAnnotation))
+			k.notify(pod, event.ReasonAddressNotKept, fmt.Sprintf("from now on %s is kept for %s; this pod may have another address, as neither it nor its namespace has the annotation %s: \"true\"", cidr.Addr(), crd.OwnerWords(owner), state.RequireAnnotation))
 		}
 	}
 	return reason, requeue, nil
 }
 
-// pin makes a pin, unless there is one: of the address that the pod has had by an earlier pin, unless that
+// pin makes a pin, unless there is one: of the address that a pod of the owner has had by an earlier pin, unless that
 // drains, or of the lowest free one.
-func (k *Keeper) pin(ctx context.Context, key podFamily, addrs []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix, err error) {
-	if _, made := k.made[key]; made || slices.ContainsFunc(k.Ledger.Pins.Of(key.pod), key.contains) {
+func (k *Keeper) pin(ctx context.Context, key ownerFamily, addrs []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix, err error) {
+	if _, made := k.made[key]; made || slices.ContainsFunc(k.Ledger.Pins.Of(key.owner), key.contains) {
 		return cidr, nil
 	}
 	cidr = k.earlier(key, addrs, pools)
@@ -232,24 +285,23 @@ func (k *Keeper) pin(ctx context.Context, key podFamily, addrs []netip.Addr, poo
 	obj := &v1alpha1.PodIPPin{ObjectMeta: metav1.ObjectMeta{
 		Name: crd.BlockName(cidr), Labels: map[string]string{ciliumpool.ManagedByLabel: ciliumpool.ManagedBy},
 	}}
-	obj.Spec.CIDR = cidr.String()
-	obj.Spec.PodNamespace, obj.Spec.PodName, _ = strings.Cut(key.pod, "/")
+	obj.Spec = crd.PinSpec(cidr, key.owner)
 	if err := k.Counters.CountWrite("PodIPPin", obj.Name, "create", k.Client.Create(ctx, obj)); err != nil {
 		if reserved { // if it was created all the same, the watch shows it
 			k.Ledger.Pins.Unreserve(cidr)
 		}
 		return cidr, err
 	}
-	line := config.HolderLine{Address: cidr.Addr(), Pod: key.pod}
+	line := config.HolderLine{Address: cidr.Addr(), Owner: key.owner}
 	log.FromContext(ctx).Info(config.AddressKept, line.KeysAndValues()...)
 	k.made[key] = madePin{cidr, reserved, k.Clock.Now()}
 	k.count(key, cidr)
 	return cidr, nil
 }
 
-// reserve reserves the lowest free address of the first pool that has one for the pod's namespace.
-func (k *Keeper) reserve(ctx context.Context, key podFamily, pools []*crd.Pool) (cidr netip.Prefix, err error) {
-	namespace, _, _ := strings.Cut(key.pod, "/")
+// reserve reserves the lowest free address of the first pool that has one for the owner's namespace.
+func (k *Keeper) reserve(ctx context.Context, key ownerFamily, pools []*crd.Pool) (cidr netip.Prefix, err error) {
+	namespace, _, _ := crd.SplitOwner(key.owner)
 	for _, pool := range pools {
 		if _, ok := pool.Ranges(key.family); !ok || pool.Paused {
 			continue
@@ -269,12 +321,12 @@ func (k *Keeper) reserve(ctx context.Context, key podFamily, pools []*crd.Pool) 
 	return cidr, err
 }
 
-// earlier returns the address that a pod has by an earlier pin, unless it drains.
-func (k *Keeper) earlier(key podFamily, addrs []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix) {
+// earlier returns the address that a pod of an owner has by an earlier pin, unless it drains.
+func (k *Keeper) earlier(key ownerFamily, addrs []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix) {
 	for _, addr := range addrs {
 		block, _ := k.Ledger.Block(netip.PrefixFrom(addr, addr.BitLen()))
 		stays := func(pool *crd.Pool) bool { return pool.OnGrid(block.CIDR) && !pool.Drains(block.CIDR) }
-		if crd.PodOfPool(block.CiliumPool) == key.pod && key.contains(block.CIDR) && len(k.Ledger.Pins.In(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
+		if crd.OwnerOfPool(block.CiliumPool) == key.owner && key.contains(block.CIDR) && len(k.Ledger.Pins.In(block.CIDR)) == 0 && slices.ContainsFunc(pools, stays) {
 			cidr = block.CIDR
 		}
 	}
@@ -282,28 +334,28 @@ func (k *Keeper) earlier(key podFamily, addrs []netip.Addr, pools []*crd.Pool) (
 }
 
 // contains reports whether an address is of the family.
-func (key podFamily) contains(cidr netip.Prefix) bool {
+func (key ownerFamily) contains(cidr netip.Prefix) bool {
 	return ipalloc.FamilyOf(cidr.Addr()) == key.family
 }
 
-func (k *Keeper) notify(pod *state.NamedPod, reason string) bool {
+func (k *Keeper) notify(pod *state.OwnerPod, why, note string) bool {
 	namespace, name, _ := strings.Cut(pod.Name, "/")
 	subject := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: pod.UID()}}
-	return k.Events.SendOften(subject, nil, event.ReasonAddressNotKept, reason)
+	return k.Events.SendOften(subject, nil, why, note)
 }
 
-// byPod groups pins by pod and family. The first of each counts: a person's, else the oldest.
-func byPod(pins []v1alpha1.PodIPPin) map[podFamily][]*v1alpha1.PodIPPin {
-	out := map[podFamily][]*v1alpha1.PodIPPin{}
+// byOwner groups pins by owner and family. The first of each counts: a person's, else the oldest.
+func byOwner(pins []v1alpha1.PodIPPin) map[ownerFamily][]*v1alpha1.PodIPPin {
+	out := map[ownerFamily][]*v1alpha1.PodIPPin{}
 	for i := range pins {
-		if pin, err := crd.PinFrom(&pins[i]); err == nil && pin.Pod != "" {
-			key := podFamily{pin.Pod, ipalloc.FamilyOf(pin.CIDR.Addr())}
+		if pin, err := crd.PinFrom(&pins[i]); err == nil && pin.Owner != "" {
+			key := ownerFamily{pin.Owner, ipalloc.FamilyOf(pin.CIDR.Addr())}
 			out[key] = append(out[key], &pins[i])
 		}
 	}
 	ours := map[bool]int{true: 1}
-	for _, podPins := range out {
-		slices.SortFunc(podPins, func(a, b *v1alpha1.PodIPPin) int {
+	for _, ownerPins := range out {
+		slices.SortFunc(ownerPins, func(a, b *v1alpha1.PodIPPin) int {
 			return cmp.Or(ours[isOurs(a)]-ours[isOurs(b)], a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 		})
 	}
@@ -314,7 +366,7 @@ func isOurs(pin *v1alpha1.PodIPPin) bool {
 	return pin.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy
 }
 
-// deletePins deletes the pins of one pod and family that the operator made and that count no more. It returns the
+// deletePins deletes the pins of one owner and family that the operator made and that count no more. It returns the
 // time until the next look, unless an event brings it.
 func (k *Keeper) deletePins(ctx context.Context, pins []*v1alpha1.PodIPPin) (requeue time.Duration, err error) {
 	var errs []error
@@ -322,7 +374,7 @@ func (k *Keeper) deletePins(ctx context.Context, pins []*v1alpha1.PodIPPin) (req
 		if !isOurs(obj) || obj.DeletionTimestamp != nil {
 			continue
 		}
-		pin, _ := crd.PinFrom(obj) // byPod has read it
+		pin, _ := crd.PinFrom(obj) // byOwner has read it
 		due := i > 0 && (isOurs(pins[0]) || isUsable(pins[0]))
 		if !due {
 			var next time.Duration
@@ -333,7 +385,7 @@ func (k *Keeper) deletePins(ctx context.Context, pins []*v1alpha1.PodIPPin) (req
 		if !due {
 			continue
 		}
-		line := config.HolderLine{Address: pin.CIDR.Addr(), Pod: pin.Pod}
+		line := config.HolderLine{Address: pin.CIDR.Addr(), Owner: pin.Owner}
 		log.FromContext(ctx).Info(config.AddressReleased, line.KeysAndValues()...)
 		err = k.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
 		if err = k.Counters.CountWrite("PodIPPin", obj.Name, "delete", err); !apierrors.IsConflict(err) {
@@ -343,7 +395,7 @@ func (k *Keeper) deletePins(ctx context.Context, pins []*v1alpha1.PodIPPin) (req
 	return requeue, errors.Join(errs...)
 }
 
-// isUsable reports whether a pin's pod has its address or can get it.
+// isUsable reports whether a pin's owner has its address or can get it.
 func isUsable(pin *v1alpha1.PodIPPin) bool {
 	ready := meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
 	return ready != nil && (ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.PinNotClaimed)
@@ -386,14 +438,14 @@ func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin)
 		return false, 0, nil
 	}
 	begin := k.Ledger.NotInFuture(obj.UID, ready.LastTransitionTime.Time)
-	if seen := k.seen[pin.Pod]; seen.After(begin) {
+	if seen := k.seen[pin.Owner]; seen.After(begin) {
 		begin = seen
 	}
 	if rest := rule.ReleaseAfter - k.Clock.Since(begin); rest > 0 {
 		return false, rest, nil
 	}
-	if due, err = k.isGone(ctx, pin.Pod); err == nil && !due {
-		k.seen[pin.Pod] = k.Clock.Now()
+	if due, err = k.isGone(ctx, pin.Owner); err == nil && !due {
+		k.seen[pin.Owner] = k.Clock.Now()
 		requeue = max(rule.ReleaseAfter, liveInterval)
 	}
 	return due, requeue, err
@@ -405,12 +457,16 @@ func neverHeld(obj *v1alpha1.PodIPPin, ready *metav1.Condition) bool {
 	return ready.LastTransitionTime.Sub(obj.CreationTimestamp.Time) < crd.MinMultiPoolCooldown
 }
 
-// isGone reports whether there is no pod of a name, bound or not. The watch shows bound ones only.
-func (k *Keeper) isGone(ctx context.Context, pod string) (bool, error) {
-	namespace, name, _ := strings.Cut(pod, "/")
+// isGone reports whether an owner has no pod, bound or not. The watch shows bound ones only.
+func (k *Keeper) isGone(ctx context.Context, owner string) (bool, error) {
+	namespace, key, value := crd.SplitOwner(owner)
+	var only client.ListOption = client.MatchingFields{"metadata.name": value}
+	if key != "" {
+		only = client.MatchingLabels{key: value}
+	}
 	pods := &corev1.PodList{}
-	if err := k.Live.List(ctx, pods, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name}, client.Limit(1)); err != nil {
-		return false, fmt.Errorf("looking for pod %s: %w", pod, err)
+	if err := k.Live.List(ctx, pods, client.InNamespace(namespace), only, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("looking for %s: %w", crd.OwnerWords(owner), err)
 	}
 	return len(pods.Items) == 0, nil
 }

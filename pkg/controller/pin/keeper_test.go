@@ -44,6 +44,16 @@ func web(name string, ips ...string) *corev1.Pod {
 	return pod
 }
 
+// launcher is a bound pod of a virtual machine.
+func launcher(name, vm string, ips ...string) *corev1.Pod {
+	pod := web(name, ips...)
+	pod.GenerateName = "virt-launcher-"
+	pod.Labels[vmLabel] = vm
+	return pod
+}
+
+const vmLabel = "vm.kubevirt.io/name"
+
 // kept is a pin that the operator made at an hour of the day, with an address that no node has held since; nil: one does.
 func kept(cidr, pod string, made int, since *time.Time) *v1alpha1.PodIPPin {
 	pin := byHand(cidr, pod)
@@ -75,7 +85,7 @@ func TestKeeper(t *testing.T) {
 	asking.Annotations["ipam.cilium.io/ip-pool"] = "blue"
 	lax.Annotations = nil
 	moved := fixtures.BlockObject("10.0.0.2/32", ipalloc.InService)
-	moved.Spec.CiliumPoolName = crd.CiliumPoolOfPod("default/web-0")
+	moved.Spec.CiliumPoolName = crd.CiliumPoolOfOwner("default/web-0")
 	elsewhere := keeping(func(s *v1alpha1.PodIPPoolSpec) { s.NodeSelector = fixtures.ZonedPool().Spec.NodeSelector })
 	dual := keeping(func(s *v1alpha1.PodIPPoolSpec) {
 		s.IPv6 = &v1alpha1.IPv6Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/126"}}, BlockSize: 128}
@@ -95,6 +105,13 @@ func TestKeeper(t *testing.T) {
 	never.Status.Conditions[0].Status, never.Status.Conditions[0].LastTransitionTime = metav1.ConditionFalse, metav1.NewTime(never.CreationTimestamp.Add(time.Second))
 	pending := web("web-0")
 	pending.Spec.NodeName = ""
+	byLabel := keeping(func(s *v1alpha1.PodIPPoolSpec) { s.PodAddresses.OwnerLabel = vmLabel })
+	ofVM := func(since *time.Time) *v1alpha1.PodIPPin {
+		pin := kept("10.0.0.0/32", "", 1, since)
+		pin.Spec = crd.PinSpec(fixtures.Prefix("10.0.0.0/32"), crd.OwnerByLabel("default", vmLabel, "db"))
+		return pin
+	}
+	runs := launcher("virt-launcher-abcde", "db")
 	for name, test := range map[string]struct {
 		pool    *v1alpha1.PodIPPool
 		objects []client.Object
@@ -110,15 +127,15 @@ func TestKeeper(t *testing.T) {
 		"a generated name":    {pods: []*corev1.Pod{generated}},
 		"it names a pool":     {pods: []*corev1.Pod{asking}},
 		"on another's node":   {pool: elsewhere, pods: []*corev1.Pod{web("web-0")}, again: nodeAgain},
-		"not deployed strict": {pods: []*corev1.Pod{lax}, want: "10.0.0.0 web-0", told: "from now on 10.0.0.0 is kept for its name; this pod may have another address", again: time.Minute},
+		"not deployed strict": {pods: []*corev1.Pod{lax}, want: "10.0.0.0 web-0", told: "from now on 10.0.0.0 is kept for pod default/web-0; this pod may have another address", again: time.Minute},
 		"a long name":         {pods: []*corev1.Pod{long}, told: "select no pod with a name of more than 63 characters"},
-		"another selects it":  {pods: []*corev1.Pod{web("web-0")}, others: fixtures.Picking("blue", map[string]string{"app": "web"}, nil), told: "CiliumPodIPPool blue selects it, too"},
+		"another selects it":  {pods: []*corev1.Pod{web("web-0")}, others: fixtures.Picking("blue", map[string]string{"app": "web"}, nil), told: "CiliumPodIPPool blue selects this pod, too"},
 		"it has a pin":        {objects: []client.Object{byHand("10.0.0.3/32", "web-0")}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.3 web-0"},
 		"its pin was deleted": {objects: []client.Object{moved}, pods: []*corev1.Pod{web("web-0", "10.0.0.2")}, want: "10.0.0.2 web-0", again: time.Minute},
 		"full": {
 			pods: []*corev1.Pod{web("web-0"), web("web-1"), web("web-2"), web("web-3"), web("web-4")},
 			want: "10.0.0.0 web-0, 10.0.0.1 web-1, 10.0.0.2 web-2, 10.0.0.3 web-3", again: time.Minute,
-			told: "no ipv4 address is free for its name in PodIPPool p: add a CIDR, or delete PodIPPins of pods that are gone",
+			told: "no ipv4 address is free for pod default/web-4 in PodIPPool p: add a CIDR, or delete PodIPPins of owners that are gone",
 		},
 		"its namespace's share": {
 			objects: []client.Object{space("default", "a"), space("other", "b"), kept("10.0.0.0/32", "web-5", 1, ago(0))}, pods: []*corev1.Pod{web("web-0"), web("web-1")},
@@ -153,6 +170,11 @@ func TestKeeper(t *testing.T) {
 			})},
 			pods: []*corev1.Pod{web("web-0", "10.0.0.2")}, want: "10.0.0.2 web-0", again: time.Hour,
 		},
+		"by a label":           {pool: byLabel, pods: []*corev1.Pod{launcher("virt-launcher-abcde", "db"), launcher("virt-launcher-fghjk", "db"), launcher("virt-launcher-lmnpq", "web")}, want: "10.0.0.0 vm.kubevirt.io/name=db, 10.0.0.1 vm.kubevirt.io/name=web", again: time.Minute},
+		"without the label":    {pool: byLabel, pods: []*corev1.Pod{web("web-0")}},
+		"a label in capitals":  {pool: byLabel, pods: []*corev1.Pod{launcher("virt-launcher-abcde", "DB")}, told: `the value "DB" must be lower case`},
+		"the label's pod runs": {pool: byLabel, objects: []client.Object{ofVM(ago(time.Hour)), runs}, want: "10.0.0.0 vm.kubevirt.io/name=db", again: time.Hour},
+		"no pod has the label": {pool: byLabel, objects: []client.Object{ofVM(ago(time.Hour))}},
 		"the range drains":     {pool: keeping(func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain }), objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, ago(0))}},
 		"two, the older stays": {objects: []client.Object{kept("10.0.0.0/32", "web-0", 2, ago(0)), kept("10.0.0.1/32", "web-0", 1, ago(0))}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.1 web-0", again: time.Hour},
 		"two, by hand stays":   {objects: []client.Object{kept("10.0.0.0/32", "web-0", 1, nil), useful}, pods: []*corev1.Pod{web("web-0")}, want: "10.0.0.1 web-0"},
@@ -213,6 +235,7 @@ func newKeeper(t *testing.T, pool *v1alpha1.PodIPPool, others *ciliumpool.View, 
 			k.Pods.SetNamespace(namespace.Name, state.PoolRequestOf(&namespace.ObjectMeta))
 		}
 	}
+	k.Pods.OwnBy(vmLabel)
 	for _, pod := range pods {
 		k.Pods.Set(state.ReadPodWithRequest(pod), b.Clock.Now())
 	}
@@ -222,7 +245,7 @@ func newKeeper(t *testing.T, pool *v1alpha1.PodIPPool, others *ciliumpool.View, 
 	return k, b
 }
 
-// pinsAre compares the API server's pins, each written as address and pod.
+// pinsAre compares the API server's pins, each written as address and owner.
 func pinsAre(t *testing.T, b *fakeapi.Cluster, want string) {
 	t.Helper()
 	list, got := &v1alpha1.PodIPPinList{}, []string{}
@@ -230,7 +253,12 @@ func pinsAre(t *testing.T, b *fakeapi.Cluster, want string) {
 		t.Fatal(err)
 	}
 	for _, pin := range list.Items {
-		got = append(got, fmt.Sprintf("%s %s", fixtures.Prefix(pin.Spec.CIDR).Addr(), pin.Spec.PodName))
+		read, err := crd.PinFrom(&pin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, owner, _ := strings.Cut(read.Owner, "/")
+		got = append(got, fmt.Sprintf("%s %s", read.CIDR.Addr(), owner))
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
@@ -261,7 +289,7 @@ func TestKeeperCreates(t *testing.T) {
 				if result, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err != nil || result.RequeueAfter != time.Second {
 					t.Errorf("%v, %v", result, err)
 				}
-				b.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix("10.0.0.0/32"), Pod: "default/web-0"})
+				b.Ledger.Pins.Set(crd.Pin{CIDR: fixtures.Prefix("10.0.0.0/32"), Owner: "default/web-0"})
 			}
 			if _, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err != nil {
 				t.Error(err)
@@ -306,5 +334,24 @@ func TestKeeperGoesOn(t *testing.T) {
 			}
 			pinsAre(t, b, test.want)
 		})
+	}
+}
+
+// A second pod of an owner is told which one has the address.
+func TestKeeperTellsWhoHasTheAddress(t *testing.T) {
+	pin := kept("10.0.0.0/32", "", 1, nil)
+	pin.Spec = crd.PinSpec(fixtures.Prefix("10.0.0.0/32"), crd.OwnerByLabel("default", vmLabel, "db"))
+	pool := keeping(func(s *v1alpha1.PodIPPoolSpec) { s.PodAddresses.OwnerLabel = vmLabel })
+	k, b := newKeeper(t, pool, nil, []*corev1.Pod{launcher("virt-launcher-abcde", "db", "10.0.0.0"), launcher("virt-launcher-fghjk", "db")}, pin)
+	k.CiliumPools.Set(ciliumpool.Read(ciliumpool.New("zz.db.default.vm.kubevirt.io.name.3-1.labels.cilium-pool.io", [2]int{32, 0}, ciliumpool.Marks{})))
+	for range 2 {
+		if _, err := k.Reconcile(t.Context(), fakeapi.RequestOf("pods")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := b.EventsOf(event.ReasonAddressInUse)
+	want := "it waits for 10.0.0.0, which is kept for pods with vm.kubevirt.io/name=db in default: pod default/virt-launcher-abcde on node n has it until it ends"
+	if len(told) != 1 || !strings.Contains(told[0], want) {
+		t.Errorf("told %q", told)
 	}
 }

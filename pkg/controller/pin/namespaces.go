@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,8 +23,8 @@ type namespaceIn struct {
 // errShare means that a namespace has its share of a pool's addresses.
 var errShare = errors.New("the namespace keeps as many addresses as one may")
 
-// shareOf returns the number of a pool's addresses that one namespace may keep: half, so that names of
-// pods that are gone do not take a pool from the others. It is unlimited if the pool selects one namespace.
+// shareOf returns the number of a pool's addresses that one namespace may keep: half, so that owners
+// that are gone do not take a pool from the others. It is unlimited if the pool selects one namespace.
 func (k *Keeper) shareOf(ctx context.Context, pool *crd.Pool, f ipalloc.Family) (int, error) {
 	if k.spaces == nil {
 		list := &corev1.NamespaceList{}
@@ -55,18 +54,18 @@ func (k *Keeper) countKept(pins []v1alpha1.PodIPPin) {
 	}
 	for i := range pins {
 		pin, err := crd.PinFrom(&pins[i])
-		if err != nil || pin.Pod == "" {
+		if err != nil || pin.Owner == "" {
 			continue
 		}
-		key := podFamily{pin.Pod, ipalloc.FamilyOf(pin.CIDR.Addr())}
+		key := ownerFamily{pin.Owner, ipalloc.FamilyOf(pin.CIDR.Addr())}
 		if made, counted := k.made[key]; !counted || made.cidr != pin.CIDR {
 			k.count(key, pin.CIDR)
 		}
 	}
 }
 
-func (k *Keeper) count(key podFamily, cidr netip.Prefix) {
-	namespace, _, _ := strings.Cut(key.pod, "/")
+func (k *Keeper) count(key ownerFamily, cidr netip.Prefix) {
+	namespace, _, _ := crd.SplitOwner(key.owner)
 	for _, pool := range k.pools {
 		if pool.Contains(cidr) {
 			k.perNamespace[namespaceIn{namespace, pool.Name, key.family}]++

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
@@ -17,7 +18,7 @@ type tenure struct {
 	Block  string `json:"block,omitempty"`
 	Node   string `json:"node,omitempty"`
 	Pool   string `json:"pool,omitempty"`
-	Pod    string `json:"pod,omitempty"`
+	Owner  string `json:"owner,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Since is when it began. Until is when it ended; zero: the log has no end of it.
 	Since time.Time `json:"since,omitzero"`
@@ -30,7 +31,8 @@ type formerOwner struct {
 	At      time.Time `json:"at"`
 	// Nodes held a block with the address then: more than one is wrong.
 	Nodes []tenure `json:"nodes"`
-	Pods  []tenure `json:"pods"`
+	// Owners are those that the address was kept for.
+	Owners []tenure `json:"owners"`
 	// Before and After are the next holders; nil: the log has none.
 	Before *tenure `json:"before,omitempty"`
 	After  *tenure `json:"after,omitempty"`
@@ -57,7 +59,7 @@ func formerOwnerOf(e *cli.Env, addr netip.Addr, at string, files []string) (form
 
 // at returns who had the address at a time.
 func (l *holderLog) at(moment time.Time) formerOwner {
-	found := formerOwner{Address: l.addr.String(), At: moment, Nodes: []tenure{}, Pods: []tenure{}, LogFrom: l.from, LogUntil: l.until}
+	found := formerOwner{Address: l.addr.String(), At: moment, Nodes: []tenure{}, Owners: []tenure{}, LogFrom: l.from, LogUntil: l.until}
 	for _, t := range l.nodes() {
 		switch {
 		case t.Since.After(moment):
@@ -70,9 +72,9 @@ func (l *holderLog) at(moment time.Time) formerOwner {
 			found.Before = &t
 		}
 	}
-	for _, t := range l.pods() {
+	for _, t := range l.owners() {
 		if !t.Since.After(moment) && (t.Until.IsZero() || t.Until.After(moment)) {
-			found.Pods = append(found.Pods, t)
+			found.Owners = append(found.Owners, t)
 		}
 	}
 	return found
@@ -90,7 +92,7 @@ func (l *holderLog) nodes() []tenure {
 		for last >= 0 && held[last].Block != block {
 			last--
 		}
-		now := tenure{Block: block, Node: line.Node, Pool: line.Pool, Pod: line.Pod, Since: line.Since, Until: line.Until, Reason: line.Reason}
+		now := tenure{Block: block, Node: line.Node, Pool: line.Pool, Owner: line.Owner, Since: line.Since, Until: line.Until, Reason: line.Reason}
 		switch line.Message {
 		case config.BlockClaimed:
 			now.Since = line.Time
@@ -109,22 +111,22 @@ func (l *holderLog) nodes() []tenure {
 }
 
 // pods returns the pods that alone got the address, or addresses of its block.
-func (l *holderLog) pods() []tenure {
+func (l *holderLog) owners() []tenure {
 	var kept []tenure
 	for _, line := range l.lines {
 		last := len(kept) - 1
 		switch {
 		case line.Message == config.AddressKept:
-			kept = append(kept, tenure{Pod: line.Pod, Since: line.Time})
+			kept = append(kept, tenure{Owner: line.Owner, Since: line.Time})
 		case line.Message != config.AddressReleased:
-		case last >= 0 && kept[last].Pod == line.Pod && kept[last].Until.IsZero():
+		case last >= 0 && kept[last].Owner == line.Owner && kept[last].Until.IsZero():
 			kept[last].Until = line.Time
 		default: // the log begins later
-			kept = append(kept, tenure{Pod: line.Pod, Until: line.Time})
+			kept = append(kept, tenure{Owner: line.Owner, Until: line.Time})
 		}
 	}
 	for _, t := range l.nodes() {
-		if t.Pod != "" {
+		if t.Owner != "" {
 			kept = append(kept, t)
 		}
 	}
@@ -146,10 +148,10 @@ func (f *formerOwner) describe(s *cli.Text) {
 	if len(f.Nodes) > 1 {
 		s.Line("That must not be, unless a user removed a block by force: the line of its return is missing then.")
 	}
-	for _, t := range f.Pods {
-		s.Line("Pod %s alone got it, %s.", t.Pod, t.words())
+	for _, t := range f.Owners {
+		s.Line("Only %s got it, %s.", crd.OwnerWords(t.Owner), t.words())
 	}
-	if len(f.Nodes) > 0 && len(f.Pods) == 0 {
+	if len(f.Nodes) > 0 && len(f.Owners) == 0 {
 		s.Line("The log names no pod: ask the API server's audit log, or Cilium's flow log.")
 	}
 	if len(f.Nodes) == 0 {

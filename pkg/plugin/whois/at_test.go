@@ -14,13 +14,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
-// Lines of two operators: a has the block, then b, with an address that stays with a pod's name.
+// Lines of two operators: a has the block, then b, with an address that stays with an owner.
 const (
 	claimedByA  = `{"level":"info","ts":"2026-01-01T10:00:00.5Z","msg":"claimed","controller":"node","name":"a","block":"10.0.0.0/29","node":"a","pool":"p","reason":"NeedsAddresses"}`
 	returnedByA = `{"level":"info","ts":"2026-01-01T12:00:00Z","msg":"returned","block":"10.0.0.0/29","node":"a","pool":"p","reason":"Returned","since":"2026-01-01T10:00:00Z"}`
 	freedByA    = `{"level":"info","ts":"2026-01-01T12:10:00Z","msg":"freed","block":"10.0.0.0/29","node":"a","pool":"p","reason":"Returned","since":"2026-01-01T10:00:00Z","until":"2026-01-01T12:00:00Z"}`
 	claimedByB  = `{"level":"info","ts":"2026-01-01T14:00:00Z","msg":"claimed","block":"10.0.0.0/29","node":"b","pool":"p","reason":"NeedsAddresses"}`
-	keptForPod  = `{"level":"info","ts":"2026-01-01T14:01:00Z","msg":"keeping an address for a pod's name","address":"10.0.0.2","pod":"default/web-0"}`
+	keptForPod  = `{"level":"info","ts":"2026-01-01T14:01:00Z","msg":"keeping an address for an owner","address":"10.0.0.2","owner":"default/web-0"}`
 	another     = `{"level":"info","ts":"2026-01-01T15:00:00Z","msg":"claimed","block":"10.0.0.8/29","node":"c","pool":"p","reason":"NeedsAddresses"}`
 )
 
@@ -56,12 +56,12 @@ func TestAt(t *testing.T) {
 		"the present holder, and a pod": {
 			"14:30", all, true,
 			"10.0.0.2 was in block 10.0.0.0/29 of pool p, which node b held from 2026-01-01T14:00:00Z on.\n" +
-				"Pod default/web-0 alone got it, from 2026-01-01T14:01:00Z on.\n" + ends,
+				"Only pod default/web-0 got it, from 2026-01-01T14:01:00Z on.\n" + ends,
 		},
 		"the pod alone has the block": {
-			"14:30", []string{claimedByA, returnedByA, freedByA, strings.Replace(claimedByB, `"pool"`, `"pod":"default/web-0","pool"`, 1), another}, true,
+			"14:30", []string{claimedByA, returnedByA, freedByA, strings.Replace(claimedByB, `"pool"`, `"owner":"default/web-0","pool"`, 1), another}, true,
 			"10.0.0.2 was in block 10.0.0.0/29 of pool p, which node b held from 2026-01-01T14:00:00Z on.\n" +
-				"Pod default/web-0 alone got it, from 2026-01-01T14:00:00Z on.\n" + ends,
+				"Only pod default/web-0 got it, from 2026-01-01T14:00:00Z on.\n" + ends,
 		},
 		"removed by force, and two holders": {
 			"14:30", []string{claimedByA, claimedByB, another}, true,

@@ -104,7 +104,7 @@ func (r *settledRules) checkPins(when string) {
 	r.rules.stays.checkRest(when)
 	for _, pin := range list[v1alpha1.PodIPPin](r.api, KindPin) {
 		b, ready := r.Block(pin.Name), meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
-		held := b != nil && phaseOf(b) == "" && (b.Spec.NodeName == pin.Spec.NodeName || pin.Spec.PodName != "" && crd.PodOfPool(b.Spec.CiliumPoolName) == podOf(pin))
+		held := b != nil && phaseOf(b) == "" && (b.Spec.NodeName == pin.Spec.NodeName || pin.Spec.PodName != "" && crd.OwnerOfPool(b.Spec.CiliumPoolName) == podOf(pin))
 		switch {
 		case ready == nil || (ready.Status == metav1.ConditionTrue) != held:
 			r.violate(9, "%s: pin %s of node %s says %+v, and is held: %t", when, pin.Name, pin.Spec.NodeName, ready, held)

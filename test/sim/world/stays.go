@@ -18,11 +18,11 @@ type stays struct {
 	// of are the pods, as namespace/name, that an address was ever pinned to; made counts the pins of
 	// each pod.
 	of   map[netip.Addr]map[string]bool
-	made map[podFamily]int
-	last map[podFamily]lastAddress
+	made map[ownerFamily]int
+	last map[ownerFamily]lastAddress
 }
 
-type podFamily struct {
+type ownerFamily struct {
 	pod    string
 	family ipalloc.Family
 }
@@ -35,7 +35,7 @@ type lastAddress struct {
 }
 
 func newStays(w *World) *stays {
-	return &stays{World: w, of: map[netip.Addr]map[string]bool{}, made: map[podFamily]int{}, last: map[podFamily]lastAddress{}}
+	return &stays{World: w, of: map[netip.Addr]map[string]bool{}, made: map[ownerFamily]int{}, last: map[ownerFamily]lastAddress{}}
 }
 
 func (c *Config) stays() int {
@@ -67,7 +67,7 @@ func (s *stays) pinned(pin *v1alpha1.PodIPPin) {
 		s.of[addr] = map[string]bool{}
 	}
 	s.of[addr][pod] = true
-	s.made[podFamily{pod, ipalloc.FamilyOf(addr)}]++
+	s.made[ownerFamily{pod, ipalloc.FamilyOf(addr)}]++
 }
 
 // allocated checks that a pod has only an address that was pinned to it, and that of the last pod of its name as
@@ -75,8 +75,8 @@ func (s *stays) pinned(pin *v1alpha1.PodIPPin) {
 func (s *stays) allocated(e *endpoint) {
 	pod := e.owner()
 	for _, addr := range e.addrs() {
-		key := podFamily{pod, ipalloc.FamilyOf(addr)}
-		if crd.PodOfPool(e.pools[key.family]) != pod {
+		key := ownerFamily{pod, ipalloc.FamilyOf(addr)}
+		if crd.OwnerOfPool(e.pools[key.family]) != pod {
 			continue
 		}
 		if !s.of[addr][pod] {
@@ -107,9 +107,9 @@ func (s *stays) checkRest(when string) {
 	if s.cfg.stays() == 0 || !s.whole() {
 		return
 	}
-	made, has := map[podFamily]int{}, map[podFamily]bool{}
+	made, has := map[ownerFamily]int{}, map[ownerFamily]bool{}
 	for _, pin := range list[v1alpha1.PodIPPin](s.api, KindPin) {
-		key := podFamily{podOf(pin), ipalloc.FamilyOf(netip.MustParsePrefix(pin.Spec.CIDR).Addr())}
+		key := ownerFamily{podOf(pin), ipalloc.FamilyOf(netip.MustParsePrefix(pin.Spec.CIDR).Addr())}
 		if has[key] = true; pin.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy {
 			made[key]++
 		}
@@ -120,7 +120,7 @@ func (s *stays) checkRest(when string) {
 	}
 	for _, f := range ipalloc.Families() {
 		for _, pod := range list[corev1.Pod](s.api, KindPod) {
-			key := podFamily{keyOf(pod), f}
+			key := ownerFamily{keyOf(pod), f}
 			if !s.workload.stays(pod.Name) {
 				continue
 			}
