@@ -93,14 +93,14 @@ type PodLabel struct {
 	// key is the key of the label, such as vm.kubevirt.io/name.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	// +kubebuilder:validation:XValidation:rule="!format.qualifiedName().validate(self).hasValue() && self == self.lowerAscii() && !self.contains('_')",message="key must be the key of a label, of lower case letters, digits, '-', '.' and '/': vm.kubevirt.io/name"
 	// +required
 	Key string `json:"key"`
 
 	// value is its value, such as the name of a virtual machine.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="value must be a value of the label, of lower case letters, digits, '-' and '.'"
 	// +required
 	Value string `json:"value"`
 }

@@ -181,7 +181,7 @@ type PodAddresses struct {
 	// none. Absent: the name of a pod does.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	// +kubebuilder:validation:XValidation:rule="!format.qualifiedName().validate(self).hasValue() && self == self.lowerAscii() && !self.contains('_')",message="ownerLabel must be the key of a label, of lower case letters, digits, '-', '.' and '/': vm.kubevirt.io/name"
 	// +optional
 	OwnerLabel string `json:"ownerLabel,omitempty"`
 

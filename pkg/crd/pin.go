@@ -104,13 +104,14 @@ func PinSpec(cidr netip.Prefix, owner string) v1alpha1.PodIPPinSpec {
 
 // ownerOf returns the owner that a pin names; "": none.
 func ownerOf(spec *v1alpha1.PodIPPinSpec) string {
-	switch label := spec.PodLabel; {
-	case spec.PodNamespace == "":
+	if spec.PodNamespace == "" {
 		return ""
-	case spec.PodName != "":
+	}
+	if spec.PodName != "" {
 		return OwnerByName(spec.PodNamespace, spec.PodName)
-	case label != nil:
-		return OwnerByLabel(spec.PodNamespace, label.Key, label.Value)
+	}
+	if spec.PodLabel != nil {
+		return OwnerByLabel(spec.PodNamespace, spec.PodLabel.Key, spec.PodLabel.Value)
 	}
 	return ""
 }

@@ -266,8 +266,8 @@ func pinsAre(t *testing.T, b *fakeapi.Cluster, want string) {
 	}
 }
 
-// A write whose answer is lost, or that another leader was faster with, leaves no pod with two pins, and no
-// address that is reserved for nothing.
+// A write without an answer, or after another leader's, leaves no pod with two pins, and no address that stays
+// reserved.
 func TestKeeperCreates(t *testing.T) {
 	for name, fate := range map[string]fakeapi.Fate{"refused": fakeapi.Refused, "unheard": fakeapi.Unheard} {
 		t.Run(name, func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestKeeperGoesOn(t *testing.T) {
 	}
 }
 
-// A second pod of an owner is told which one has the address.
+// An event of a second pod of an owner names the first one.
 func TestKeeperTellsWhoHasTheAddress(t *testing.T) {
 	pin := kept("10.0.0.0/32", "", 1, nil)
 	pin.Spec = crd.PinSpec(fixtures.Prefix("10.0.0.0/32"), crd.OwnerByLabel("default", vmLabel, "db"))
