@@ -26,17 +26,24 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// A pin may keep one address for a pod instead of a block for a Node.
-func TestPinForPod(t *testing.T) {
+// A pin may keep one address for an owner instead of a block for a Node.
+func TestPinForOwner(t *testing.T) {
 	for name, test := range map[string]struct{ name, spec, want string }{
 		"IPv4":            {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podName: web-0}", ""},
 		"IPv6":            {"fd00-10--5-128", "{cidr: 'fd00:10::5/128', podNamespace: shop, podName: web-0}", ""},
 		"a block":         {"10.20.0.4-31", "{cidr: 10.20.0.4/31, podNamespace: shop, podName: web-0}", "end cidr with /32 or /128"},
-		"and a Node":      {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podName: web-0, nodeName: node-1}", "set nodeName or podName"},
-		"neither":         {"10.20.0.5-32", "{cidr: 10.20.0.5/32}", "set nodeName or podName"},
-		"no namespace":    {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podName: web-0}", "set podName and podNamespace together"},
+		"and a Node":      {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podName: web-0, nodeName: node-1}", "set one of nodeName, podName and podLabel"},
+		"neither":         {"10.20.0.5-32", "{cidr: 10.20.0.5/32}", "set one of nodeName, podName and podLabel"},
+		"no namespace":    {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podName: web-0}", "set podNamespace together with podName or podLabel"},
 		"not a name":      {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podName: Web}", "podName must be the name of a pod"},
 		"not a namespace": {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: a.b, podName: web-0}", "podNamespace must be the name of a namespace"},
+		"by a label":      {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podLabel: {key: vm.kubevirt.io/name, value: db}}", ""},
+		"by both":         {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podName: web-0, podLabel: {key: app, value: db}}", "set one of nodeName, podName and podLabel"},
+		"a label alone":   {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podLabel: {key: app, value: db}}", "set podNamespace together with podName or podLabel"},
+		"a block by one":  {"10.20.0.4-31", "{cidr: 10.20.0.4/31, podNamespace: shop, podLabel: {key: app, value: db}}", "end cidr with /32 or /128"},
+		"not a key":       {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podLabel: {key: App_1, value: db}}", "key must be the key of a label, of lower case letters"},
+		"no value":        {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podLabel: {key: app}}", "podLabel.value"},
+		"not a value":     {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podLabel: {key: app, value: a_b}}", "value must be a value of the label"},
 		"too long":        {"10.20.0.5-32", "{cidr: 10.20.0.5/32, podNamespace: shop, podName: " + strings.Repeat("w", 64) + "}", "may not be more than 63"},
 	} {
 		t.Run(name, func(t *testing.T) {

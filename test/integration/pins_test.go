@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -98,10 +99,10 @@ const (
 	oldPodPool = "web-0.default.pod.cilium-pool.io"
 )
 
-// lists waits until the agent of a node is assigned this CIDR of web-0's pool, or none if it is "".
+// lists waits until the agent of a node is assigned this CIDR of an owner's pool, or none if it is "".
 func lists(e *env, node, cidr string) {
 	e.TB.Helper()
-	e.eventuallyOn(fmt.Sprintf("the agent of %s is assigned %q for web-0", node, cidr), node, func(cn *ciliumv2.CiliumNode) error {
+	e.eventuallyOn(fmt.Sprintf("the agent of %s is assigned %q for an owner", node, cidr), node, func(cn *ciliumv2.CiliumNode) error {
 		if got := podAddress(cn); got != cidr {
 			return fmt.Errorf("it is assigned %q", got)
 		}
@@ -109,10 +110,10 @@ func lists(e *env, node, cidr string) {
 	})
 }
 
-// podAddress returns the CIDRs that a CiliumNode lists for web-0.
+// podAddress returns the CIDRs that a CiliumNode lists for an owner.
 func podAddress(cn *ciliumv2.CiliumNode) string {
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		if crd.OwnerOfPool(entry.Pool) == "default/web-0" {
+		if crd.OwnerOfPool(entry.Pool) != "" {
 			return fmt.Sprint(entry.CIDRs)
 		}
 	}
@@ -127,12 +128,12 @@ func bindWeb(e *env, node string) *corev1.Pod {
 	return pod
 }
 
-// returnsWeb is the agent's write once web-0 is gone.
+// returnsWeb is the agent's write once the owner's pod is gone.
 func returnsWeb(e *env, node string) {
 	e.TB.Helper()
 	e.eventuallyOn("the agent returns the address", node, func(cn *ciliumv2.CiliumNode) error {
 		pools := &cn.Spec.IPAM.Pools
-		pools.Allocated = slices.DeleteFunc(pools.Allocated, func(a ipamtypes.IPAMPoolAllocation) bool { return crd.OwnerOfPool(a.Pool) == "default/web-0" })
+		pools.Allocated = slices.DeleteFunc(pools.Allocated, func(a ipamtypes.IPAMPoolAllocation) bool { return crd.OwnerOfPool(a.Pool) != "" })
 		return e.Client.Update(e.Ctx, cn)
 	})
 }
@@ -293,4 +294,49 @@ func TestPodAddresses(t *testing.T) {
 		return fmt.Errorf("%s is left", pins.Items[0].Name)
 	})
 	e.ciliumPool(podPool, "")
+}
+
+// The address of a virtual machine follows its pods, whose names are random, from node to node. Of two at once the second
+// waits for the first.
+func TestAddressOfLabel(t *testing.T) {
+	const cidr, label = "10.2.0.0/32", "vm.kubevirt.io/name"
+	e := newEnv(t)
+	op := e.start(quickMultiPool())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.pool("singles", func(p *v1alpha1.PodIPPool) {
+		p.Spec.CiliumPoolName, p.Spec.IPv4.BlockSize = "singles", 32
+		p.Spec.PodAddresses = &v1alpha1.PodAddresses{
+			PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: label, Operator: metav1.LabelSelectorOpExists}}},
+			OwnerLabel:  label, ReleaseAfter: v1alpha1.Never,
+		}
+	}, "10.2.0.0/30")
+	for _, node := range []string{"n1", "n2"} {
+		e.bareNode(node, nil)
+		e.isAssigned(node, 1)
+		e.AgentRequests(node, 16, 1)
+	}
+	olderThan(e, "n1", time.Second)
+	launch := func(name, node string) *corev1.Pod {
+		pod := harness.BoundPod(node, name, nil)
+		pod.GenerateName, pod.Labels = "virt-launcher-db-", map[string]string{label: "db"}
+		pod.Annotations = map[string]string{"ipam.cilium.io/require-pool-match": "true"}
+		e.Create(pod)
+		return pod
+	}
+	first := launch("virt-launcher-db-abcde", "n1")
+	lists(e, "n1", "["+cidr+"]")
+	e.ciliumPool("zz.db.default.vm.kubevirt.io.name.3-1.labels.cilium-pool.io", "[2001:db8::/128] 32")
+	first.Status.PodIPs = []corev1.PodIP{{IP: "10.2.0.0"}}
+	e.Must(e.Client.Status().Update(e.Ctx, first))
+
+	launch("virt-launcher-db-fghjk", "n2")
+	e.eventSays("virt-launcher-db-fghjk", event.ReasonAddressInUse, "pod default/virt-launcher-db-abcde on node n1 has it until it ends")
+	e.never("the address is in two lists", func() bool { return podAddress(e.readCiliumNode("n2")) != "" })
+	e.Must(e.Client.Delete(e.Ctx, first, client.GracePeriodSeconds(0)))
+	op.stop()
+	e.start(quickMultiPool())
+	returnsWeb(e, "n1")
+	lists(e, "n2", "["+cidr+"]")
+	lists(e, "n1", "")
+	e.pinIs(cidr, metav1.ConditionTrue, v1alpha1.PinHeld)
 }

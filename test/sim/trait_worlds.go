@@ -100,6 +100,11 @@ func askForPools(seed uint64, c *world.Config, both bool) {
 			green.PodAddresses = &v1alpha1.PodAddresses{
 				PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"wants": "stay"}}, ReleaseAfter: "5m",
 			}
+			if rand.New(rand.NewPCG(seed, 22)).IntN(2) == 0 {
+				c.Asking.Stays = 3
+				c.Asking.ByLabel = true
+				green.PodAddresses.OwnerLabel = world.OwnerLabel
+			}
 		}
 	}
 	if both {

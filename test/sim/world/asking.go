@@ -11,6 +11,7 @@ import (
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -26,12 +27,27 @@ type Asking struct {
 	Served []*v1alpha1.PodIPPool
 	// Stays is the number of pods, on any node, that one of them keeps addresses for.
 	Stays int
+	// ByLabel: it keeps them for the values of OwnerLabel. Two of these pods share one.
+	ByLabel bool
 }
 
 // staying begins the names of these pods.
 const staying = "web-"
 
 func (wl *workload) stays(slot string) bool { return strings.HasPrefix(slot, staying) }
+
+// named returns a pod that stays, with its name and its owner's label.
+func (wl *workload) named(slot string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: slot}}
+	if wl.cfg.Asking.ByLabel {
+		pod.GenerateName = "launcher-"
+		pod.Labels = map[string]string{OwnerLabel: "db"}
+		if slot == staying+"0" {
+			pod.Labels[OwnerLabel] = "web"
+		}
+	}
+	return pod
+}
 
 // Annotations that request a Cilium pool (pkg/annotation/k8s.go, v1.20.1), besides labels.
 const (

@@ -34,7 +34,11 @@ func (m *kubelet) podObject(slot string) *corev1.Pod {
 
 // newPod binds a new pod to the node. It has a request unless asks is "".
 func (m *kubelet) newPod(slot, asks string) {
-	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
+	pod := &corev1.Pod{}
+	if m.w.workload.stays(slot) {
+		pod = m.w.workload.named(slot)
+	}
+	pod.Status.Phase = corev1.PodPending
 	m.w.bind(pod, m.name)
 	pod.Namespace, pod.Name, _ = strings.Cut(m.podKey(slot), "/")
 	ask(pod, asks)

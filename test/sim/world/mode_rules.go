@@ -51,9 +51,9 @@ func (r *modeRules) checkServed(node string, l whole.Entry) {
 	if !ok {
 		return
 	}
-	if pod := crd.OwnerOfPool(b.Spec.CiliumPoolName); pod != "" {
-		if b.Spec.CiliumPoolName != l.Pool || !r.rules.stays.of[l.CIDR.Addr()][pod] {
-			r.violate(10, "%s was listed on node %s, and is for pod %s", l, node, pod)
+	if owner := crd.OwnerOfPool(b.Spec.CiliumPoolName); owner != "" {
+		if b.Spec.CiliumPoolName != l.Pool || !r.rules.stays.of[l.CIDR.Addr()][owner] {
+			r.violate(10, "%s was listed on node %s, and is for %s", l, node, owner)
 		}
 		return
 	}

@@ -104,11 +104,11 @@ func (r *settledRules) checkPins(when string) {
 	r.rules.stays.checkRest(when)
 	for _, pin := range list[v1alpha1.PodIPPin](r.api, KindPin) {
 		b, ready := r.Block(pin.Name), meta.FindStatusCondition(pin.Status.Conditions, v1alpha1.PinReady)
-		held := b != nil && phaseOf(b) == "" && (b.Spec.NodeName == pin.Spec.NodeName || pin.Spec.PodName != "" && crd.OwnerOfPool(b.Spec.CiliumPoolName) == podOf(pin))
+		held := b != nil && phaseOf(b) == "" && (b.Spec.NodeName == pin.Spec.NodeName || pinOwner(pin) != "" && crd.OwnerOfPool(b.Spec.CiliumPoolName) == pinOwner(pin))
 		switch {
 		case ready == nil || (ready.Status == metav1.ConditionTrue) != held:
 			r.violate(9, "%s: pin %s of node %s says %+v, and is held: %t", when, pin.Name, pin.Spec.NodeName, ready, held)
-		case pin.Spec.PodName != "":
+		case pinOwner(pin) != "":
 		case ready.Reason == v1alpha1.PinNotClaimed && r.mayClaimPins(pin.Spec.NodeName):
 			r.violate(9, "%s: node %s has not claimed its pin %s", when, pin.Spec.NodeName, pin.Name)
 		}

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
@@ -12,22 +13,21 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// stays has the rules of pods that keep their addresses by their names.
+// stays has the rules of pods whose owners keep their addresses.
 type stays struct {
 	*World
-	// of are the pods, as namespace/name, that an address was ever pinned to; made counts the pins of
-	// each pod.
+	// of are the owners that an address was ever pinned to; made counts the pins of each.
 	of   map[netip.Addr]map[string]bool
 	made map[ownerFamily]int
 	last map[ownerFamily]lastAddress
 }
 
 type ownerFamily struct {
-	pod    string
+	owner  string
 	family ipalloc.Family
 }
 
-// lastAddress is that of the last pod of a name, its pin, and how many pins the name had ever had.
+// lastAddress is that of the last pod of an owner, its pin, and how many pins the owner had ever had.
 type lastAddress struct {
 	addr netip.Addr
 	pin  types.UID
@@ -55,38 +55,54 @@ func (a *Asking) keeps() *v1alpha1.PodIPPool {
 	return nil
 }
 
-func podOf(pin *v1alpha1.PodIPPin) string { return pin.Spec.PodNamespace + "/" + pin.Spec.PodName }
+// OwnerLabel is the label that owns addresses, in worlds where names do not.
+const OwnerLabel = "vm.kubevirt.io/name"
+
+// podOwner returns the owner of a pod.
+func podOwner(pod client.Object) string {
+	if value, labelled := pod.GetLabels()[OwnerLabel]; labelled {
+		return crd.OwnerByLabel(pod.GetNamespace(), OwnerLabel, value)
+	}
+	return crd.OwnerByName(pod.GetNamespace(), pod.GetName())
+}
+
+// pinOwner returns the owner that a pin is for; "": it is for a Node.
+func pinOwner(pin *v1alpha1.PodIPPin) string {
+	read, _ := crd.PinFrom(pin)
+	return read.Owner
+}
 
 // pinned records a new pin.
 func (s *stays) pinned(pin *v1alpha1.PodIPPin) {
-	if pin.Spec.PodName == "" {
+	addr := netip.MustParsePrefix(pin.Spec.CIDR).Addr()
+	owner := pinOwner(pin)
+	if owner == "" {
 		return
 	}
-	addr, pod := netip.MustParsePrefix(pin.Spec.CIDR).Addr(), podOf(pin)
 	if s.of[addr] == nil {
 		s.of[addr] = map[string]bool{}
 	}
-	s.of[addr][pod] = true
-	s.made[ownerFamily{pod, ipalloc.FamilyOf(addr)}]++
+	s.of[addr][owner] = true
+	s.made[ownerFamily{owner, ipalloc.FamilyOf(addr)}]++
 }
 
-// allocated checks that a pod has only an address that was pinned to it, and that of the last pod of its name as
-// long as nothing but one pin of it has been.
+// allocated checks that a pod has only an address that was pinned to its owner, and that of the owner's last pod as long
+// as nothing but one pin of it has been.
 func (s *stays) allocated(e *endpoint) {
-	pod := e.owner()
+	owner := podOwner(e.pod)
 	for _, addr := range e.addrs() {
-		key := ownerFamily{pod, ipalloc.FamilyOf(addr)}
-		if crd.OwnerOfPool(e.pools[key.family]) != pod {
+		key := ownerFamily{owner, ipalloc.FamilyOf(addr)}
+		if crd.OwnerOfPool(e.pools[key.family]) != owner {
 			continue
 		}
-		if !s.of[addr][pod] {
-			s.violate(1, "pod %s has %s of its own Cilium pool, which was never pinned to it", pod, addr)
+		if !s.of[addr][owner] {
+			s.violate(1, "pod %s has %s of its owner's Cilium pool, which was never pinned to %s", e.owner(), addr, owner)
 		}
 		last, pin := s.last[key], s.pinOf(addr)
 		if kept := s.pinOf(last.addr); kept != nil && kept.UID == last.pin && s.made[key] == last.made && addr != last.addr {
-			s.violate(1, "pod %s has %s, and the last one had %s, which is kept for it", pod, addr, last.addr)
+			s.violate(1, "pod %s has %s, and the last one had %s, which is kept for %s", e.owner(), addr, last.addr, owner)
 		}
-		if delete(s.last, key); pin != nil && podOf(pin) == pod {
+		if delete(s.last, key); pin != nil && pinOwner(pin) == owner {
 			s.last[key] = lastAddress{addr, pin.UID, s.made[key]}
 		}
 	}
@@ -101,15 +117,15 @@ func (s *stays) pinOf(addr netip.Addr) *v1alpha1.PodIPPin {
 	return pin
 }
 
-// checkRest checks at rest that no pod has two pins that operators made, and that each pod on a node that the pool
-// serves has one, if an address is free.
+// checkRest checks at rest that no owner has two pins that operators made, and that the owner of each pod on a node that
+// the pool serves has one, if an address is free.
 func (s *stays) checkRest(when string) {
 	if s.cfg.stays() == 0 || !s.whole() {
 		return
 	}
 	made, has := map[ownerFamily]int{}, map[ownerFamily]bool{}
 	for _, pin := range list[v1alpha1.PodIPPin](s.api, KindPin) {
-		key := ownerFamily{podOf(pin), ipalloc.FamilyOf(netip.MustParsePrefix(pin.Spec.CIDR).Addr())}
+		key := ownerFamily{pinOwner(pin), ipalloc.FamilyOf(netip.MustParsePrefix(pin.Spec.CIDR).Addr())}
 		if has[key] = true; pin.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy {
 			made[key]++
 		}
@@ -120,15 +136,15 @@ func (s *stays) checkRest(when string) {
 	}
 	for _, f := range ipalloc.Families() {
 		for _, pod := range list[corev1.Pod](s.api, KindPod) {
-			key := ownerFamily{keyOf(pod), f}
+			key := ownerFamily{podOwner(pod), f}
 			if !s.workload.stays(pod.Name) {
 				continue
 			}
 			if made[key] > 1 {
-				s.violate(9, "%s: operators keep %d %s addresses for pod %s", when, made[key], f, key.pod)
+				s.violate(9, "%s: operators keep %d %s addresses for %s", when, made[key], f, key.owner)
 			}
 			if !has[key] && s.keeps(pool, pod) && !s.keepsHalf(pool, pod.Namespace, f) && s.space.freeOf(pool, f == ipalloc.IPv4) > 0 {
-				s.violate(9, "%s: no %s address is kept for pod %s", when, f, key.pod)
+				s.violate(9, "%s: no %s address is kept for %s", when, f, key.owner)
 			}
 		}
 	}

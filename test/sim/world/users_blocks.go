@@ -67,14 +67,14 @@ func (u *users) editPin(m *machine, a Action) {
 	u.makePin(m)
 }
 
-// makePodPin pins the highest address of the pool that keeps addresses, which nobody has, to a pod.
-func (u *users) makePodPin(pod string) {
+// makePodPin pins the highest address of the pool that keeps addresses, which nobody has, to the owner of a pod.
+func (u *users) makePodPin(slot string) {
 	open := func(cidr netip.Prefix) bool {
 		return u.api.Get(KindPin, crd.BlockName(cidr)) == nil && u.api.Get(KindBlock, crd.BlockName(cidr)) == nil
 	}
 	if cidr := u.highest(u.cfg.Asking.keeps().Name, open); cidr.IsValid() {
 		u.must(u.api.Create(&v1alpha1.PodIPPin{
-			ObjectMeta: metav1.ObjectMeta{Name: crd.BlockName(cidr)}, Spec: v1alpha1.PodIPPinSpec{CIDR: cidr.String(), PodNamespace: "default", PodName: pod},
+			ObjectMeta: metav1.ObjectMeta{Name: crd.BlockName(cidr)}, Spec: crd.PinSpec(cidr, podOwner(u.workload.named(slot))),
 		}))
 	}
 }
