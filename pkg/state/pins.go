@@ -128,6 +128,18 @@ func (p *Pins) Reserve(f ipalloc.Family, pool *crd.Pool) (cidr netip.Prefix, err
 	return cidr, err
 }
 
+// ReserveOne is Reserve for one block. It returns ipalloc.ErrExhausted if the block is not free.
+func (p *Pins) ReserveOne(cidr netip.Prefix, pool *crd.Pool) (err error) {
+	p.change(func() {
+		if !pool.OnGrid(cidr) || !pool.AssignsNow(cidr) || p.isTaken(cidr) || p.space.Reservations(cidr) > 0 {
+			err = ipalloc.ErrExhausted
+			return
+		}
+		p.exclusions.reserve(cidr)
+	})
+	return err
+}
+
 // Unreserve undoes a Reserve: the watch has shown the pin, or it was not created.
 func (p *Pins) Unreserve(cidr netip.Prefix) {
 	p.change(func() {

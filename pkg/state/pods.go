@@ -376,6 +376,9 @@ type OwnerPod struct {
 	Choices [2]PoolChoice
 	// Strict: unless an annotation names its pool, agents give it only an address of a pool that selects it.
 	Strict bool
+	// Wanted are the addresses of its AddressAnnotation, by family. Unreadable says why that has none; "": it has.
+	Wanted     [2]netip.Addr
+	Unreadable string
 }
 
 // OwnerBy returns the owner of the pod by a label, "" for its name, or "" if it has none.
@@ -416,9 +419,11 @@ func (p *Pods) OfOwners(picking *Picking) []OwnerPod {
 			name, _, _ := strings.Cut(pod.Name, "/")
 			request := pod.request.Value()
 			namespace := p.namespaces[name]
+			wanted, unreadable := request.wanted()
 			out = append(out, OwnerPod{
 				PodKey: pod.PodKey, Name: pod.Name, Owners: owners, IPs: pod.IPs, Labels: request.labelSet(), Namespace: namespace.labelSet(),
 				Choices: p.choosePools(pod, picking), Strict: request.strict || namespace.strict,
+				Wanted: wanted, Unreadable: unreadable,
 			})
 		}
 	})

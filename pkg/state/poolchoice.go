@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -28,6 +29,10 @@ const (
 	RequireAnnotation = "ipam.cilium.io/require-pool-match"
 )
 
+// AddressAnnotation names the address that a pod wants its owner to keep, of each family at most one, separated by a
+// comma.
+const AddressAnnotation = "cilium-pool.io/address"
+
 // noPool stands for the pool of a pod that agents assign no address to. No pool name contains a
 // slash.
 const noPool = "/"
@@ -40,6 +45,8 @@ type PoolRequest struct {
 	strict bool
 	// labels are encoded, so that requests can be compared.
 	labels string
+	// addresses are the value of AddressAnnotation.
+	addresses string
 }
 
 // PoolRequestOf reads a PoolRequest from the annotations and labels of a pod or a namespace. The
@@ -53,7 +60,27 @@ func PoolRequestOf(meta *metav1.ObjectMeta) PoolRequest {
 			ipalloc.IPv6: cmp.Or(meta.Annotations[v6PoolAnnotation], annotation),
 		},
 		strict: meta.Annotations[RequireAnnotation] == "true", labels: labels.Set(meta.Labels).String(),
+		addresses: meta.Annotations[AddressAnnotation],
 	}
+}
+
+// wanted reads the addresses that a pod wants, by family, or says why it cannot.
+func (w PoolRequest) wanted() (addrs [2]netip.Addr, problem string) {
+	if w.addresses == "" {
+		return addrs, ""
+	}
+	for text := range strings.SplitSeq(w.addresses, ",") {
+		addr, err := netip.ParseAddr(strings.TrimSpace(text))
+		if err != nil || addr.Zone() != "" || addr.Is4In6() {
+			return [2]netip.Addr{}, fmt.Sprintf("%q is no address", text)
+		}
+		f := ipalloc.FamilyOf(addr)
+		if addrs[f].IsValid() {
+			return [2]netip.Addr{}, fmt.Sprintf("%s and %s are two %s addresses", addrs[f], addr, f)
+		}
+		addrs[f] = addr
+	}
+	return addrs, ""
 }
 
 // labelSet decodes labels.
@@ -82,7 +109,7 @@ func (w PoolRequest) label(key string) (value string, ok bool) {
 // KeepPoolRequests returns the annotations that request a Cilium pool.
 func KeepPoolRequests(annotations map[string]string) map[string]string {
 	var requests map[string]string
-	for _, key := range []string{poolAnnotation, v4PoolAnnotation, v6PoolAnnotation, RequireAnnotation} {
+	for _, key := range []string{poolAnnotation, v4PoolAnnotation, v6PoolAnnotation, RequireAnnotation, AddressAnnotation} {
 		if value, ok := annotations[key]; ok {
 			if requests == nil {
 				requests = map[string]string{}

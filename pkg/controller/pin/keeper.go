@@ -230,6 +230,8 @@ func (k *Keeper) poolsFor(ctx context.Context, pod *state.OwnerPod) (pools []*cr
 func unkeepable(pod *state.OwnerPod, owner string) string {
 	_, key, value := crd.SplitOwner(owner)
 	switch {
+	case pod.Unreadable != "":
+		return fmt.Sprintf("no address is kept for %s: in its annotation %s, %s", crd.OwnerWords(owner), state.AddressAnnotation, pod.Unreadable)
 	case key == "" && len(value) > maxSelected:
 		return fmt.Sprintf("no address is kept for its name: CiliumPodIPPools select no pod with a name of more than %d characters", maxSelected)
 	case key != "" && !crd.IsOwnerValue(value):
@@ -251,8 +253,11 @@ func (k *Keeper) ensurePins(ctx context.Context, pod *state.OwnerPod) (reason st
 		return reason, 0, nil
 	}
 	for _, f := range ipalloc.Families() {
-		cidr, err := k.pin(ctx, ownerFamily{owner, f}, pod.IPs, pools)
+		cidr, err := k.pin(ctx, ownerFamily{owner, f}, pod, pools)
+		var refusal addressRefused
 		switch {
+		case errors.As(err, &refusal):
+			reason = refusal.Error()
 		case errors.Is(err, ipalloc.ErrExhausted):
 			reason = fmt.Sprintf("no %s address is free for %s in PodIPPool %s: add a CIDR, or delete PodIPPins of owners that are gone", f, crd.OwnerWords(owner), pools[0].Name)
 		case errors.Is(err, errShare):
@@ -268,16 +273,20 @@ func (k *Keeper) ensurePins(ctx context.Context, pod *state.OwnerPod) (reason st
 	return reason, requeue, nil
 }
 
-// pin makes a pin, unless there is one: of the address that a pod of the owner has had by an earlier pin, unless that
-// drains, or of the lowest free one.
-func (k *Keeper) pin(ctx context.Context, key ownerFamily, addrs []netip.Addr, pools []*crd.Pool) (cidr netip.Prefix, err error) {
+// pin makes a pin, unless there is one: of the address that the pod names, else of the one that a pod of the owner has had
+// by an earlier pin, unless that drains, else of the lowest free one.
+func (k *Keeper) pin(ctx context.Context, key ownerFamily, pod *state.OwnerPod, pools []*crd.Pool) (cidr netip.Prefix, err error) {
+	wanted := pod.Wanted[key.family]
 	if _, made := k.made[key]; made || slices.ContainsFunc(k.Ledger.Pins.Of(key.owner), key.contains) {
-		return cidr, nil
+		return cidr, k.keepsAnother(key, wanted)
 	}
-	cidr = k.earlier(key, addrs, pools)
+	cidr = k.earlier(key, pod.IPs, pools)
+	if wanted.IsValid() && cidr.Addr() != wanted {
+		cidr = netip.Prefix{}
+	}
 	reserved := !cidr.IsValid()
 	if reserved {
-		cidr, err = k.reserve(ctx, key, pools)
+		cidr, err = k.reserve(ctx, key, wanted, pools)
 	}
 	if !cidr.IsValid() {
 		return cidr, err
@@ -299,11 +308,16 @@ func (k *Keeper) pin(ctx context.Context, key ownerFamily, addrs []netip.Addr, p
 	return cidr, nil
 }
 
-// reserve reserves the lowest free address of the first pool that has one for the owner's namespace.
-func (k *Keeper) reserve(ctx context.Context, key ownerFamily, pools []*crd.Pool) (cidr netip.Prefix, err error) {
+// reserve reserves the wanted address, or if it is invalid the lowest free one, of the first pool that has it for the
+// owner's namespace.
+func (k *Keeper) reserve(ctx context.Context, key ownerFamily, wanted netip.Addr, pools []*crd.Pool) (cidr netip.Prefix, err error) {
 	namespace, _, _ := crd.SplitOwner(key.owner)
+	single := netip.PrefixFrom(wanted, wanted.BitLen())
+	if wanted.IsValid() {
+		err = addressRefused(fmt.Sprintf("%s is in no PodIPPool that keeps addresses for %s", wanted, crd.OwnerWords(key.owner)))
+	}
 	for _, pool := range pools {
-		if _, ok := pool.Ranges(key.family); !ok || pool.Paused {
+		if _, ok := pool.Ranges(key.family); !ok || pool.Paused || wanted.IsValid() && !pool.OnGrid(single) {
 			continue
 		}
 		share, shareErr := k.shareOf(ctx, pool, key.family)
@@ -313,6 +327,12 @@ func (k *Keeper) reserve(ctx context.Context, key ownerFamily, pools []*crd.Pool
 		if k.perNamespace[namespaceIn{namespace, pool.Name, key.family}] >= share {
 			err = errShare
 			continue
+		}
+		if wanted.IsValid() {
+			if err := k.Ledger.Pins.ReserveOne(single, pool); err != nil {
+				return netip.Prefix{}, addressRefused(k.whyRefused(single, pool))
+			}
+			return single, nil
 		}
 		if cidr, err = k.Ledger.Pins.Reserve(key.family, pool); err == nil {
 			return cidr, nil

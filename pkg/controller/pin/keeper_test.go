@@ -44,6 +44,13 @@ func web(name string, ips ...string) *corev1.Pod {
 	return pod
 }
 
+// naming is a pod that names its addresses.
+func naming(name, addresses string) *corev1.Pod {
+	pod := web(name)
+	pod.Annotations[state.AddressAnnotation] = addresses
+	return pod
+}
+
 // launcher is a bound pod of a virtual machine.
 func launcher(name, vm string, ips ...string) *corev1.Pod {
 	pod := web(name, ips...)
@@ -169,6 +176,19 @@ func TestKeeper(t *testing.T) {
 				s.IPv4.BlockSize, s.IPv4.CIDRs[0].AllocationPolicy = 32, v1alpha1.AllocationDrain
 			})},
 			pods: []*corev1.Pod{web("web-0", "10.0.0.2")}, want: "10.0.0.2 web-0", again: time.Hour,
+		},
+		"it names its address":   {pods: []*corev1.Pod{naming("web-0", "10.0.0.3")}, want: "10.0.0.3 web-0", again: time.Minute},
+		"of both families":       {pool: dual, pods: []*corev1.Pod{naming("web-0", "fd00::2, 10.0.0.3")}, want: "10.0.0.3 web-0, fd00::2 web-0", again: time.Minute},
+		"it names another's":     {objects: []client.Object{byHand("10.0.0.3/32", "web-9")}, pods: []*corev1.Pod{naming("web-0", "10.0.0.3")}, want: "10.0.0.3 web-9", told: "the annotation cilium-pool.io/address is not followed: 10.0.0.3 is kept for pod default/web-9"},
+		"it names a held one":    {objects: []client.Object{fixtures.BlockObject("10.0.0.3/32", ipalloc.InService)}, pods: []*corev1.Pod{naming("web-0", "10.0.0.3")}, told: "node n holds 10.0.0.3"},
+		"of no pool":             {pods: []*corev1.Pod{naming("web-0", "10.9.0.3")}, told: "10.9.0.3 is in no PodIPPool that keeps addresses for pod default/web-0"},
+		"of a range that drains": {pool: drains, pods: []*corev1.Pod{naming("web-0", "10.0.0.3")}, told: "PodIPPool p gives 10.0.0.3 to nobody: 10.0.0.0/30 has allocationPolicy Drain"},
+		"it names a word":        {pods: []*corev1.Pod{naming("web-0", "db")}, told: `in its annotation cilium-pool.io/address, "db" is no address`},
+		"it names two":           {pods: []*corev1.Pod{naming("web-0", "10.0.0.3,10.0.0.2")}, told: "10.0.0.3 and 10.0.0.2 are two ipv4 addresses"},
+		"another is kept":        {objects: []client.Object{byHand("10.0.0.1/32", "web-0")}, pods: []*corev1.Pod{naming("web-0", "10.0.0.3")}, want: "10.0.0.1 web-0", told: "10.0.0.1 is kept for pod default/web-0 already"},
+		"its share has ended": {
+			objects: []client.Object{space("default", "a"), space("other", "b"), kept("10.0.0.0/32", "web-5", 1, nil), kept("10.0.0.1/32", "web-6", 1, nil)}, pods: []*corev1.Pod{naming("web-0", "10.0.0.3")},
+			want: "10.0.0.0 web-5, 10.0.0.1 web-6", told: "its namespace keeps half of PodIPPool p already",
 		},
 		"by a label":           {pool: byLabel, pods: []*corev1.Pod{launcher("virt-launcher-abcde", "db"), launcher("virt-launcher-fghjk", "db"), launcher("virt-launcher-lmnpq", "web")}, want: "10.0.0.0 vm.kubevirt.io/name=db, 10.0.0.1 vm.kubevirt.io/name=web", again: time.Minute},
 		"without the label":    {pool: byLabel, pods: []*corev1.Pod{web("web-0")}},
