@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -174,6 +175,9 @@ func blockAttempts(refusal string) map[string]attempt {
 		"deleting another CRD":            {who: editor, delete: crdNamed("ciliumnodes.cilium.io")},
 		"a pool of private ranges":        {who: editor, create: poolOf("fine", "10.20.0.0/16", "100.64.0.0/10")},
 		"a pool of a public range":        {who: editor, create: poolOf("wide", "10.20.0.0/16", "100.162.224.0/19"), warns: "100.162.224.0/19: neither private (RFC 1918, RFC 4193) nor shared address space (RFC 6598), so if it is not assigned to you, pods cannot reach its owner. If it is: kubectl annotate podippool wide cilium-pool.io/own-ranges=true"},
+		"a pod that names addresses":      {who: breaks, create: podNaming("fd00:10::5, 10.20.0.5")},
+		"a pod that names a word":         {who: breaks, create: podNaming("db"), want: "the annotation cilium-pool.io/address must be one address, or one of each family"},
+		"a pod that names two":            {who: breaks, create: podNaming("10.20.0.5,10.20.0.6"), want: "the annotation cilium-pool.io/address must be one address, or one of each family"},
 		"another finalizer":               {who: collects, kind: block, patch: also},
 		"another finalizer away":          {who: collects, kind: block, patch: own},
 		"our finalizer, by an editor":     {who: editor, kind: block, patch: torn, want: `"Override a policy"`},
@@ -187,6 +191,13 @@ func blockAttempts(refusal string) map[string]attempt {
 
 func poolNamed(name string) *v1alpha1.PodIPPool {
 	return &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// podNaming returns a new pod with the addresses in its annotation.
+func podNaming(addresses string) *corev1.Pod {
+	pod := harness.BoundPod("", "db", nil)
+	pod.Annotations = map[string]string{state.AddressAnnotation: addresses}
+	return pod
 }
 
 // poolOf returns a new pool of IPv4 CIDRs.
