@@ -12,6 +12,7 @@ case $1 in
 */cilium@*)
 	go mod edit -print \
 		-replace github.com/osrg/gobgp/v4@v4.6.1-0.20260630022313-d6dee8360046=github.com/osrg/gobgp/v4@v4.7.0 \
+		-replace k8s.io/endpointslice@v0.33.9=k8s.io/endpointslice@v0.33.5 \
 		-replace sigs.k8s.io/mcs-api/controllers@v0.5.2=sigs.k8s.io/mcs-api/controllers@v0.0.0-20260403094305-4b9911b73f14 \
 		-dropreplace k8s.io/apimachinery "$1/go.mod" >"$2"
 	;;
