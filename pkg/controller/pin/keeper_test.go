@@ -182,7 +182,7 @@ func TestKeeper(t *testing.T) {
 		"it names another's":     {objects: []client.Object{byHand("10.0.0.3/32", "web-9")}, pods: []*corev1.Pod{naming("web-0", "10.0.0.3")}, want: "10.0.0.3 web-9", told: "the annotation cilium-pool.io/address is not followed: 10.0.0.3 is kept for pod default/web-9"},
 		"it names a held one":    {objects: []client.Object{fixtures.BlockObject("10.0.0.3/32", ipalloc.InService)}, pods: []*corev1.Pod{naming("web-0", "10.0.0.3")}, told: "node n holds 10.0.0.3"},
 		"of no pool":             {pods: []*corev1.Pod{naming("web-0", "10.9.0.3")}, told: "10.9.0.3 is in no PodIPPool that keeps addresses for pod default/web-0"},
-		"of a range that drains": {pool: drains, pods: []*corev1.Pod{naming("web-0", "10.0.0.3")}, told: "PodIPPool p gives 10.0.0.3 to nobody: 10.0.0.0/30 has allocationPolicy Drain"},
+		"of a range that drains": {pool: drains, pods: []*corev1.Pod{naming("web-0", "10.0.0.3")}, told: "PodIPPool p does not give 10.0.0.3 away: 10.0.0.0/30 has allocationPolicy Drain"},
 		"it names a word":        {pods: []*corev1.Pod{naming("web-0", "db")}, told: `in its annotation cilium-pool.io/address, "db" is no address`},
 		"it names two":           {pods: []*corev1.Pod{naming("web-0", "10.0.0.3,10.0.0.2")}, told: "10.0.0.3 and 10.0.0.2 are two ipv4 addresses"},
 		"another is kept":        {objects: []client.Object{byHand("10.0.0.1/32", "web-0")}, pods: []*corev1.Pod{naming("web-0", "10.0.0.3")}, want: "10.0.0.1 web-0", told: "10.0.0.1 is kept for pod default/web-0 already"},

@@ -39,7 +39,7 @@ func (k *Keeper) whyRefused(cidr netip.Prefix, pool *crd.Pool) string {
 		return fmt.Sprintf("%s covers %s", cidr.Addr(), exclude.Words(excluded, nil))
 	}
 	if !pool.AssignsNow(cidr) {
-		return fmt.Sprintf("PodIPPool %s gives %s to nobody: %s", pool.Name, cidr.Addr(), whyNot(pool, crd.Pin{CIDR: cidr}))
+		return fmt.Sprintf("PodIPPool %s does not give %s away: %s", pool.Name, cidr.Addr(), whyNot(pool, crd.Pin{CIDR: cidr}))
 	}
 	return fmt.Sprintf("%s is not free: a CiliumNode names it, or a pin of it is being made", cidr.Addr())
 }
