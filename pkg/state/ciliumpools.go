@@ -24,19 +24,21 @@ type CiliumPools struct {
 // Picking are the CiliumPodIPPools that select pods. Those of single owners are looked up by the owner: there may be
 // thousands.
 type Picking struct {
-	byOwner   map[string][]*ciliumpool.View
-	hasLabels bool // some owners are values of labels
-	others    []*ciliumpool.View
+	byOwner map[string][]*ciliumpool.View
+	keys    map[string]bool // of the labels whose values are owners
+	others  []*ciliumpool.View
 }
 
 // PickingOf returns the CiliumPodIPPools that select pods.
 func PickingOf(views ...*ciliumpool.View) *Picking {
-	p := &Picking{byOwner: map[string][]*ciliumpool.View{}}
+	p := &Picking{byOwner: map[string][]*ciliumpool.View{}, keys: map[string]bool{}}
 	for _, v := range views {
 		if owner := v.Selector.Owner(); owner != "" {
 			_, key, _ := crd.SplitOwner(owner)
 			p.byOwner[owner] = append(p.byOwner[owner], v)
-			p.hasLabels = p.hasLabels || key != ""
+			if key != "" {
+				p.keys[key] = true
+			}
 		} else if v.Selector != nil {
 			p.others = append(p.others, v)
 		}

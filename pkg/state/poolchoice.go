@@ -187,8 +187,8 @@ func candidatesFor(name string, pod, namespace PoolRequest, picking *Picking) (c
 	}
 	podNamespace, podName, _ := strings.Cut(name, "/")
 	pools := slices.Clone(picking.byOwner[name])
-	if picking.hasLabels {
-		for key, value := range pod.eachLabel() {
+	for key := range picking.keys {
+		if value, labelled := pod.label(key); labelled {
 			pools = append(pools, picking.byOwner[crd.OwnerByLabel(podNamespace, key, value)]...)
 		}
 	}
