@@ -359,6 +359,7 @@ func (r *Reader) stripPod(p *corev1.Pod) corev1.Pod {
 	}
 	if r.Mode.ManyPools() {
 		out.Labels = p.Labels
+		out.GenerateName = p.GenerateName // see state.BoundPod.Named
 	}
 	if len(p.Status.PodIPs) == 0 { // see state.Cluster.Waiting
 		out.OwnerReferences = p.OwnerReferences

@@ -49,10 +49,15 @@ func (s *Objects) State(set config.Settings, ciliumNodes []*ciliumnode.View) *st
 	ledger.SetReady()
 	for i := range s.Pools {
 		c.Pools.Set(&s.Pools[i])
+		if rule := s.Pools[i].Spec.PodAddresses; rule != nil {
+			c.Pods.OwnBy(rule.OwnerLabel)
+		}
 	}
 	for i := range s.Pins {
 		if pin, err := crd.PinFrom(&s.Pins[i]); err == nil {
 			ledger.Pins.Set(pin)
+			_, key, _ := crd.SplitOwner(pin.Owner)
+			c.Pods.OwnBy(key)
 		}
 	}
 	for i := range s.Agents {

@@ -28,7 +28,7 @@ type Block struct {
 	CIDR       netip.Prefix
 	Pool, Node string
 	NodeUID    types.UID
-	// CiliumPool is the Cilium pool that it was claimed for, if that is a single pod's; "": its
+	// CiliumPool is the Cilium pool that it was claimed for, if that is a single owner's; "": its
 	// PodIPPool's.
 	CiliumPool string
 

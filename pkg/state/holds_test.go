@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -137,7 +138,7 @@ func (s store) value(i int, method string, of reflect.Type) reflect.Value {
 func (f *fleet) values(i int) []any {
 	b := f.block(i)
 	return []any{
-		f.node(i), b, crd.Pin{CIDR: b.CIDR, Node: f.node(i + 1)}, b.CIDR, b.UID, []netip.Prefix{b.CIDR}, exclude.Range{CIDR: b.CIDR}, ipalloc.IPv4, f.cuts[i%len(f.cuts)], f.pool(i), f.all,
+		f.node(i), b, crd.Pin{CIDR: b.CIDR, Node: f.node(i + 1)}, &v1alpha1.PodIPPin{}, b.CIDR, b.UID, []netip.Prefix{b.CIDR}, exclude.Range{CIDR: b.CIDR}, ipalloc.IPv4, f.cuts[i%len(f.cuts)], f.pool(i), f.all,
 		f.object(i), f.listed, f.boundPods[i*7919%len(f.boundPods)], f.agentPods[i%len(f.agentPods)], fixtures.Noon(), labels.Set{"zone": "a"},
 		i%2 == 0, 0, map[string]bool{}, [2]map[string]bool{}, [2][]string{{poolName(0)}}, state.PickingOf(),
 	}

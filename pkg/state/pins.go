@@ -191,6 +191,17 @@ func (p *Pins) IsPinned(b crd.Block) bool {
 	return pinned && owner.Node == b.Node
 }
 
+// OwnerOf returns the owner that an address is kept for; "": none.
+func (p *Pins) OwnerOf(cidr netip.Prefix) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pinned, _ := p.pinned.Owner(cidr)
+	if !strings.Contains(pinned.Node, "/") {
+		return ""
+	}
+	return pinned.Node
+}
+
 // Away returns the blocks of a pool, which may be nil, that are pinned and that no node holds.
 func (p *Pins) Away(pool *crd.Pool) []netip.Prefix {
 	p.mu.Lock()

@@ -131,7 +131,7 @@ func (w *world) setup(e *testscript.Env) error {
 	e.Setenv("GORACE", "atexit_sleep_ms=0")
 	return harness.Wipe(w.ctx, w.client,
 		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{},
-		&v1alpha1.PodIPBlockList{}, &coordinationv1.LeaseList{},
+		&v1alpha1.PodIPPinList{}, &v1alpha1.PodIPBlockList{}, &coordinationv1.LeaseList{},
 		&policyv1.PodDisruptionBudgetList{}, &corev1.EventList{}, &ciliumv2alpha1.CiliumPodIPPoolList{},
 	)
 }

@@ -84,7 +84,7 @@ func (r *Reconciler) readyCondition(pin crd.Pin, node *corev1.Node) metav1.Condi
 		}
 		return metav1.Condition{Type: v1alpha1.PinReady, Status: metav1.ConditionTrue, Reason: v1alpha1.PinHeld, Message: "node " + block.Node + " holds the block"}
 	}
-	pool := poolOf(r.Pools, pin)
+	pool := r.Pools.Having(pin.CIDR)
 	if pool == nil {
 		return notReady(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: add the CIDR to one, or delete this pin and name a block of a pool", pin.CIDR)
 	}
@@ -122,17 +122,6 @@ func isFor(b crd.Block, pin crd.Pin) bool {
 		return crd.OwnerOfPool(b.CiliumPool) == pin.Owner
 	}
 	return b.Node == pin.Node
-}
-
-// poolOf returns the pool that has a pin's addresses, or nil. Of overlapping pools it prefers the assigning
-// one.
-func poolOf(pools *state.Pools, pin crd.Pin) (found *crd.Pool) {
-	for _, name := range pools.Names() {
-		if pool := pools.Get(name); pool != nil && pool.Overlaps(pin.CIDR) && (found == nil || found.Yields(pin.CIDR) || pool.Assigns(pin.CIDR) && !found.Assigns(pin.CIDR)) {
-			found = pool
-		}
-	}
-	return found
 }
 
 // wrongSize says what to do about a pin that is no block of its pool.

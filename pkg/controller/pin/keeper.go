@@ -75,8 +75,6 @@ const (
 	nodeAgain = 10 * time.Second
 	// shownWithin is the time in which the watch shows a new pin, or its deletion.
 	shownWithin = time.Minute
-	// neverHeldFor is how long a pin stays that no node has ever held.
-	neverHeldFor = time.Minute
 	// liveInterval is the least interval of live reads about the pods of an owner.
 	liveInterval = time.Minute
 )
@@ -100,7 +98,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	k.spaces = nil
 	var errs []error
 	pods := k.Pods.OfOwners(k.CiliumPools.Picking())
-	holders := holdersOf(pods)
+	holders := state.HoldersOf(pods)
 	k.countKept(list.Items)
 	notified := map[types.UID]string{}
 	wait := time.Duration(0)
@@ -108,7 +106,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		pod := &pods[i]
 		why := event.ReasonAddressNotKept
 		reason, requeue, err := k.ensurePins(ctx, pod)
-		if other := k.waitsFor(pod, holders); reason == "" && other != "" {
+		if other := holders.WaitsFor(pod, k.Ledger.Pins); reason == "" && other != "" {
 			why, reason = event.ReasonAddressInUse, other
 		}
 		if reason != "" && (k.notified[pod.UID()] == reason || k.notify(pod, why, reason)) {
@@ -145,36 +143,6 @@ func (k *Keeper) see(pod *state.OwnerPod) {
 	for _, owner := range pod.Owners {
 		k.seen[owner] = k.Clock.Now()
 	}
-}
-
-// holdersOf returns the pods with addresses.
-func holdersOf(pods []state.OwnerPod) map[netip.Addr]*state.OwnerPod {
-	holders := map[netip.Addr]*state.OwnerPod{}
-	for i := range pods {
-		for _, addr := range pods[i].IPs {
-			holders[addr] = &pods[i]
-		}
-	}
-	return holders
-}
-
-// waitsFor returns that a pod waits for an address that another pod of its owner has; "": it does not.
-func (k *Keeper) waitsFor(pod *state.OwnerPod, holders map[netip.Addr]*state.OwnerPod) string {
-	if len(pod.IPs) > 0 {
-		return ""
-	}
-	for _, choice := range pod.Choices {
-		owner := crd.OwnerOfPool(choice.Pool)
-		if owner == "" {
-			continue
-		}
-		for _, cidr := range k.Ledger.Pins.Of(owner) {
-			if other := holders[cidr.Addr()]; other != nil {
-				return fmt.Sprintf("it waits for %s, which is kept for %s: pod %s on node %s has it until it ends", cidr.Addr(), crd.OwnerWords(owner), other.Name, other.Node)
-			}
-		}
-	}
-	return ""
 }
 
 // isAnswer reports whether the API server has answered a write, so that one for another pod may fare better.
@@ -421,60 +389,29 @@ func isUsable(pin *v1alpha1.PodIPPin) bool {
 	return ready != nil && (ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.PinNotClaimed)
 }
 
-// mayRelease reports whether the pool of a pin, nil if it has none, lets the pin end.
-func (k *Keeper) mayRelease(pool *crd.Pool) bool {
-	isInvalid := func(name string) bool { return k.Pools.Invalid(name) != nil }
-	if pool == nil {
-		return !slices.ContainsFunc(k.Pools.Names(), isInvalid) // one of them may have it
-	}
-	return !pool.Paused && !isInvalid(pool.Name)
-}
-
 // isDue reports whether a pin has no use any more: no node holds its address in service, and its pool drains
-// it, or for releaseAfter there has been neither a pod nor a node with it. Where no pool has or keeps the
-// address any more, that is the default.
+// it, or for releaseAfter there has been neither a pod nor a node with it.
 func (k *Keeper) isDue(ctx context.Context, obj *v1alpha1.PodIPPin, pin crd.Pin) (due bool, requeue time.Duration, err error) {
 	ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PinReady)
 	if ready == nil || ready.Status != metav1.ConditionFalse {
 		return false, 0, nil
 	}
-	pool := poolOf(k.Pools, pin)
-	if !k.mayRelease(pool) {
-		return false, 0, nil
-	}
-	rule := &crd.PodAddresses{ReleaseAfter: crd.DefaultReleaseAfter}
-	if pool != nil {
-		if pool.Drains(pin.CIDR) || pool.Deleting {
-			return true, 0, nil
-		}
-		if pool.PodAddresses != nil {
-			rule = pool.PodAddresses
-		}
-	}
-	if neverHeld(obj, ready) {
-		rule = &crd.PodAddresses{ReleaseAfter: neverHeldFor}
-	}
-	if rule.Never {
-		return false, 0, nil
+	release := k.Pools.ReleaseOf(obj, pin)
+	if release.Stays != "" || release.Leaves {
+		return release.Leaves, 0, nil
 	}
 	begin := k.Ledger.NotInFuture(obj.UID, ready.LastTransitionTime.Time)
 	if seen := k.seen[pin.Owner]; seen.After(begin) {
 		begin = seen
 	}
-	if rest := rule.ReleaseAfter - k.Clock.Since(begin); rest > 0 {
+	if rest := release.After - k.Clock.Since(begin); rest > 0 {
 		return false, rest, nil
 	}
 	if due, err = k.isGone(ctx, pin.Owner); err == nil && !due {
 		k.seen[pin.Owner] = k.Clock.Now()
-		requeue = max(rule.ReleaseAfter, liveInterval)
+		requeue = max(release.After, liveInterval)
 	}
 	return due, requeue, err
-}
-
-// neverHeld reports whether no node has held the address of a pin that is not held: its condition is as
-// old as the pin. A held address would have cooled down since.
-func neverHeld(obj *v1alpha1.PodIPPin, ready *metav1.Condition) bool {
-	return ready.LastTransitionTime.Sub(obj.CreationTimestamp.Time) < crd.MinMultiPoolCooldown
 }
 
 // isGone reports whether an owner has no pod, bound or not. The watch shows bound ones only.

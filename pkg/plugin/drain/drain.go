@@ -212,8 +212,14 @@ func cannotUndo(t target) error {
 }
 
 func warnPinned(e *cli.Env, c *clusterview.Cluster, t target) {
-	if t.block != nil && c.State.Ledger.Pins.IsPinned(*t.block) {
+	if t.block == nil {
+		return
+	}
+	if c.State.Ledger.Pins.IsPinned(*t.block) {
 		fmt.Fprintf(e.ErrOut, "warning: %s is pinned to %s, which claims it again: to give it up, first kubectl delete podippin %s\n", t.name, t.block.Node, t.block.Name)
+	}
+	if owner := c.State.Ledger.Pins.OwnerOf(t.block.CIDR); owner != "" {
+		fmt.Fprintf(e.ErrOut, "warning: %s is kept for %s, whose next pod gets it again: to give it up, first kubectl delete podippin %s\n", t.name, crd.OwnerWords(owner), t.block.Name)
 	}
 }
 

@@ -2,6 +2,8 @@ package explain
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
@@ -25,12 +28,17 @@ func explainBound(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod) {
 		return
 	case len(pod.Status.PodIPs) > 0:
 		s.Line("It is bound to node %s and has address %s.", node, pod.Status.PodIPs[0].IP)
+		explainKept(s, c, pod)
 		return
 	}
 	s.Line("It is bound to node %s and has no address yet.", node)
 	snapshot := c.State.Snapshot(node, c.Nodes[node], c.Now)
 	if message := snapshot.UnservedPods()[name].Message; message != "" {
 		s.Line("It gets none: %s.", message)
+		return
+	}
+	if waits := waitsForKept(c, name); waits != "" {
+		s.Line("I%s.", waits[1:])
 		return
 	}
 	if !snapshot.AgentSeen {
@@ -62,6 +70,54 @@ func explainBound(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod) {
 		s.Line("The node has an address for each of its pods. The kubelet or the agent says why this one waits: kubectl -n %s describe pod %s.", pod.Namespace, pod.Name)
 		s.Line("kubectl cilium-pool explain %s explains the node.", node)
 	}
+}
+
+// explainKept names the owners that the addresses of a pod are kept for.
+func explainKept(s *cli.Text, c *clusterview.Cluster, pod *corev1.Pod) {
+	for _, ip := range pod.Status.PodIPs {
+		addr, err := netip.ParseAddr(ip.IP)
+		if err != nil {
+			continue
+		}
+		if owner := c.State.Ledger.Pins.OwnerOf(netip.PrefixFrom(addr, addr.BitLen())); owner != "" {
+			s.Line("%s is kept for %s.", addr, crd.OwnerWords(owner))
+		}
+	}
+}
+
+// waitsForKept returns that a pod waits for the address of its owner, which another pod has, or another node; "": it does
+// not.
+func waitsForKept(c *clusterview.Cluster, name string) string {
+	pods := c.State.Pods.OfOwners(c.State.CiliumPools.Picking())
+	i := slices.IndexFunc(pods, func(pod state.OwnerPod) bool { return pod.Name == name })
+	if i < 0 {
+		return ""
+	}
+	if waits := state.HoldersOf(pods).WaitsFor(&pods[i], c.State.Ledger.Pins); waits != "" {
+		return waits
+	}
+	for _, choice := range pods[i].Choices {
+		owner := crd.OwnerOfPool(choice.Pool)
+		for _, cidr := range c.State.Ledger.Pins.Of(owner) {
+			block, held := c.State.Ledger.Block(cidr)
+			if held && block.Node != pods[i].Node {
+				return fmt.Sprintf("it waits for %s, which is kept for %s: %s", cidr.Addr(), crd.OwnerWords(owner), movesFrom(c, block))
+			}
+		}
+	}
+	return ""
+}
+
+// movesFrom describes how the address of an owner leaves another node.
+func movesFrom(c *clusterview.Cluster, block crd.Block) string {
+	node := c.Nodes[block.Node]
+	switch {
+	case block.Phase == ipalloc.CoolingDown:
+		return fmt.Sprintf("it left node %s %s ago, and cools down there (cooldown of PodIPPool %s)", block.Node, cli.Age(c.Now, block.Since), block.Pool)
+	case node != nil && clusterview.IsLost(node):
+		return fmt.Sprintf("node %s has it and is down: once the machine is off, delete its Node", block.Node)
+	}
+	return fmt.Sprintf("node %s has it until its agent returns it, within a minute of the end of the last pod there", block.Node)
 }
 
 // countsPod reports whether a pod is part of the demand that a decision is about.

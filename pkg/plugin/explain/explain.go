@@ -28,7 +28,8 @@ number of additional pods that would make it grow, or of fewer pods that would l
 return a block.
 
 For a pod that waits for an address on its node (ContainerCreating), it names the
-addresses that the node lacks, the cause, and the next step. For a pod that the scheduler finds no address for,
+addresses that the node lacks, the cause, and the next step, or who has the address that
+is kept for it. For a pod that the scheduler finds no address for,
 it names the suitable nodes that lack addresses, whether they grow for it, the full pool,
 and the ways to free some of it.
 
@@ -121,10 +122,14 @@ func explainUnserved(s *cli.Text, u *state.Unserved, apart bool) {
 }
 
 func explainFamily(c *clusterview.Cluster, s *cli.Text, name string, d *clusterview.Decision) {
-	if d.CiliumPool == "" {
-		s.Line("NODE %s, %s", name, d.Family)
-	} else {
+	owner := crd.OwnerOfPool(d.CiliumPool)
+	switch {
+	case owner != "":
+		s.Line("NODE %s, %s, the address that is kept for %s", name, d.Family, crd.OwnerWords(owner))
+	case d.CiliumPool != "":
 		s.Line("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.Family, d.CiliumPool)
+	default:
+		s.Line("NODE %s, %s", name, d.Family)
 	}
 	explainServing(c, s, name, d)
 	s.Line("It needs %s and has %d.", suggest.Plural(d.Plan.Demand, "address", "addresses"), d.Plan.Capacity)
@@ -140,7 +145,7 @@ func explainFamily(c *clusterview.Cluster, s *cli.Text, name string, d *clusterv
 	}
 	s.Line("")
 	explainBlocks(c, s, name, d)
-	if len(d.Pools) == 0 {
+	if len(d.Pools) == 0 || owner != "" {
 		return // no change would make it grow or shrink
 	}
 	s.Line("")

@@ -144,6 +144,8 @@ type prefixRow struct {
 	// NextHop is the Node's InternalIP of the prefix's family; empty: it has none.
 	NextHop string `json:"nextHop"`
 	Pool    string `json:"pool"`
+	// KeptFor is the owner of its address, as NAMESPACE/POD or NAMESPACE/KEY=VALUE; empty: it is for any pod.
+	KeptFor string `json:"keptFor,omitempty"`
 	// Phase is InService or Draining: pods may use either.
 	Phase string `json:"phase"`
 }
@@ -192,7 +194,7 @@ func readPrefixes(ctx context.Context, reader client.Reader) ([]prefixRow, error
 	rows := []prefixRow{}
 	for _, b := range routed {
 		hop := internalIP(addresses[b.Node], ipalloc.FamilyOf(b.CIDR.Addr()))
-		rows = append(rows, prefixRow{Prefix: b.CIDR.String(), Node: b.Node, NextHop: hop, Pool: b.Pool, Phase: b.Phase.String()})
+		rows = append(rows, prefixRow{Prefix: b.CIDR.String(), Node: b.Node, NextHop: hop, Pool: b.Pool, KeptFor: crd.OwnerOfPool(b.CiliumPool), Phase: b.Phase.String()})
 	}
 	return rows, nil
 }
@@ -275,6 +277,9 @@ func writeNetBox(w *bytes.Buffer, rows []prefixRow) error {
 	out := []netBoxPrefix{}
 	for _, r := range rows {
 		p := netBoxPrefix{Prefix: r.Prefix, Status: "active", Description: fmt.Sprintf("pods of node %s, pool %s", r.Node, r.Pool), IsPool: true}
+		if r.KeptFor != "" {
+			p.Description += ", kept for " + crd.OwnerWords(r.KeptFor)
+		}
 		if r.Phase != ipalloc.InService.String() {
 			p.Status = "deprecated"
 		}

@@ -24,6 +24,8 @@ type BlockRow struct {
 	Family string       `json:"family"`
 	Pool   string       `json:"pool"`
 	Node   string       `json:"node"`
+	// KeptFor is the owner of its address, as NAMESPACE/POD or NAMESPACE/KEY=VALUE; empty: it is for any pod.
+	KeptFor string `json:"keptFor,omitempty"`
 	// Phase is InService, Draining or CoolingDown.
 	Phase  string    `json:"phase"`
 	Reason string    `json:"reason,omitempty"`
@@ -105,7 +107,7 @@ func BlockRows(c *clusterview.Cluster, filter BlockFilter) []BlockRow {
 			advice := c.Advise(b, users)
 			inBlock := usersIn(b.CIDR, users)
 			row := BlockRow{
-				Block: b.Name, CIDR: b.CIDR, Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
+				Block: b.Name, CIDR: b.CIDR, Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node, KeptFor: crd.OwnerOfPool(b.CiliumPool),
 				Phase: b.Phase.String(), Reason: string(b.Reason), Since: b.Since, Conflict: b.Conflict,
 				Addresses: c.UsableCount(b), Used: len(inBlock), Users: inBlock, WaitsFor: advice.Obstacle, NeedsAction: advice.Action, NeedsRestart: advice.Restart, Created: b.Created,
 			}

@@ -1,6 +1,7 @@
 package list
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -180,10 +182,11 @@ func nodeTable(rows []nodeRow) cli.Table {
 	}, "Node", "Family", "Pool", "Blocks", "Draining+", "Cooling Down+", "Needs", "Has", "Used", "Spare blocks+", "State")
 }
 
-// FamilyWords returns a family, followed by its Cilium pool unless that is the default one.
+// FamilyWords returns a family, followed by its Cilium pool unless that is the default one, or by the owner that the pool
+// is for.
 func FamilyWords(family, ciliumPool string) string {
 	if ciliumPool == "" {
 		return family
 	}
-	return family + " " + ciliumPool
+	return family + " " + cmp.Or(crd.OwnerOfPool(ciliumPool), ciliumPool)
 }

@@ -22,16 +22,16 @@ import (
 // NewGet returns the command get.
 func NewGet(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "get nodes|pools|blocks",
-		Short: "List nodes, pools or blocks",
-		Long: `Lists nodes, pools or blocks with numbers that kubectl get cannot know, such as the
-addresses in use and needed.`,
-		Example: cli.Examples("get pools", "get nodes -l zone=a -o wide", "get blocks --node edge-01"),
+		Use:   "get nodes|pools|blocks|addresses",
+		Short: "List nodes, pools, blocks or kept addresses",
+		Long: `Lists nodes, pools, blocks or kept addresses with what kubectl get cannot know, such as
+the addresses in use and needed.`,
+		Example: cli.Examples("get pools", "get nodes -l zone=a -o wide", "get blocks --node edge-01", "get addresses shop/web-0"),
 		RunE: func(*cobra.Command, []string) error {
-			return cli.Usagef("say what to list: nodes, pools or blocks")
+			return cli.Usagef("say what to list: nodes, pools, blocks or addresses")
 		},
 	}
-	cmd.AddCommand(newNodes(e), newPools(e), newBlocks(e))
+	cmd.AddCommand(newNodes(e), newPools(e), newBlocks(e), newAddresses(e))
 	return cmd
 }
 

@@ -172,7 +172,7 @@ func (b *bundle) addEvents(ctx context.Context) {
 		b.add("events.yaml", nil, err)
 		return
 	}
-	kinds := map[string]bool{"PodIPPool": true, "PodIPBlock": true, "CiliumNode": true, "Node": true}
+	kinds := map[string]bool{"PodIPPool": true, "PodIPPin": true, "PodIPBlock": true, "CiliumNode": true, "Node": true}
 	events := []corev1.Event{}
 	for i := range list.Items {
 		if kinds[list.Items[i].InvolvedObject.Kind] {

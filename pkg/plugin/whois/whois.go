@@ -76,6 +76,8 @@ type owner struct {
 	Node       string    `json:"node,omitempty"`
 	Phase      string    `json:"phase,omitempty"`
 	BlockSince time.Time `json:"blockSince,omitzero"`
+	// KeptFor is the owner that a PodIPPin keeps it for, as NAMESPACE/POD or NAMESPACE/KEY=VALUE; empty: none.
+	KeptFor string `json:"keptFor,omitempty"`
 	// PublishedBy are the nodes with agents that may assign it, by their CiliumNode or, in
 	// kubernetes mode, by the Node: more than one is wrong.
 	PublishedBy []string `json:"publishedBy"`
@@ -101,6 +103,7 @@ type addressUser struct {
 
 func ownerOf(c *clusterview.Cluster, a netip.Addr) owner {
 	found := owner{Address: a.String(), Pools: poolsWith(c, a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.AllocationObject()}
+	found.KeptFor = c.State.Ledger.Pins.OwnerOf(netip.PrefixFrom(a, a.BitLen()))
 	if b, ok := blockOf(c, a); ok {
 		found.Block = b.Name
 		found.Node = b.Node
@@ -203,6 +206,9 @@ func (o *owner) describe(s *cli.Text, now time.Time) {
 	}
 	if o.Block != "" && len(o.Pools) > 0 {
 		s.Line("Pool: %s.", strings.Join(o.Pools, ", "))
+	}
+	if o.KeptFor != "" {
+		s.Line("It is kept for %s: kubectl cilium-pool get addresses %s -o wide says until when.", crd.OwnerWords(o.KeptFor), o.Address)
 	}
 	switch len(o.PublishedBy) {
 	case 0:

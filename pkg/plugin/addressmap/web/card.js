@@ -52,6 +52,7 @@ export class Card {
     const rows = [
       ["Pool", b.pool],
       ["Phase", phases[b.phase] + (b.since ? ` for ${age(b.since)}` : "") + (b.reason ? ` (${b.reason})` : "")],
+      b.keptFor && ["Kept for", b.keptFor],
       b.waitsFor && ["Waits for", b.waitsFor],
       ["In use", `${b.used} of ${b.addresses} addresses, ${percent(b.used, b.addresses)}`],
       ["Age", age(b.created)],
