@@ -73,6 +73,7 @@ const (
 	PoolStatusStale       Reason = "PoolStatusStale"
 	PoolNotReady          Reason = "PoolNotReady"
 	PinNotReady           Reason = "PinNotReady"
+	KeptAddressOptional   Reason = "KeptAddressOptional"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
 	PoolRangePublic       Reason = "PoolRangePublic"
 	NodePodCIDRInPool     Reason = "NodePodCIDRInPool"
@@ -239,8 +240,10 @@ func configurationReasons() []ReasonInfo {
 			lookForOperator},
 		{PoolNotReady, Warning, "A pool is not Ready, for a reason that no other finding names, as one that is paused or waits for its last blocks.",
 			"As the message says: correct the pool, or end its pause: `kubectl edit podippool NAME`. A deleted pool goes with its last block: `kubectl cilium-pool get blocks --pool NAME` names the obstacles."},
-		{PinNotReady, Warning, "A pin cannot give its node the block.",
-			"Correct spec.nodeName: `kubectl edit podippin NAME`. Where another field is wrong, delete the pin, then create one as the message says: `kubectl delete podippin NAME`."},
+		{PinNotReady, Warning, "A pin cannot give its node, or its owner, the block.",
+			"If the message names a wrong Node, correct spec.nodeName: `kubectl edit podippin NAME`. Else do as it says; for another block or owner, delete the pin and create one: `kubectl delete podippin NAME`."},
+		{KeptAddressOptional, Warning, "Pods with a kept address may start with another one: an agent that does not know the kept one yet assigns an address of default.",
+			"Set the annotation `ipam.cilium.io/require-pool-match: \"true\"` in the template of the pod OTHER, or on its namespace (docs/keep-an-address.md)."},
 		{PoolChosenByKubelet, Warning, "A pool selects nodes by a label that a kubelet may set on its own Node: a compromised node can take addresses of that pool.",
 			"Label the nodes by a key under node-restriction.kubernetes.io/, which kubelets may not set, and select by that: `kubectl edit podippool NAME`. If you trust the kubelets: `kubectl annotate podippool NAME cilium-pool.io/trusted-labels=true`."},
 		{PoolRangePublic, Warning, "A range of a pool is neither private (RFC 1918, RFC 4193) nor shared (RFC 6598): if it is not assigned to you, pods cannot reach its owner.",
@@ -292,7 +295,7 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 		BlockNotListed: crd, ForeignPoolEntry: crd, PoolEntryMalformed: crd, PoolEntryUnreadable: crd, StuckHandshake: crd, NodeYetToMove: crd,
 		// They need a CiliumNode that both the operator and the agent write to.
 		AddressUsedTwice: inCiliumNode, FieldUnreadable: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode, NodePodCIDRInPool: inCiliumNode,
-		ListedTwice: multi, LeftFromCRDMode: multi, PodServedByNoPool: multi, CiliumPodIPPoolUnfit: multi,
+		ListedTwice: multi, LeftFromCRDMode: multi, PodServedByNoPool: multi, KeptAddressOptional: multi, CiliumPodIPPoolUnfit: multi,
 		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes, FamilyNotRun: kubernetes,
 	}
 }

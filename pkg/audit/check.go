@@ -42,6 +42,7 @@ func Check(s *clusterread.Objects, set Settings) []Finding {
 		(&poolCheck{x, found, &s.Pools[i], x.cluster.Pools.Get(s.Pools[i].Name)}).check()
 	}
 	checkPins(s, found)
+	checkOwners(x, found)
 	for _, key := range s.RoutesLeft {
 		found.add(FRRConfigurationLeft, Finding{Object: Object{Kind: "FRRConfiguration", Namespace: key.Namespace, Name: key.Name}}, "the operator wrote it, and maintains it no more")
 	}

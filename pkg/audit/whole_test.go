@@ -16,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -106,6 +107,19 @@ func (w *wholeWorld) left(name string, cidrs ...string) {
 func (w *wholeWorld) blue() {
 	w.pool("blues", "10.8.0.0/24").Spec.CiliumPoolName = "blue"
 	w.newBlock("a", "10.8.0.0/29").Spec.PoolName = "blues"
+}
+
+// keep adds a pin of a pool that keeps addresses.
+func (w *wholeWorld) keep(cidr, owner string) {
+	if len(w.Pins) == 0 {
+		pool := w.pool("kept", "10.8.0.0/24")
+		pool.Spec.CiliumPoolName = "kept"
+		pool.Spec.IPv4.BlockSize = 32
+	}
+	prefix := netip.MustParsePrefix(cidr)
+	pin := v1alpha1.PodIPPin{Spec: crd.PinSpec(prefix, owner)}
+	pin.Name = crd.BlockName(prefix)
+	w.Pins = append(w.Pins, pin)
 }
 
 // sixth assigns an IPv6 block to node a. The agent of b names IPv4 addresses only, and so b
@@ -265,6 +279,25 @@ func checksMultiPool() map[string]wholeTest {
 				w.ciliumNodes["b"].Spec.IPAM.Pools.Requested = append(w.ciliumNodes["b"].Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: "green", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 3}})
 			},
 			want: "NodeServedByNoPool Node/b, PodServedByNoPool Pod/default/unserved Node/a",
+		},
+		"pods that do not require their kept addresses": {
+			spoil: func(w *wholeWorld) {
+				w.keep("10.8.0.1/32", "default/db-0")
+				w.keep("10.8.0.2/32", "default/vm.kubevirt.io/name=one")
+				w.pod("db-0", "a")
+				w.pod("launcher-x7", "a").Labels = map[string]string{"vm.kubevirt.io/name": "one"}
+				w.pod("other", "a").Labels = map[string]string{"vm.kubevirt.io/name": "two"}
+			},
+			want: "KeptAddressOptional PodIPPool/kept Pod/default/db-0",
+		},
+		"pods that require their kept addresses": {
+			spoil: func(w *wholeWorld) {
+				w.keep("10.8.0.1/32", "default/vm.kubevirt.io/name=one")
+				pod := w.pod("launcher-x7", "a")
+				pod.Labels = map[string]string{"vm.kubevirt.io/name": "one"}
+				pod.Annotations = map[string]string{"ipam.cilium.io/require-pool-match": "true"}
+			},
+			want: "PodServedByNoPool Pod/default/launcher-x7 Node/a", // there is no CiliumPodIPPool for its owner yet
 		},
 		"a block that cools down is listed": {
 			spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },

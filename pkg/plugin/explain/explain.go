@@ -82,7 +82,9 @@ func explainRefused(s *cli.Text, c *clusterview.Cluster, node string, refused []
 // Node writes why a node has its blocks.
 func Node(s *cli.Text, c *clusterview.Cluster, name string) {
 	noLeader(s, c)
-	decisions := c.Decide(name)
+	decisions := slices.DeleteFunc(c.Decide(name), func(d clusterview.Decision) bool {
+		return crd.OwnerOfPool(d.CiliumPool) != "" && d.Plan.Demand == 0 && len(d.State.Blocks) == 0 // it is elsewhere
+	})
 	for i := range decisions {
 		if i > 0 {
 			s.Line("")
