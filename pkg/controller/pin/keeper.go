@@ -104,13 +104,9 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	wait := time.Duration(0)
 	for i := range pods {
 		pod := &pods[i]
-		why := event.ReasonAddressNotKept
-		reason, requeue, err := k.ensurePins(ctx, pod)
-		if other := holders.WaitsFor(pod, k.Ledger.Pins); reason == "" && other != "" {
-			why, reason = event.ReasonAddressInUse, other
-		}
-		if reason != "" && (k.notified[pod.UID()] == reason || k.notify(pod, why, reason)) {
-			notified[pod.UID()] = reason
+		why, requeue, err := k.ensurePins(ctx, pod)
+		if told := k.tell(pod, why, holders.WaitsFor(pod, k.Ledger.Pins)); told != "" {
+			notified[pod.UID()] = told
 		}
 		if err != nil && !isAnswer(err) {
 			return reconcile.Result{}, err
@@ -324,6 +320,20 @@ func (k *Keeper) earlier(key ownerFamily, addrs []netip.Addr, pools []*crd.Pool)
 // contains reports whether an address is of the family.
 func (key ownerFamily) contains(cidr netip.Prefix) bool {
 	return ipalloc.FamilyOf(cidr.Addr()) == key.family
+}
+
+// tell sends an event of a pod once, why no address is kept for its owner, else what it waits for. It returns the note that
+// the pod has; "": none.
+func (k *Keeper) tell(pod *state.OwnerPod, why, waitsFor string) string {
+	note := cmp.Or(why, waitsFor)
+	reason := event.ReasonAddressNotKept
+	if why == "" {
+		reason = event.ReasonAddressInUse
+	}
+	if note == "" || k.notified[pod.UID()] != note && !k.notify(pod, reason, note) {
+		return ""
+	}
+	return note
 }
 
 func (k *Keeper) notify(pod *state.OwnerPod, why, note string) bool {
