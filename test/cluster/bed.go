@@ -117,7 +117,7 @@ func (b *bed) environment() map[string]string {
 		"KUBECONFIG": b.cluster.Kubeconfig(), "PATH": b.toolDir() + ":" + os.Getenv("PATH"), "HOME": b.options.dir, "DIR": b.options.dir,
 		"CILIUM": b.options.cilium + arguments, "OLD_CILIUM": b.options.oldCilium + arguments, "OLD_CILIUM_IMAGE": b.options.oldImage,
 		"OPERATOR": operator + " -f examples/values.yaml", "OLD_OPERATOR": b.options.oldOperator, "OLDER_OPERATOR": b.options.olderOperator,
-		"MINUTES": os.Getenv("MINUTES"), "SAMPLES": os.Getenv("SAMPLES"),
+		"MINUTES": os.Getenv("MINUTES"), "OWNERS": os.Getenv("OWNERS"), "SAMPLES": os.Getenv("SAMPLES"),
 		"UPGRADE": "helm upgrade cilium-pool-operator " + operator + " --reuse-values --wait --timeout=3m",
 		// It makes idle blocks return while a scenario waits.
 		"QUICK": "--set reclaim.idleFor=10s,cooldown=5s,extraArgs[0]=--ack-hold=5s,extraArgs[1]=--agent-settle-time=10s",
