@@ -93,6 +93,21 @@ func (p *place) outside() {
 	p.RunningPod(p.node, "outside", p.ip(18))
 }
 
+// keeps pins an address to the place's pod, which does not require it.
+func (p *place) keeps() {
+	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "kept", Annotations: map[string]string{v1alpha1.TrustedLabelsAnnotation: "true"}}}
+	pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "main"}}
+	pool.Spec.CiliumPoolName = "kept"
+	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 32, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.9.6.0/30"}}}
+	p.Create(pool)
+	pool.Status.ObservedGeneration = pool.Generation
+	pool.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolReady, Status: metav1.ConditionTrue, Reason: "Serving", LastTransitionTime: metav1.Now()}}
+	p.UpdateStatus(pool)
+	p.Create(&v1alpha1.PodIPPin{
+		ObjectMeta: metav1.ObjectMeta{Name: "10.9.6.0-32"}, Spec: v1alpha1.PodIPPinSpec{CIDR: "10.9.6.0/32", PodNamespace: "default", PodName: "on-" + p.node},
+	})
+}
+
 // faultsAlike returns the faults that are planted in the same way in all modes.
 func faultsAlike(kind string) map[audit.Reason]fault {
 	return map[audit.Reason]fault{
@@ -125,6 +140,7 @@ func multiPoolFaults() map[audit.Reason]fault {
 		audit.CiliumPodIPPoolUnfit: found(func(p *place) {
 			p.pool("edited", withCondition(v1alpha1.PoolCiliumPool, metav1.ConditionFalse, poolcontroller.ReasonCIDRsUnused), "10.9.5.0/24")
 		}, "CiliumPodIPPoolUnfit PodIPPool/edited", "PoolSelectsNoNode PodIPPool/edited"),
+		audit.KeptAddressOptional: found((*place).keeps, "KeptAddressOptional PodIPPool/kept Pod/default/on-NODE"),
 		"LeftFromCRDMode": found(func(p *place) {
 			p.cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{p.ip(2): {}}
 			p.list(p.ip(0) + "/29")
