@@ -66,7 +66,7 @@ type node struct {
 	// pods' ones.
 	unserved     []string
 	unservedPods map[string]state.UnservedPod
-	// waitsFor are the pools that rule it, and for a block of which its pods wait.
+	// waitsFor are the full pools that rule it and have no block for its pods.
 	waitsFor []string
 	// agentSeen: an agent runs on it, or has written its CiliumNode.
 	agentSeen bool

@@ -75,12 +75,11 @@ func (s *Selector) Owner() string {
 	if len(match) != 2 || len(s.source[0].MatchExpressions) > 0 || namespace == "" {
 		return ""
 	}
+	if name := match[podNameLabel]; name != "" {
+		return crd.OwnerByName(namespace, name)
+	}
 	for key, value := range match {
-		switch {
-		case key == podNamespaceLabel || value == "":
-		case key == podNameLabel:
-			return crd.OwnerByName(namespace, value)
-		default:
+		if key != podNamespaceLabel && value != "" {
 			return crd.OwnerByLabel(namespace, key, value)
 		}
 	}

@@ -20,6 +20,9 @@ const (
 	ManagedBy      = "cilium-pool-operator"
 )
 
+// IsOurs reports whether an object has the operator's label.
+func IsOurs(obj metav1.Object) bool { return obj.GetLabels()[ManagedByLabel] == ManagedBy }
+
 // View is a CiliumPodIPPool as plain values. It is read-only.
 type View struct {
 	Name            string
@@ -81,7 +84,7 @@ func (m Marks) Equal(other Marks) bool {
 func Read(obj *ciliumv2alpha1.CiliumPodIPPool) *View {
 	v := &View{
 		Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion,
-		Ours: obj.Labels[ManagedByLabel] == ManagedBy, Deleting: obj.DeletionTimestamp != nil,
+		Ours: IsOurs(obj), Deleting: obj.DeletionTimestamp != nil,
 		Selector: selectorOf(&obj.Spec), Marks: marksOf(&obj.ObjectMeta),
 	}
 	if r := obj.Spec.IPv4; r != nil {

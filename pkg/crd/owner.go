@@ -16,6 +16,9 @@ func OwnerByName(namespace, name string) string { return namespace + "/" + name 
 // OwnerByLabel returns the owner of pods with one value of a label.
 func OwnerByLabel(namespace, key, value string) string { return namespace + "/" + key + "=" + value }
 
+// IsOwner reports whether a pin is for an owner, not for a node: no name of a node contains a slash.
+func IsOwner(of string) bool { return strings.Contains(of, "/") }
+
 // SplitOwner returns the parts of an owner: key is "" if it is of pods of one name, else value is that of the label.
 func SplitOwner(owner string) (namespace, key, value string) {
 	namespace, rest, _ := strings.Cut(owner, "/")

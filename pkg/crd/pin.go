@@ -19,7 +19,7 @@ type Pin struct {
 	Node, Owner string
 }
 
-// For is who it keeps the block for: Node or Owner. No name of a node contains a slash.
+// For is who it keeps the block for: Node or Owner. IsOwner tells them apart.
 func (p Pin) For() string { return cmp.Or(p.Owner, p.Node) }
 
 // PodAddresses are the pods whose owners keep an address of a pool.

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -50,7 +49,7 @@ func (p *Pins) Remove(cidr netip.Prefix) {
 
 func (p *Pins) unpin(cidr netip.Prefix) (node string) {
 	owner, _ := p.pinned.Owner(cidr)
-	if strings.Contains(owner.Node, "/") {
+	if crd.IsOwner(owner.Node) {
 		p.ownerPins--
 	}
 	removeFrom(p.pinsOf, owner.Node, cidr)
@@ -173,7 +172,7 @@ func (p *Pins) Of(owner string) []netip.Prefix {
 func (p *Pins) Owners() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.DeleteFunc(slices.Collect(maps.Keys(p.pinsOf)), func(owner string) bool { return !strings.Contains(owner, "/") })
+	return slices.DeleteFunc(slices.Collect(maps.Keys(p.pinsOf)), func(owner string) bool { return !crd.IsOwner(owner) })
 }
 
 // HasOwners reports whether any address is pinned to an owner.
@@ -196,7 +195,7 @@ func (p *Pins) OwnerOf(cidr netip.Prefix) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pinned, _ := p.pinned.Owner(cidr)
-	if !strings.Contains(pinned.Node, "/") {
+	if !crd.IsOwner(pinned.Node) {
 		return ""
 	}
 	return pinned.Node

@@ -166,10 +166,12 @@ func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	if slices.Equal(known.IPs, pod.IPs) && known.request == pod.request {
 		return false
 	}
-	p.disown(known)
 	known.IPs = pod.IPs
-	known.request = pod.request
-	p.own(known)
+	if known.request != pod.request { // its labels may be others
+		p.disown(known)
+		known.request = pod.request
+		p.own(known)
+	}
 	return true
 }
 

@@ -3,7 +3,6 @@ package informer
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -233,7 +232,7 @@ func (s subject) pinsOfNodes(f *Feed) []string {
 
 // nodesOf returns the nodes that a pin is for: one, or those of its owner's pods.
 func (f *Feed) nodesOf(of string) []string {
-	if strings.Contains(of, "/") {
+	if crd.IsOwner(of) {
 		return f.Pods.NodesOf(of)
 	}
 	return []string{of}

@@ -230,12 +230,12 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 // Cilium pool that it is listed for has it on its grid.
 func (r *Reconciler) poolOfOrphan(o *observation, view *ciliumnode.View, cidr netip.Prefix) *crd.Pool {
 	ciliumPool := view.ListedFor(cidr)
-	pod := crd.OwnerOfPool(ciliumPool)
+	owner := crd.OwnerOfPool(ciliumPool)
 	for _, pool := range r.Cluster.Pools.Match(o.Node.Labels) {
 		if !pool.OnGrid(cidr) || !pool.ServesCiliumPool(ciliumPool) {
 			continue
 		}
-		if pod != "" {
+		if owner != "" {
 			return pool.ForCiliumPoolOfOwner(ciliumPool)
 		}
 		return pool

@@ -36,14 +36,10 @@ func byOwner(pins []v1alpha1.PodIPPin) map[ownerFamily][]*v1alpha1.PodIPPin {
 	ours := map[bool]int{true: 1}
 	for _, ownerPins := range out {
 		slices.SortFunc(ownerPins, func(a, b *v1alpha1.PodIPPin) int {
-			return cmp.Or(ours[isOurs(a)]-ours[isOurs(b)], a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+			return cmp.Or(ours[ciliumpool.IsOurs(a)]-ours[ciliumpool.IsOurs(b)], a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 		})
 	}
 	return out
-}
-
-func isOurs(pin *v1alpha1.PodIPPin) bool {
-	return pin.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy
 }
 
 // deletePins deletes the pins of one owner and family that the operator made and that count no more. It returns the
@@ -51,11 +47,11 @@ func isOurs(pin *v1alpha1.PodIPPin) bool {
 func (k *Keeper) deletePins(ctx context.Context, pins []*v1alpha1.PodIPPin) (requeue time.Duration, err error) {
 	var errs []error
 	for i, obj := range pins {
-		if !isOurs(obj) || obj.DeletionTimestamp != nil {
+		if !ciliumpool.IsOurs(obj) || obj.DeletionTimestamp != nil {
 			continue
 		}
 		pin, _ := crd.PinFrom(obj) // byOwner has read it
-		due := i > 0 && (isOurs(pins[0]) || isUsable(pins[0]))
+		due := i > 0 && (ciliumpool.IsOurs(pins[0]) || isUsable(pins[0]))
 		if !due {
 			var next time.Duration
 			due, next, err = k.isDue(ctx, obj, pin)

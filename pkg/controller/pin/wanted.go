@@ -46,8 +46,8 @@ func (k *Keeper) whyRefused(cidr netip.Prefix, pool *crd.Pool) string {
 
 // keptFor names whom a pin is for: an owner or a node.
 func keptFor(of string) string {
-	if namespace, _, _ := crd.SplitOwner(of); namespace == of {
-		return "node " + of
+	if crd.IsOwner(of) {
+		return crd.OwnerWords(of)
 	}
-	return crd.OwnerWords(of)
+	return "node " + of
 }

@@ -179,7 +179,7 @@ func addressRowOf(c *clusterview.Cluster, obj *v1alpha1.PodIPPin, pin crd.Pin, p
 		row.State = ready.Reason
 		row.Message = ready.Message
 	}
-	if obj.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy {
+	if ciliumpool.IsOurs(obj) {
 		hasPod := pod != "" || len(c.State.Pods.NodesOf(pin.Owner)) > 0
 		row.MadeBy = "podAddresses"
 		row.Freed = freedWhen(c, obj, c.State.Pools.ReleaseOf(obj, pin), hasPod)
