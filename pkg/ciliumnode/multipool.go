@@ -48,6 +48,8 @@ type BlockAssignment struct {
 	// PodsOnly: this is a Cilium pool other than the default one. The agent requests
 	// addresses of it only once pods want them.
 	PodsOnly bool
+	// HasEntry: spec.ipam.pools.allocated has an entry of the Cilium pool, with or without CIDRs.
+	HasEntry bool
 
 	// first and last: pods may get the edge addresses of each CIDR too.
 	first, last bool
@@ -75,6 +77,7 @@ func viewOfPools(cn *ciliumv2.CiliumNode) *View {
 	v := newView(cn)
 	first, last := edgesOf(v.entries, defaultPool)
 	w := &BlockAssignment{
+		HasEntry:  v.hasEntry(defaultPool),
 		Requested: requested, byDefault: requested, requests: requests, first: first, last: last,
 		Taken:     append(leftovers(cn, report), cidrsBeside(v.entries, defaultPool)...),
 		LeftCIDRs: prefixes(cn.Spec.IPAM.PodCIDRs), LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(report) > 0,
@@ -140,6 +143,11 @@ func edgesOf(entries []poolCIDRs, pool string) (first, last bool) {
 	return first, last
 }
 
+// hasEntry reports whether a Cilium pool has an entry, with or without CIDRs.
+func (v *View) hasEntry(pool string) bool {
+	return slices.ContainsFunc(v.entries, func(e poolCIDRs) bool { return e.Pool == pool })
+}
+
 // requestedOf returns the number of addresses of a Cilium pool, by family, in requests.
 func requestedOf(requests []ipamtypes.IPAMPoolRequest, pool string) [2]int {
 	var requested [2]int
@@ -161,6 +169,7 @@ func (v *View) Of(pool string) *View {
 	out := *v
 	w := *v.BlockAssignment
 	w.PodsOnly = true
+	w.HasEntry = v.hasEntry(pool)
 	w.Requested = requestedOf(w.requests, pool)
 	w.first, w.last = edgesOf(v.entries, pool)
 	out.PodCIDRs = cidrsOf(v.entries, pool)
@@ -258,6 +267,11 @@ func (c Change) patchPools(v *View) *patch {
 	}
 	moves := slices.ContainsFunc(parked, func(p netip.Prefix) bool { return slices.Contains(c.Unpark, p) }) ||
 		slices.ContainsFunc(c.Park, func(p netip.Prefix) bool { return slices.Contains(listed, p) && !slices.Contains(parked, p) })
+	for _, pool := range c.Forget {
+		if name := cmp.Or(pool, defaultPool); !v.hasEntry(name) && added[name] == nil {
+			added[name] = []netip.Prefix{}
+		}
+	}
 	if len(added) == 0 && !moves {
 		return nil
 	}

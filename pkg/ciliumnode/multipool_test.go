@@ -211,6 +211,14 @@ func TestMultiPoolPatch(t *testing.T) {
 			entries: []string{"default 10.0.0.0/30"}, edges: true, change: Change{Assign: cidrs("10.0.0.4/30"), Blocks: blocks},
 			want: head + `{"pool":"default","allowFirstIP":true,"allowLastIP":true,"cidrs":["10.0.0.0/30","10.0.0.4/30"]}]}}}}`,
 		},
+		"an entry without CIDRs has its pool forgotten": {
+			entries: []string{"default 10.0.0.0/30"}, change: Change{Forget: []string{"blue", "", "blue"}, Blocks: blocks},
+			want: head + `{"pool":"blue"},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`,
+		},
+		"one that gets a block needs no other": {
+			change: Change{Forget: []string{""}, Assign: cidrs("10.0.0.0/30"), Blocks: blocks},
+			want:   head + `{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`,
+		},
 		"nothing that is listed is taken off": {
 			entries: []string{"default 10.0.0.0/30"}, change: Change{Remove: addrs("10.0.0.1", "10.0.0.2"), Blocks: blocks},
 		},

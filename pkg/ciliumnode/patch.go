@@ -22,6 +22,9 @@ type Change struct {
 	// Park are listed blocks to park, and Unpark parked ones to list again under their
 	// own Cilium pool, in multi-pool mode.
 	Park, Unpark []netip.Prefix
+	// Forget are Cilium pools, "" being the default one, that get an entry without CIDRs if they have none, in
+	// multi-pool mode.
+	Forget []string
 
 	// untrack: in crd mode, the patch also removes metadata.managedFields, if no client needs them.
 	untrack bool

@@ -18,6 +18,8 @@ import (
 type BlockAssignment struct {
 	// Assigned are the CIDRs assigned to the agent. CIDRs that are not blocks are foreign.
 	Assigned []netip.Prefix
+	// HasEntry says that the CiliumNode has an entry of the Cilium pool, with or without CIDRs.
+	HasEntry bool
 	// Foreign is the number of addresses in foreign CIDRs.
 	Foreign int
 	// Reported says that the agent has published its request. Until then a block that

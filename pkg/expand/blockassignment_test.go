@@ -10,7 +10,7 @@ import (
 // below 0: it has not reported. Apply it after the blocks.
 func listing(requested int, cidrs ...string) func(*State) {
 	return func(s *State) {
-		s.BlockAssignment = &BlockAssignment{Reported: requested >= 0, Requested: max(0, requested)}
+		s.BlockAssignment = &BlockAssignment{Reported: requested >= 0, Requested: max(0, requested), HasEntry: len(cidrs) > 0}
 		for i := range s.Blocks {
 			s.Blocks[i].Size, s.Blocks[i].Usable = s.Blocks[i].Count(), nil
 		}
@@ -205,6 +205,21 @@ func TestDecideWhole(t *testing.T) {
 		"a block that cools down is taken back before another is claimed": {
 			state: node(lone(first), lone(second, cooling(Returned, noon.Add(time.Minute))), listing(4, first)),
 			want:  []string{"needs 0 of 4", "undrain 10.0.0.4/30"},
+		},
+		"where the agent has returned all, it forgets them": {
+			state: node(lone(first, cooling(Returned, noon.Add(time.Minute))), lone(second, cooling(Returned, noon)), listing(0), onDemand),
+			want:  []string{"needs 0 of 0", "forget", "delete 10.0.0.4/30", "again in 1m0s"},
+		},
+		"and does not forget them again": {
+			state:    node(lone(first, cooling(Returned, noon.Add(time.Minute))), listing(0), onDemand),
+			memory:   Memory{Forgotten: []netip.Prefix{netip.MustParsePrefix(first)}},
+			want:     []string{"needs 0 of 0", "again in 1m0s"},
+			remember: &Memory{Forgotten: []netip.Prefix{netip.MustParsePrefix(first)}},
+		},
+		"where its list shows that they are gone, nothing is written": {
+			state:    node(lone(first, cooling(Returned, noon.Add(time.Minute))), lone(second), listing(2, second), onDemand),
+			want:     []string{"needs 0 of 2", "again in 1m0s"},
+			remember: &Memory{Forgotten: []netip.Prefix{netip.MustParsePrefix(first)}},
 		},
 		"what stands of a handshake goes": {
 			state: node(lone(first), listing(2, first), entries("10.0.0.1 192.0.2.1", Marked), entries("10.0.0.2", Ready)),

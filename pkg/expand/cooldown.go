@@ -1,6 +1,10 @@
 package expand
 
-import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+import (
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
 
 // coolEmpty lets blocks cool down if none of their addresses is left on the node. An address in use
 // keeps its block even where it has lost its pool entry. Entries of the handshake may be left:
@@ -53,6 +57,26 @@ func (p *planner) useIsKnown(b *block) bool {
 func (p *planner) coolDown(b *block, reason Reason) {
 	b.change = changeCool
 	p.plan.CoolDown = append(p.plan.CoolDown, CoolDown{CIDR: b.CIDR, Reason: reason})
+}
+
+// forgetReturned has the agent forget blocks that cool down, unless it has. An agent forgets that it has
+// returned CIDRs together with the last one of their Cilium pool. If it then sees an older list once more,
+// it has them again, and allocates from them until its next update, up to a minute later. An entry
+// of the pool without them, even an empty one, takes them away (Cilium v1.20.2, pkg/ipam/multipool_manager.go,
+// ciliumNodeUpdated and updateLocalNode).
+func (w *blockShare) forgetReturned(p *planner) {
+	if w.assignment.SingleBlock {
+		return
+	}
+	for _, b := range p.blocks.all {
+		switch {
+		case b.Phase != ipalloc.CoolingDown || b.Listed || b.change != changeNone:
+		case w.assignment.HasEntry || slices.Contains(p.input.memory.Forgotten, b.CIDR):
+			p.nextMemory.Forgotten = append(p.nextMemory.Forgotten, b.CIDR)
+		default:
+			p.plan.Forget = true
+		}
+	}
 }
 
 // deleteCooled deletes the blocks after their cooldown.

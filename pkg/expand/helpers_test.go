@@ -277,6 +277,9 @@ func describe(p Plan) []string {
 		add("unpark %s", c)
 	}
 	list("remove", p.Remove)
+	if p.Forget {
+		add("forget")
+	}
 	for _, f := range p.CoolDown {
 		add("free %s %s", f.CIDR, f.Reason)
 	}

@@ -225,6 +225,9 @@ type Memory struct {
 	// Parked are the blocks that were seen parked, until the block records that its agent has
 	// closed it.
 	Parked map[netip.Prefix]Parking
+	// Forgotten are the blocks that cool down, and that the CiliumNode's entry of their Cilium pool has been
+	// seen without.
+	Forgotten []netip.Prefix
 	// EmptySince is since when no use of a Listed block has been known.
 	EmptySince map[netip.Prefix]time.Time
 	// FreeSince is since when a free address has been seen, beside the blocks that are closed, for

@@ -11,7 +11,7 @@ import (
 func (p Plan) Empty() bool {
 	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 && !p.Probe &&
 		p.Claim == Claim{} && len(p.RecordClosed)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish)+len(p.Assign) == 0 && len(p.Remove) == 0 &&
-		len(p.CoolDown) == 0 && len(p.Delete) == 0
+		!p.Forget && len(p.CoolDown) == 0 && len(p.Delete) == 0
 }
 
 // String is the plan in one line, for people.
@@ -59,6 +59,9 @@ func (p Plan) String() string {
 	}
 	each("unpark", p.Unpark)
 	list("remove", p.Remove)
+	if p.Forget {
+		add("have returned CIDRs forgotten")
+	}
 	for _, b := range p.CoolDown {
 		add("free %s (%s)", b.CIDR, b.Reason)
 	}

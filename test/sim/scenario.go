@@ -68,7 +68,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.CallFails: .5, world.CallThrottle: .5, world.CallUnheard: 1, world.CallKills: .5, world.CallFreezes: .3,
 		world.KillOperator: .3, world.List: .3, world.FreezeOp: .3, world.UpgradeOp: .1,
 		world.AgentStart: 10, world.AgentOpen: 10, world.AgentRestore: 5, world.AgentServe: 10,
-		world.AgentSee: 20, world.AgentReport: 10, world.AgentPod: 10, world.AgentSync: 2,
+		world.AgentSee: 20, world.AgentAgain: 2, world.AgentReport: 10, world.AgentPod: 10, world.AgentSync: 2,
 		world.AgentDies: .5, world.AgentNothing: .3, world.AgentMutes: .2,
 		world.PodNew: 3, world.PodAdd: 15, world.PodStatus: 10, world.PodFinish: .5, world.PodDelete: 2,
 		world.PodDel: 10, world.PodGone: 8, world.PodForce: .2,
@@ -84,7 +84,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.PodWait:       4, world.PodDrop: .2, world.Schedule: 20, world.SchedulerSee: 6,
 	}
 	for _, group := range [][]world.Verb{
-		{world.Watch, world.Tell}, {world.AgentSee}, {world.AgentReport}, {world.PodNew}, {world.PodDelete}, {world.Pass},
+		{world.Watch, world.Tell}, {world.AgentSee, world.AgentAgain}, {world.AgentReport}, {world.PodNew}, {world.PodDelete}, {world.Pass},
 		{world.Call}, {world.Reconcile},
 	} {
 		factor := []float64{.3, 1, 1, 2}[r.IntN(4)]

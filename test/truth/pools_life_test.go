@@ -41,7 +41,7 @@ func (l *poolLife) act() {
 		{20, func() { l.next(pick(l, "default", "default", "blue"), l.pod(), l.random.IntN(8) == 0) }},
 		{12, l.releaseOne}, {6, func() { l.next("default", "default/again", false) }},
 		{14, l.assign}, {5, l.unassign}, {5, l.park}, {1, l.loseList}, {2, l.disturb}, {2, l.relabel},
-		{24, func() { l.see(l.random.IntN(3) > 0) }}, {18, l.passSome},
+		{24, func() { l.see(l.random.IntN(3) > 0) }}, {4, l.seeAgain}, {18, l.passSome},
 		{4, func() { l.refuse(pick(l, "conflict", "error")) }}, {4, l.fill}, {4, l.releaseMost},
 		{3, l.restart}, {2, l.forgetPool}, {1, l.recreate},
 	})

@@ -73,6 +73,14 @@ func (l *lightPools) see(last bool) {
 	}
 }
 
+// seeAgain processes an event of the version that it saw last.
+func (l *lightPools) seeAgain() {
+	if v, any := l.api.SeeAgain(); any && l.model != nil {
+		l.model.SeesAll(v.Node.DeepCopy())
+		l.filled = l.filled || l.model.Ready()
+	}
+}
+
 // advance lets time pass.
 func (l *lightPools) advance(d time.Duration) {
 	end := l.now + d

@@ -89,6 +89,40 @@ func TestPoolsReserves(t *testing.T) {
 	}
 }
 
+// An agent that has returned the last CIDR of a pool, and sees the version before once more, allocates from that CIDR
+// for up to a minute, also after it has seen its own write: unless an entry of the pool, even an empty one, says
+// that it is gone.
+func TestReturnedCIDRSeenAgain(t *testing.T) {
+	for _, cured := range []bool{false, true} {
+		l := newPoolLife(t, 0)
+		write := func(entries ...ipamtypes.IPAMPoolAllocation) {
+			cn := l.light.api.Node.DeepCopy()
+			cn.Spec.IPAM.Pools.Allocated = entries
+			l.write(cn)
+			l.see(true)
+		}
+		write(entryOf("blue", "10.0.0.20/32"), entryOf("default", "10.0.0.0/28"))
+		l.start(map[string]int{"default": 8}, false, true)
+		l.see(true)
+		_ = l.play(wire.Request{Do: "restored"}, done(l.light.restored))
+		l.see(true)
+		l.advance(poolRefresh)
+		if listed, _ := l.list(l.light.api.Node, netip.MustParsePrefix("10.0.0.20/32")); listed {
+			t.Fatalf("the agent has not returned the CIDR; %s", l.differs)
+		}
+		l.seeAgain()
+		l.see(true)
+		if cured {
+			write(entryOf("blue"), entryOf("default", "10.0.0.0/28"))
+		}
+		l.advance(poolRefresh - time.Second)
+		l.next("blue", "default/late", false)
+		if got := len(l.has) > 0; got == cured || l.differs != "" {
+			t.Errorf("with an empty entry %t: a pod gets the address: %t; %s", cured, got, l.differs)
+		}
+	}
+}
+
 // poolLife performs the same steps on a node with Cilium's agent and on one with the light
 // agent, each with its own API server.
 type poolLife struct {
@@ -218,6 +252,10 @@ func (l *poolLife) know(pool string, known bool) {
 
 func (l *poolLife) see(last bool) {
 	_ = l.play(wire.Request{Do: "see", Last: last}, done(func() { l.light.see(last) }))
+}
+
+func (l *poolLife) seeAgain() {
+	_ = l.play(wire.Request{Do: "see-again"}, done(func() { l.light.seeAgain() }))
 }
 
 func (l *poolLife) sync() {

@@ -91,6 +91,9 @@ func (r *Reconciler) claimAndCompose(ctx context.Context, o *observation, decisi
 		if plan.Park.IsValid() {
 			change.Park = append(change.Park, plan.Park)
 		}
+		if plan.Forget {
+			change.Forget = append(change.Forget, decisions[i].CiliumPool)
+		}
 	}
 	change.Unpark = append(change.Unpark, r.parkedAlone(o)...)
 	return change, r.addListed(ctx, o, decisions, &change, result)

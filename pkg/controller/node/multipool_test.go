@@ -88,6 +88,24 @@ func TestMultiPoolReturnedBlockCoolsDown(t *testing.T) {
 	})
 }
 
+// Where the agent has returned all blocks of a Cilium pool, an entry without CIDRs has it forget them, once. After that
+// write nothing is written to the CiliumNode before they are released.
+func TestMultiPoolForgetsReturnedBlocks(t *testing.T) {
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
+		inService("10.0.0.0/30"), blueBlock("10.8.0.0/30"))
+	b.settle()
+	if entries := b.raw().Spec.IPAM.Pools.Allocated; len(entries) != 2 || entries[0].Pool != "blue" || len(entries[0].CIDRs) > 0 {
+		t.Errorf("the agent's list is %+v, want an empty entry of blue in it", entries)
+	}
+	b.agentWrites(allocates("10.0.0.0/30"))
+	version := b.raw().ResourceVersion
+	b.settleAfter(time.Minute + time.Second)
+	b.is("blocks 10.0.0.0/30; lists 10.0.0.0/30")
+	if got := b.raw().ResourceVersion; got != version {
+		t.Errorf("the CiliumNode was written again: version %s, not %s", got, version)
+	}
+}
+
 func TestMultiPool(t *testing.T) {
 	named := fixtures.CiliumNode("m", "", "10.0.0.4/30")
 	named.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "blue", CIDRs: fixtures.Pooled(0, "10.0.0.0/30").Spec.IPAM.Pools.Allocated[0].CIDRs}}

@@ -75,6 +75,7 @@ const (
 	AgentRestore Verb = "agent-restore"
 	AgentServe   Verb = "agent-serve"
 	AgentSee     Verb = "agent-see"
+	AgentAgain   Verb = "agent-sees-again" // the version that it saw last
 	AgentReport  Verb = "agent-report"
 	AgentPod     Verb = "agent-pod"
 	AgentSync    Verb = "agent-sync"

@@ -28,6 +28,9 @@ func (wl *workload) enableAgent(m *machine) {
 	wl.enableStartup(m)
 	if _, more := m.nextSeen(); more && m.reads() {
 		wl.can(AgentSee, m.name, "")
+		if m.whole != nil && m.seen != nil {
+			wl.can(AgentAgain, m.name, "")
+		}
 	}
 	if m.mayReport() && !m.silent {
 		wl.can(AgentReport, m.name, "")
@@ -102,6 +105,8 @@ func (wl *workload) doAgent(verb Verb, m *machine) bool {
 		m.own()
 	case AgentSee:
 		m.observe()
+	case AgentAgain:
+		m.seesList(m.seen)
 	case AgentReport:
 		m.report()
 	case AgentSync:

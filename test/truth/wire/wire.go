@@ -20,7 +20,7 @@ const (
 // Request is one step of an agent, or of its environment.
 type Request struct {
 	// Do names the step. In all modes: next, allocate, restore, release, exclude, restored, say. In crd mode
-	// also gate. In multi-pool mode also put, delete, refuse, see, sync, know, start, crash, pass. In kubernetes mode
+	// also gate. In multi-pool mode also put, delete, refuse, see, see-again, sync, know, start, crash, pass. In kubernetes mode
 	// also start.
 	Do    string     `json:"do"`
 	Pool  string     `json:"pool,omitempty"` // empty: default

@@ -62,6 +62,14 @@ func (s *nodeStore) see(last bool) {
 	}
 }
 
+func (s *nodeStore) seeAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v, any := s.store.SeeAgain(); any {
+		s.show(nodeEvent{Kind: resource.Upsert, Object: v.Node})
+	}
+}
+
 // sync reports to the agent that its watch has shown all objects that existed when it started.
 func (s *nodeStore) sync() {
 	s.mu.Lock()

@@ -45,6 +45,8 @@ func (a *poolAgent) do(req wire.Request) (known bool, err error) {
 		a.store.locked(func(s *wire.Store) { s.Refuse = req.Refuse })
 	case "see":
 		a.store.see(req.Last)
+	case "see-again":
+		a.store.seeAgain()
 	case "sync":
 		a.store.sync()
 	case "know":
