@@ -41,7 +41,13 @@ func Setup(mgr manager.Manager, s config.Settings, recovery *state.Recovery) err
 	if err != nil {
 		return err
 	}
-	o.Publisher.Pace = rate.NewLimiter(publishedPerSecond, publishedPerSecond).Wait
+	writes := rate.NewLimiter(publishedPerSecond, 1)
+	o.Publisher.Pace = writes.Wait
+	o.Node.Blocks.Claimed = func() {
+		if writes.Tokens() > -publishedPerSecond {
+			writes.Reserve()
+		}
+	}
 	feed := o.Feed
 	feed.Cache = mgr.GetCache()
 	feed.Elected = mgr.Elected()
@@ -128,7 +134,8 @@ func addChecks(mgr manager.Manager, o *Operator, s config.Settings) error {
 const PoolWorkers = 8
 
 // publishedPerSecond is the rate of the writes of conditions Published. At 5,000 nodes that join at
-// once, or that an operator without the condition left, they take minutes beside the claims.
+// once, or that an operator without the condition left, they take minutes. Claims count as such writes, so that
+// conditions wait until a second after a surge of claims: nothing else waits for them.
 const publishedPerSecond = 50
 
 // controllerSpec is a controller and its parts.

@@ -16,7 +16,7 @@ func cold() measure {
 			if c.name == oursMultiPool {
 				other = 1 // the CiliumPodIPPool that agents need
 			}
-			return writes(blockWrites*n, n, other, n)
+			return append(writes(blockWrites*n, n, other, n), served(n))
 		}}
 }
 

@@ -23,7 +23,7 @@ func storm() measure {
 	serve.waits = true
 	return measure{name: "storm", run: stormRun, world: bed.World{Blocks: 1, Used: 15},
 		contenders: []contender{bare("claim"), operator(), serve, inMultiPool()},
-		checks:     func(_ contender, n float64) []check { return writes(blockWrites*n, n, 0, n) }}
+		checks:     func(_ contender, n float64) []check { return append(writes(blockWrites*n, n, 0, n), served(n)) }}
 }
 
 func stormRun(ctx context.Context, r *run) error {
@@ -39,7 +39,7 @@ func stormRun(ctx context.Context, r *run) error {
 	if err := r.triggered(ctx, o, o, r.requestAll); err != nil {
 		return err
 	}
-	for _, value := range []string{"writes", "node writes", "versions"} {
+	for _, value := range []string{"writes", "writes until served", "node writes", "versions"} {
 		r.values[value] -= float64(r.world.Nodes) // the agents' requests, one each
 	}
 	return nil

@@ -46,6 +46,8 @@ type BlockClient struct {
 	Ledger   *state.Ledger
 	Counters *common.Counters
 	Clock    clock.PassiveClock
+	// Claimed is called for each claim. Nil: nobody asks.
+	Claimed func()
 	// WaitForCache waits until the watch has delivered a block, as Ledger.WaitForCache.
 	WaitForCache func(context.Context, types.UID) error
 }
@@ -317,6 +319,9 @@ func (c *BlockClient) claimOne(ctx context.Context, node *corev1.Node, f ipalloc
 	switch {
 	case err == nil:
 		c.Counters.CountClaim(pool.Name, f, common.ClaimOK)
+		if c.Claimed != nil {
+			c.Claimed()
+		}
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return c.claimedBefore(ctx, node.Name, cidr, pool)
