@@ -101,10 +101,10 @@ func TestPublished(t *testing.T) {
 // bench run measures beside peers; bench quick counts more, without them.
 func TestMeasures(t *testing.T) {
 	for args, want := range map[string]string{
-		"run":                        "cold restart storm steady",
+		"run":                        "cold restart storm steady failover-stopped failover-killed failover-hung",
 		"run -measures=storm,cold":   "cold storm",
 		"quick":                      "cold restart storm steady join reclaim react routes",
-		"run -measures=join":         "-measures=join: choose from cold,restart,storm,steady",
+		"run -measures=join":         "-measures=join: choose from cold,restart,storm,steady,failover-stopped,failover-killed,failover-hung",
 		"run -nodes=1":               "-nodes=1 -rounds=3: choose 2 to 40000 nodes, and a round or more",
 		"quick -measures=join,react": "join react",
 	} {

@@ -60,8 +60,8 @@ func operator(flags ...string) contender {
 
 // inMultiPool is operator in multi-pool mode, where it writes a CIDR per block as
 // cilium-operator does.
-func inMultiPool() contender {
-	c := operator("--mode=multi-pool")
+func inMultiPool(flags ...string) contender {
+	c := operator(append([]string{"--mode=multi-pool"}, flags...)...)
 	c.name, c.mode = oursMultiPool, bed.OwnMultiPool
 	return c
 }
@@ -104,8 +104,9 @@ func bareInMultiPool(program string) contender {
 // ciliumOperator is Cilium's own operator, run as its chart runs it except for ports, a longer
 // Lease and two flags: without its limit of 100 requests per second, and without a check of
 // its CRDs at start, which takes half a second each.
-func ciliumOperator(mode bed.Mode) contender {
-	return ciliumOperatorWith(mode, "--operator-k8s-client-qps=100000", "--operator-k8s-client-burst=100000", "--skip-crd-creation=true")
+func ciliumOperator(mode bed.Mode, flags ...string) contender {
+	unlimited := []string{"--operator-k8s-client-qps=100000", "--operator-k8s-client-burst=100000", "--skip-crd-creation=true"}
+	return ciliumOperatorWith(mode, append(unlimited, flags...)...)
 }
 
 func ciliumOperatorWith(mode bed.Mode, flags ...string) contender {
@@ -128,11 +129,11 @@ func ciliumOperatorWith(mode bed.Mode, flags ...string) contender {
 	return c
 }
 
-// start starts a contender on a stage.
-func (c contender) start(st *bed.Stage, w bed.World) (*bed.Process, error) {
+// start starts a contender on a stage, with a name for the process.
+func (c contender) start(st *bed.Stage, w bed.World, name string) (*bed.Process, error) {
 	argv, err := c.argv(st, w)
 	if err != nil {
 		return nil, err
 	}
-	return st.Start("contender", argv...)
+	return st.Start(name, argv...)
 }

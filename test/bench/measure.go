@@ -36,7 +36,7 @@ func compared(peers bool) []measure {
 		}
 		all[i].contenders = append(all[i].contenders, ciliumOperator(bed.MultiPool))
 	}
-	return all
+	return append(all, failovers()...)
 }
 
 // sample is the result of one contender in one round.
@@ -109,7 +109,7 @@ func (r *run) observe(ctx context.Context, path string) (*bed.Observer, error) {
 // start starts the contender. The run fails if the contender exits on its own.
 func (r *run) start() error {
 	var err error
-	if r.process, err = r.c.start(r.Stage, r.world); err != nil {
+	if r.process, err = r.c.start(r.Stage, r.world, "contender"); err != nil {
 		return err
 	}
 	go func() {
@@ -156,6 +156,11 @@ func (r *run) triggered(ctx context.Context, o, versions *bed.Observer, trigger 
 		return err
 	}
 	r.values["seconds"] = last.Sub(begin).Seconds()
+	served, err := r.Usage(ctx, r.process)
+	if err != nil {
+		return err
+	}
+	r.values["writes until served"] = served.Counts.Sub(before.Counts).Writes("podipblocks", "ciliumnodes")
 	if err := r.spent(ctx, before, 0); err != nil {
 		return err
 	}

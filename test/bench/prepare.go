@@ -60,7 +60,7 @@ func settle(ctx context.Context, st *bed.Stage, w bed.World) error {
 // runOnce runs a contender until it is idle, and deletes its Lease, so that the next one does
 // not wait for it.
 func runOnce(ctx context.Context, st *bed.Stage, w bed.World, c contender) error {
-	p, err := c.start(st, w)
+	p, err := c.start(st, w, "contender")
 	if err != nil {
 		return err
 	}

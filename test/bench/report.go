@@ -28,6 +28,12 @@ func ratios() []ratio {
 		{"the same, peak memory", "restart", "peak MiB", ours, [3]string{"", clusterPool, multiPool}},
 		{"storm: one more block for every node", "storm", "seconds", ours, [3]string{claim}},
 		{"storm in multi-pool mode", "storm", "seconds", oursMultiPool, [3]string{serve, "", multiPool}},
+		{"failover: the leader stops", "failover-stopped", "seconds", ours, [3]string{"", clusterPool, multiPool}},
+		{"the leader is killed", "failover-killed", "seconds", ours, [3]string{"", clusterPool, multiPool}},
+		{"its machine hangs", "failover-hung", "seconds", ours, [3]string{"", clusterPool, multiPool}},
+		{"failover in multi-pool mode: the leader stops", "failover-stopped", "seconds", oursMultiPool, [3]string{"", "", multiPool}},
+		{"the leader is killed", "failover-killed", "seconds", oursMultiPool, [3]string{"", "", multiPool}},
+		{"its machine hangs", "failover-hung", "seconds", oursMultiPool, [3]string{"", "", multiPool}},
 		{"steady: CPU while pods come and go", "steady", "cpu s", ours, [3]string{bare("watch").name}},
 		{"steady in multi-pool mode", "steady", "cpu s", oursMultiPool, [3]string{"", clusterPool, multiPool}},
 	}

@@ -87,6 +87,15 @@ bgp: {routers: [{asn: 65001, neighbors: [{address: 192.0.2.1, asn: 65000, toAdve
 	return st.Client.Create(ctx, obj)
 }
 
+// Join adds node i, which has neither a block nor a pod, to a world that runs.
+func (s *Stage) Join(ctx context.Context, w World, i int) error {
+	w = World{Mode: w.Mode}
+	if err := w.addNode(ctx, s.Client, i); err != nil {
+		return err
+	}
+	return w.addOfMode(ctx, s.Client, i)
+}
+
 // addNode creates node i and its pods.
 func (w World) addNode(ctx context.Context, c client.Client, i int) error {
 	node := w.node(i)
