@@ -26,12 +26,7 @@ func (wl *workload) enableAgent(m *machine) {
 		return
 	}
 	wl.enableStartup(m)
-	if _, more := m.nextSeen(); more && m.reads() {
-		wl.can(AgentSee, m.name, "")
-		if m.whole != nil && m.seen != nil {
-			wl.can(AgentAgain, m.name, "")
-		}
-	}
+	wl.enableWatch(m)
 	if m.mayReport() && !m.silent {
 		wl.can(AgentReport, m.name, "")
 	}
@@ -45,6 +40,17 @@ func (wl *workload) enableAgent(m *machine) {
 		wl.canIf(AgentEmpty, AgentNothing, m.name, "")
 	}
 	wl.canIf(AgentMute, AgentMutes, m.name, "")
+}
+
+// enableWatch enables the events of an agent's watch.
+func (wl *workload) enableWatch(m *machine) {
+	if _, more := m.nextSeen(); !more || !m.reads() {
+		return
+	}
+	wl.can(AgentSee, m.name, "")
+	if m.whole != nil && m.seen != nil {
+		wl.can(AgentAgain, m.name, "")
+	}
 }
 
 // isMadeAgain reports whether the Node is another one than its agent knows.
