@@ -113,7 +113,7 @@ dashboard-check: # Hold the chart's dashboard to Grafana's own schema. Needs Nod
 ifeq ($(origin PKG),command line)
 bench: bench-core
 else
-bench: bench-all ## Measure the whole operator beside cilium-operator and bare programs; writes .run/bench/report.md. An hour. NODES=5000 BENCH=flags
+bench: bench-all ## Measure the whole operator beside cilium-operator and bare programs; writes .run/bench/report.md. Two hours. NODES=5000 BENCH=flags
 endif
 
 .PHONY: bench-core
