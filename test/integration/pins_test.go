@@ -113,7 +113,7 @@ func lists(e *env, node, cidr string) {
 // podAddress returns the CIDRs that a CiliumNode lists for an owner.
 func podAddress(cn *ciliumv2.CiliumNode) string {
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		if crd.OwnerOfPool(entry.Pool) != "" {
+		if crd.OwnerOfPool(entry.Pool) != "" && len(entry.CIDRs) > 0 {
 			return fmt.Sprint(entry.CIDRs)
 		}
 	}
