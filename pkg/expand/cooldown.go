@@ -69,13 +69,14 @@ func (w *blockShare) forgetReturned(p *planner) {
 		return
 	}
 	for _, b := range p.blocks.all {
-		switch {
-		case b.Phase != ipalloc.CoolingDown || b.Listed || b.change != changeNone:
-		case w.assignment.HasEntry || slices.Contains(p.input.memory.Forgotten, b.CIDR):
-			p.nextMemory.Forgotten = append(p.nextMemory.Forgotten, b.CIDR)
-		default:
-			p.plan.Forget = true
+		if b.Phase != ipalloc.CoolingDown || b.Listed || b.change != changeNone {
+			continue
 		}
+		if w.assignment.HasEntry || slices.Contains(p.input.memory.Forgotten, b.CIDR) {
+			p.nextMemory.Forgotten = append(p.nextMemory.Forgotten, b.CIDR)
+			continue
+		}
+		p.plan.Forget = true
 	}
 }
 

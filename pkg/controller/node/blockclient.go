@@ -46,7 +46,7 @@ type BlockClient struct {
 	Ledger   *state.Ledger
 	Counters *common.Counters
 	Clock    clock.PassiveClock
-	// Claimed is called for each claim. Nil: nobody asks.
+	// Claimed is called after each claim. Nil: it is not.
 	Claimed func()
 	// WaitForCache waits until the watch has delivered a block, as Ledger.WaitForCache.
 	WaitForCache func(context.Context, types.UID) error
