@@ -77,7 +77,7 @@ func viewOfPools(cn *ciliumv2.CiliumNode) *View {
 	v := newView(cn)
 	first, last := edgesOf(v.entries, defaultPool)
 	w := &BlockAssignment{
-		HasEntry:  v.hasEntry(defaultPool),
+		HasEntry:  indexOf(v.entries, defaultPool) >= 0,
 		Requested: requested, byDefault: requested, requests: requests, first: first, last: last,
 		Taken:     append(leftovers(cn, report), cidrsBeside(v.entries, defaultPool)...),
 		LeftCIDRs: prefixes(cn.Spec.IPAM.PodCIDRs), LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(report) > 0,
@@ -143,9 +143,9 @@ func edgesOf(entries []poolCIDRs, pool string) (first, last bool) {
 	return first, last
 }
 
-// hasEntry reports whether a Cilium pool has an entry, with or without CIDRs.
-func (v *View) hasEntry(pool string) bool {
-	return slices.ContainsFunc(v.entries, func(e poolCIDRs) bool { return e.Pool == pool })
+// indexOf returns the index of a Cilium pool's entry, with or without CIDRs; below 0: it has none.
+func indexOf(entries []poolCIDRs, pool string) int {
+	return slices.IndexFunc(entries, func(e poolCIDRs) bool { return e.Pool == pool })
 }
 
 // requestedOf returns the number of addresses of a Cilium pool, by family, in requests.
@@ -169,7 +169,7 @@ func (v *View) Of(pool string) *View {
 	out := *v
 	w := *v.BlockAssignment
 	w.PodsOnly = true
-	w.HasEntry = v.hasEntry(pool)
+	w.HasEntry = indexOf(v.entries, pool) >= 0
 	w.Requested = requestedOf(w.requests, pool)
 	w.first, w.last = edgesOf(v.entries, pool)
 	out.PodCIDRs = cidrsOf(v.entries, pool)
@@ -259,6 +259,12 @@ func (c Change) patchPools(v *View) *patch {
 	listed := v.ListedInAnyPool()
 	parked := v.Parked()
 	added := map[string][]netip.Prefix{}
+	for _, pool := range c.Forget {
+		name := cmp.Or(pool, defaultPool)
+		if indexOf(v.entries, name) < 0 {
+			added[name] = nil
+		}
+	}
 	for _, cidr := range sorted(c.Blocks) {
 		pool := cmp.Or(c.CiliumPools[cidr], defaultPool)
 		if !slices.Contains(listed, cidr) && slices.Contains(c.Assign, cidr) {
@@ -267,11 +273,6 @@ func (c Change) patchPools(v *View) *patch {
 	}
 	moves := slices.ContainsFunc(parked, func(p netip.Prefix) bool { return slices.Contains(c.Unpark, p) }) ||
 		slices.ContainsFunc(c.Park, func(p netip.Prefix) bool { return slices.Contains(listed, p) && !slices.Contains(parked, p) })
-	for _, pool := range c.Forget {
-		if name := cmp.Or(pool, defaultPool); !v.hasEntry(name) && added[name] == nil {
-			added[name] = []netip.Prefix{}
-		}
-	}
 	if len(added) == 0 && !moves {
 		return nil
 	}
@@ -286,7 +287,7 @@ func (c Change) patchPools(v *View) *patch {
 // agent's own order, sorted, or it would rewrite them; existing ones keep their place.
 func withCIDRs(allocated []poolCIDRs, pool string, added []netip.Prefix) []poolCIDRs {
 	out := slices.Clone(allocated)
-	index := slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool == pool })
+	index := indexOf(out, pool)
 	if index < 0 {
 		index = slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool > pool })
 		if index < 0 {

@@ -64,7 +64,7 @@ func park(allocated []poolCIDRs, parks, unparks []netip.Prefix) []poolCIDRs {
 		if len(moved) == 0 {
 			continue
 		}
-		index := slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool == entry.Pool })
+		index := indexOf(out, entry.Pool)
 		out[index].CIDRs = remaining
 		if parked && out[index].empty() {
 			out = slices.Delete(out, index, index+1)
