@@ -75,8 +75,8 @@ func (l *lightPools) see(last bool) {
 
 // seeAgain processes an event of the version that it saw last.
 func (l *lightPools) seeAgain() {
-	if v, any := l.api.SeeAgain(); any && l.model != nil {
-		l.model.SeesAll(v.Node.DeepCopy())
+	if l.api.Shown != nil && l.model != nil {
+		l.model.SeesAll(l.api.Shown.DeepCopy())
 		l.filled = l.filled || l.model.Ready()
 	}
 }

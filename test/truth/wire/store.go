@@ -17,10 +17,11 @@ type Store struct {
 	Node *ciliumv2.CiliumNode
 	// Refuse is the error of the next write: "conflict", "error", or none.
 	Refuse string
+	// Shown is the version that the watch has shown last; nil: none, or a deletion.
+	Shown *ciliumv2.CiliumNode
 
 	version int
 	unseen  []Version
-	shown   *ciliumv2.CiliumNode
 }
 
 // Version is a version of the object that the watch shows.
@@ -99,19 +100,18 @@ func (s *Store) See(last bool) (v Version, any bool) {
 		s.unseen = s.unseen[len(s.unseen)-1:]
 	}
 	v, s.unseen = s.unseen[0], s.unseen[1:]
-	if s.shown = v.Node; v.Deleted {
-		s.shown = nil
+	s.Shown = v.Node
+	if v.Deleted {
+		s.Shown = nil
 	}
 	return v, true
 }
 
-// SeeAgain returns the version that the watch has shown last, as a watch does that lists again.
-func (s *Store) SeeAgain() (v Version, any bool) { return Version{Node: s.shown}, s.shown != nil }
-
 // Restart makes the watch of another agent show the stored object.
 func (s *Store) Restart() {
-	s.shown = nil
-	if s.unseen = nil; s.Node != nil {
+	s.Shown = nil
+	s.unseen = nil
+	if s.Node != nil {
 		s.unseen = []Version{{s.Node, false}}
 	}
 }

@@ -22,7 +22,6 @@ type nodeStore struct {
 
 	mu       sync.Mutex
 	store    wire.Store
-	shown    *ciliumv2.CiliumNode
 	synced   bool
 	watchers map[chan nodeEvent]bool
 }
@@ -54,19 +53,18 @@ func (s *nodeStore) see(last bool) {
 	switch {
 	case !any:
 	case v.Deleted:
-		s.shown = nil
 		s.show(nodeEvent{Kind: resource.Delete, Object: v.Node})
 	default:
-		s.shown = v.Node
 		s.show(nodeEvent{Kind: resource.Upsert, Object: v.Node})
 	}
 }
 
+// seeAgain shows the last shown version once more, as a watch does that lists again.
 func (s *nodeStore) seeAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v, any := s.store.SeeAgain(); any {
-		s.show(nodeEvent{Kind: resource.Upsert, Object: v.Node})
+	if s.store.Shown != nil {
+		s.show(nodeEvent{Kind: resource.Upsert, Object: s.store.Shown})
 	}
 }
 
@@ -97,7 +95,8 @@ func own(ev nodeEvent) nodeEvent {
 func (s *nodeStore) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shown, s.synced, s.watchers = nil, false, map[chan nodeEvent]bool{}
+	s.synced = false
+	s.watchers = map[chan nodeEvent]bool{}
 	s.store.Restart()
 }
 
@@ -107,8 +106,8 @@ func (s *nodeStore) Events(ctx context.Context, _ ...resource.EventsOpt) <-chan 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := make(chan nodeEvent, 16)
-	if s.shown != nil {
-		w <- own(nodeEvent{Kind: resource.Upsert, Object: s.shown})
+	if s.store.Shown != nil {
+		w <- own(nodeEvent{Kind: resource.Upsert, Object: s.store.Shown})
 	}
 	if s.synced {
 		w <- own(nodeEvent{Kind: resource.Sync})
