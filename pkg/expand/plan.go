@@ -44,7 +44,7 @@ type Plan struct {
 	// Remove removes addresses from the pool: acked and held ones; and of a family that the
 	// agent does not run, marked ones, once it has reported since.
 	Remove []netip.Addr
-	// Forget makes an agent that is assigned whole blocks forget those that it has returned.
+	// Forget adds an entry of the Cilium pool without CIDRs, so that the agent forgets the blocks that it returned.
 	Forget bool
 	// CoolDown lets blocks without a published address cool down.
 	CoolDown []CoolDown

@@ -48,8 +48,7 @@ func writes(blocks, nodes, other, versions float64) []check {
 	return append(always(), equal("block writes", blocks), equal("node writes", nodes), equal("other writes", other), equal("versions", versions))
 }
 
-// served is a check of the writes that come before all n nodes have another block: two of each, and hardly any that
-// nobody waits for.
+// served limits the writes until all n nodes have another block: two for each node, and a few conditions Published.
 func served(n float64) check {
 	return check{value: "writes until served", want: 2.04*n + 2, limit: true}
 }

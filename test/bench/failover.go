@@ -11,7 +11,7 @@ import (
 // failovers measure, with two replicas and a Lease as each ships it, from the end of the leader until a Node that joins at
 // that moment has a block.
 func failovers() []measure {
-	const lease = "15s"
+	const lease = "15s" // the last flag counts, and contenders otherwise have a longer one
 	own := "--leader-elect-lease-duration=" + lease
 	peers := []string{"--leader-election-lease-duration=" + lease, "--leader-election-renew-deadline=10s"}
 	contenders := []contender{operator(own), inMultiPool(own), ciliumOperator(bed.ClusterPool, peers...), ciliumOperator(bed.MultiPool, peers...)}
@@ -40,11 +40,11 @@ func failoverRun(ctx context.Context, r *run, end syscall.Signal) error {
 	if err := r.IdleFor(ctx, leader, resting); err != nil {
 		return err
 	}
-	standby, err := r.c.start(r.Stage, r.world, "standby")
+	r.process, err = r.c.start(r.Stage, r.world, "standby")
 	if err != nil {
 		return err
 	}
-	if err := r.IdleFor(ctx, standby, resting); err != nil {
+	if err := r.IdleFor(ctx, r.process, resting); err != nil {
 		return err
 	}
 	o, err := r.observe(ctx, bed.CiliumNodes)
