@@ -7,10 +7,12 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
@@ -75,8 +77,18 @@ func TestRestartWritesNothing(t *testing.T) {
 			return b.Status.WaitsFor != nil && b.Status.WaitsFor.Reason == reason
 		})
 	}
+	for pool, used := range map[string]int64{"open": 42, "shut": 21, "full": 30} { // its next write may be a minute away
+		e.Eventually("pool "+pool+" shows the addresses in use", func() error {
+			p := &v1alpha1.PodIPPool{}
+			e.Read(p, "", pool)
+			if shown := ptr.Deref(p.Status.IPv4.Addresses.Used, 0); shown != used {
+				return fmt.Errorf("it shows %d of %d", shown, used)
+			}
+			return nil
+		})
+	}
 	e.Eventually("nothing is written any more", e.unchanged())
-	before := e.versions()
+	before := e.written()
 	first.stop()
 
 	s.AgentSettle = 2 * time.Second
@@ -85,27 +97,27 @@ func TestRestartWritesNothing(t *testing.T) {
 	e.node("n5", map[string]string{"zone": "new"})
 	e.hasBlocks("n5", 1)
 	e.Eventually("nothing is written any more", e.unchanged())
-	after := e.versions()
-	for object, version := range before {
-		if after[object] != version {
-			t.Errorf("%s was written", object)
+	after := e.written()
+	for name, object := range before {
+		if after[name] == nil || after[name].GetResourceVersion() != object.GetResourceVersion() {
+			t.Errorf("%s was written:\n%s", name, cmp.Diff(object, after[name]))
 		}
 	}
 }
 
-// versions returns the versions of the objects that the operator writes, by kind and name.
-func (e *env) versions() map[string]string {
+// written returns the objects that the operator writes, by kind and name.
+func (e *env) written() map[string]client.Object {
 	e.TB.Helper()
-	versions := map[string]string{}
+	written := map[string]client.Object{}
 	for _, list := range []client.ObjectList{&corev1.NodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &ciliumv2.CiliumNodeList{}} {
 		e.Must(e.Client.List(e.Ctx, list))
 		e.Must(meta.EachListItem(list, func(o runtime.Object) error {
 			obj := o.(client.Object)
-			versions[fmt.Sprintf("%T %s", obj, obj.GetName())] = obj.GetResourceVersion()
+			written[fmt.Sprintf("%T %s", obj, obj.GetName())] = obj
 			return nil
 		}))
 	}
-	return versions
+	return written
 }
 
 // lifeOfTwoNodes takes two nodes through all events that move blocks.

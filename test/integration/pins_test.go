@@ -65,13 +65,14 @@ func TestPinnedBlock(t *testing.T) {
 	e.change("all", func(p *v1alpha1.PodIPPool) {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.2.0.0/26"})
 	})
+	e.fleet.Scrap("n1")
 	e.Must(e.Client.Delete(e.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}))
 	e.awaitBlocks("the Node is gone, and its blocks with it", "n1", 0, 0, nil)
 	e.pinIs(cidr, metav1.ConditionFalse, v1alpha1.PinWaitsForNode)
 	e.load("n2", "more", 40)
 	e.awaitBlocks("the other node grows elsewhere", "n2", 2, many, inCIDR("10.2.0.0/26"))
 	e.awaitBlocks("and never has the pinned block", "n2", 0, 0, inCIDR(cidr))
-	e.bareNode("n1", nil)
+	e.node("n1", nil)
 	e.pinIs(cidr, metav1.ConditionTrue, v1alpha1.PinHeld)
 }
 
