@@ -31,10 +31,15 @@ const (
 	gcPercent = 25
 )
 
+// heapFloor counts as live heap, and takes no memory, as nothing touches it. With it 16 MB of garbage may
+// accumulate in a small heap, too: collections else take a fifth of the CPU of a cold start.
+var heapFloor []byte
+
 // serve runs the operator until ctx ends or it loses the Lease.
 func serve(ctx context.Context, o *options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+		heapFloor = make([]byte, 64<<20)
 	}
 	if err := countRequests(); err != nil {
 		return err

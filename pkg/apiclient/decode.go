@@ -4,7 +4,6 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
@@ -21,31 +20,37 @@ func (s lenient) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) 
 type lenientDecoder struct{ runtime.Decoder }
 
 // Decode decodes an object, into another one if the caller has one. As everywhere in clients, the
-// object has no kind of its own.
+// object has no kind of its own. It asks for the kind last: to
+// look for it first would scan all of the data twice.
 func (d lenientDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	kind, err := json.DefaultMetaFactory.Interpret(data)
-	if err != nil {
-		return d.Decoder.Decode(data, defaults, into)
-	}
+	obj, kind, err := decodeNodes(data, into)
 	switch kind.Kind {
-	case ciliumv2.CNKindDefinition:
-		return decoded(data, kind, into, ciliumnode.Decode)
-	case ciliumv2.CNKindDefinition + "List":
-		return decoded(data, kind, into, ciliumnode.DecodeList)
+	case ciliumv2.CNKindDefinition, ciliumv2.CNKindDefinition + "List":
+		return obj, kind, err
 	}
-	return d.Decoder.Decode(data, defaults, into)
+	return d.Decoder.Decode(data, defaults, into) // such as a Status
 }
 
-// decoded decodes data into an object if it is of the type, and else into a new one.
+// decodeNodes decodes a CiliumNodeList if the caller has one, and else a CiliumNode.
+func decodeNodes(data []byte, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if _, isList := into.(*ciliumv2.CiliumNodeList); isList {
+		return decoded(data, into, ciliumnode.DecodeList)
+	}
+	return decoded(data, into, ciliumnode.Decode)
+}
+
+// decoded decodes data into an object if it is of the type, and else into a new one. It returns the kind that
+// data names, "" if none can be read.
 func decoded[T any, P interface {
 	*T
 	runtime.Object
-}](data []byte, kind *schema.GroupVersionKind, into runtime.Object, decode func([]byte, P) error) (runtime.Object, *schema.GroupVersionKind, error) {
+}](data []byte, into runtime.Object, decode func([]byte, P) error) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, ok := into.(P)
 	if !ok {
 		obj = new(T)
 	}
 	err := decode(data, obj)
+	kind := obj.GetObjectKind().GroupVersionKind()
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	return obj, kind, err
+	return obj, &kind, err
 }
