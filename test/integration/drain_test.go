@@ -366,7 +366,6 @@ func TestDescribeTellsTheStory(t *testing.T) {
 		"podipblock/" + b.Name: {
 			"Message: it must leave its node, and has not begun to Observed Generation: 2 Reason: DrainRequested Status: False Type: Draining",
 			"Waits For: Message: a replacement: give a pool of n1 free blocks, or raise the limit of its blocks Reason: Replacement",
-			claimed,
 		},
 		"node/n1": {
 			"PoolsExhausted ipv4: no pool that serves this node (all) has a free block",

@@ -104,7 +104,7 @@ func TestLogLinesPerBlock(t *testing.T) {
 		t.Errorf("%d blocks are left, want one", n)
 	}
 	claimed := l.EventsOf(event.ReasonBlockClaimed)
-	if len(claimed) != 4 || !strings.Contains(claimed[2], "block 10.0.0.8/29 of pool p on node n: claimed, as the node wants ") {
+	if len(claimed) != 2 || !strings.Contains(claimed[1], "block 10.0.0.8/29 of pool p on node n: claimed, as the node wants ") {
 		t.Errorf("events of two claims: %q", claimed)
 	}
 	if l.Events.Last.Changed("n", planTopics[0]+"", "") {

@@ -55,8 +55,8 @@ type Reporter struct {
 	Ledger      *state.Ledger
 }
 
-// sendBlock reports the fate of a block on the block and on its Node: the block may be gone before
-// anybody reads the event.
+// sendBlock reports the fate of a block on its Node: the block may be gone before anybody reads the
+// event, and its status tells the same.
 func (r *Reporter) sendBlock(o *observation, b crd.Block, kind, message string) {
 	node := o.Node
 	if node == nil { // as the kubelet refers to a Node, and kubectl describe finds it
@@ -65,7 +65,6 @@ func (r *Reporter) sendBlock(o *observation, b crd.Block, kind, message string) 
 	block := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}
 	note := fmt.Sprintf("block %s of pool %s on node %s: %s", b.CIDR, b.Pool, o.Name, message)
 	r.Events.SendOften(node, block, kind, note)
-	r.Events.SendOften(block, node, kind, note)
 }
 
 // sendPhase reports that a block has entered a phase.
