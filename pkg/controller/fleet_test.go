@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ const nodesAtOnce = 256
 // fleet is an operator that watches nodes come and go. The API server accepts every write and makes
 // no change.
 type fleet struct {
-	*testing.T
+	testing.TB
 	*Operator
 	settings config.Settings
 	registry *prometheus.Registry
@@ -67,8 +68,8 @@ func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, str
 
 func kindAndName(obj client.Object, name string) string { return fmt.Sprintf("%T %s", obj, name) }
 
-func newFleet(t *testing.T, elected <-chan struct{}) *fleet {
-	f := &fleet{T: t, clock: clocktesting.NewFakePassiveClock(fixtures.Noon()), objects: map[string]client.Object{},
+func newFleet(t testing.TB, elected <-chan struct{}) *fleet {
+	f := &fleet{TB: t, clock: clocktesting.NewFakePassiveClock(fixtures.Noon()), objects: map[string]client.Object{},
 		queues: map[string]workqueue.TypedRateLimitingInterface[reconcile.Request]{}, watches: map[string]informer.Watch{}}
 	scheme, err := apiclient.Scheme()
 	if err != nil {
@@ -168,10 +169,13 @@ func (f *fleet) event(obj client.Object, gone bool, watch ...string) {
 
 func (f *fleet) exists(obj client.Object, watch ...string) { f.event(obj, false, watch...) }
 
-// work reconciles all queued items.
-func (f *fleet) work() {
+// work reconciles all queued items, or those of the named controllers.
+func (f *fleet) work(only ...string) {
 	f.Helper()
 	for _, w := range controllersOf(f.Operator, f.settings) {
+		if len(only) > 0 && !slices.Contains(only, w.name) {
+			continue
+		}
 		for q := f.queues[w.name]; q.Len() > 0; {
 			item, _ := q.Get()
 			if _, err := w.reconciler.Reconcile(f.Context(), item); err != nil {
@@ -232,6 +236,18 @@ func members(n int) []member {
 	return append(out, member{pending, "unscheduled"})
 }
 
+// deliver delivers the events of objects that exist, or are gone.
+func (f *fleet) deliver(all []member, gone bool) {
+	f.Helper()
+	for _, m := range all {
+		if m.watch == "" {
+			f.event(m.Object, gone)
+		} else {
+			f.event(m.Object, gone, m.watch)
+		}
+	}
+}
+
 // comeAndGo lets nodes join, and leave again.
 func (f *fleet) comeAndGo(from, to int) {
 	f.Helper()
@@ -241,13 +257,7 @@ func (f *fleet) comeAndGo(from, to int) {
 			all = append(all, members(n)...)
 		}
 		for _, gone := range []bool{false, true} {
-			for _, m := range all {
-				if m.watch == "" {
-					f.event(m.Object, gone)
-				} else {
-					f.event(m.Object, gone, m.watch)
-				}
-			}
+			f.deliver(all, gone)
 			if f.Feed.Elected == nil {
 				f.work()
 			}
