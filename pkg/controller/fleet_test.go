@@ -169,7 +169,7 @@ func (f *fleet) event(obj client.Object, gone bool, watch ...string) {
 
 func (f *fleet) exists(obj client.Object, watch ...string) { f.event(obj, false, watch...) }
 
-// work reconciles all queued items, or those of the named controllers.
+// work reconciles all queued items, or the items of the named controllers.
 func (f *fleet) work(only ...string) {
 	f.Helper()
 	for _, w := range controllersOf(f.Operator, f.settings) {

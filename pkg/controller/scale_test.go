@@ -96,7 +96,7 @@ func measureScale(b *testing.B, nodes int) {
 
 func liveHeap() uint64 {
 	runtime.GC()
-	runtime.GC() // for what finalizers and pools kept
+	runtime.GC() // once more, for objects with finalizers
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
