@@ -20,8 +20,8 @@ func (s lenient) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) 
 type lenientDecoder struct{ runtime.Decoder }
 
 // Decode decodes an object, into another one if the caller has one. As everywhere in clients, the
-// object has no kind of its own. It asks for the kind last: to
-// look for it first would scan all of the data twice.
+// object has no kind of its own. The kind in data is asked for last: to look for it first would scan
+// all of it twice.
 func (d lenientDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, kind, err := decodeNodes(data, into)
 	switch kind.Kind {
