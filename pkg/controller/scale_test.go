@@ -11,7 +11,6 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -105,35 +104,21 @@ func liveHeap() uint64 {
 // settled returns the objects of node n, which has two blocks, 20 pods with addresses, and all it needs: the Node,
 // the agent's pod, the CiliumNode, and the rest.
 func settled(n int) []member {
-	name := fmt.Sprintf("node-%d", n)
-	node := fixtures.Node()
-	node.Name = name
-	node.UID = types.UID("uid-" + name)
-	node.Labels = map[string]string{"zone": "a"}
-	agent := fixtures.AgentPod("agent-"+name, "container", true)
-	agent.Spec.NodeName = name
-	cn := fixtures.CiliumNode(name, "")
-	cn.UID = types.UID("cn-" + name)
-	out := []member{{node, ""}, {agent, "agents"}, {cn, ""}}
-	var addrs []string
+	m := newMachine(n)
+	m.node.Labels = map[string]string{"zone": "a"}
+	out := []member{{m.node, ""}, {m.agent, "agents"}, {m.cn, ""}}
 	for i := range 2 {
 		at := uint32(10<<24 + (2*n+i)<<5)
 		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}), 27)
-		block := crd.NewBlock(cidr, "p", name, node.UID)
-		block.UID = types.UID("block-" + cidr.String())
-		block.Finalizers = []string{v1alpha1.Finalizer}
+		block := m.add("p", cidr)
 		crd.SetBlockPublished(block, true, fixtures.Noon())
 		out = append(out, member{block, ""})
-		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR(cidr.String()))
-		for addr := cidr.Addr().Next(); cidr.Contains(addr.Next()); addr = addr.Next() {
-			addrs = append(addrs, addr.String())
-		}
 	}
-	const pods = 20
-	cn.Spec.IPAM.Pool = fixtures.AllocationMap(addrs...)
-	cn.Status.IPAM.Used = fixtures.AllocationMap(addrs[:pods]...)
-	for i, addr := range addrs[:pods] {
-		pod := fixtures.Pod(fmt.Sprintf("%s-%d", name, i), fmt.Sprintf("%s-%d", name, i), name)
+	used := m.addrs[:20]
+	m.cn.Status.IPAM.Used = fixtures.AllocationMap(used...)
+	for i, addr := range used {
+		name := fmt.Sprintf("%s-%d", m.node.Name, i)
+		pod := fixtures.Pod(name, name, m.node.Name)
 		pod.Status.PodIPs = []corev1.PodIP{{IP: addr}}
 		out = append(out, member{pod, ""})
 	}
