@@ -31,7 +31,7 @@ const (
 	// the initial lists would permanently double the size of the process.
 	gcPercent = 25
 	// heapFloor bytes count as live heap, and take no memory, as nothing touches them. With them 16 MB of garbage
-	// may accumulate in a small heap, too: collections else take a fifth of the CPU of a cold start.
+	// may accumulate in a small heap, too: otherwise collections take a fifth of the CPU of a cold start.
 	heapFloor = 64 << 20
 )
 

@@ -53,6 +53,11 @@ func served(n float64) check {
 	return check{value: "writes until served", want: 2.04*n + 2, limit: true}
 }
 
+// eventsOfClaims limits the events while n nodes claim a block: one for each node, and two of the Lease.
+func eventsOfClaims(n float64) check {
+	return check{value: "events", want: n + 2, limit: true}
+}
+
 // failures returns the checks of a measure that a sample fails.
 func failures(m measure, c contender, s sample) []error {
 	var wrong []error

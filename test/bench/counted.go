@@ -29,13 +29,12 @@ func counted() []measure {
 			}},
 		{name: "react", run: reactRun, world: bed.World{Blocks: 1, Used: 24}, contenders: []contender{operator()},
 			checks: func(_ contender, n float64) []check {
-				oneEach := check{value: "events", want: n/2 + 2, limit: true} // and those of the Lease
-				return append(always(), equal("writes per pod", writesPerClaim), oneEach)
+				return append(always(), equal("writes per pod", writesPerClaim), eventsOfClaims(n/2))
 			}},
 		// The same, with the pods and one patch of an FRRConfiguration for each new block.
 		{name: "routes", run: reactRun, world: bed.World{Blocks: 1, Used: 24, Settled: true, Routes: true}, contenders: []contender{routing()},
 			checks: func(_ contender, n float64) []check {
-				return append(always(), equal("writes per pod", writesPerClaim), equal("other writes", n))
+				return append(always(), equal("writes per pod", writesPerClaim), eventsOfClaims(n/2), equal("other writes", n))
 			}},
 	}
 }

@@ -77,7 +77,7 @@ func TestRestartWritesNothing(t *testing.T) {
 			return b.Status.WaitsFor != nil && b.Status.WaitsFor.Reason == reason
 		})
 	}
-	for pool, used := range map[string]int64{"open": 42, "shut": 21, "full": 30} { // its next write may be a minute away
+	for pool, used := range map[string]int64{"open": 42, "shut": 21, "full": 30} { // the operator writes this figure alone once a minute
 		e.Eventually("pool "+pool+" shows the addresses in use", func() error {
 			p := &v1alpha1.PodIPPool{}
 			e.Read(p, "", pool)
