@@ -270,7 +270,7 @@ func (f *fleet) stores() []store {
 	f.part, f.one = newFleet(4, partNodes*blocksPerNode), newFleet(1, blocksPerNode)
 	f.part.UpsertCiliumNode(withoutIPv6())
 	stores := []store{
-		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes", "ListedFor"}, without: []string{"WaitReady", "WaitForCache"}},
+		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes", "ListedFor"}, without: []string{"WaitClaimable", "WaitReady", "WaitForCache"}},
 		{of: f.Exclusions, special: f.exclusionCalls()},
 		{of: f.Pins, walks: []string{"All", "Pods"}},
 		{of: f.pools, values: f.poolNames, special: map[string]holds.Call{

@@ -37,7 +37,8 @@ type Ledger struct {
 	nodes  *ciliumNodes
 	claims *claims
 
-	ready chan struct{}
+	// claimable and ready are closed by SetClaimable and SetReady.
+	claimable, ready chan struct{}
 	// inCache are the held blocks that the watch has delivered, and gone are the deleted
 	// ones, so that neither a late response nor a lagging watch restores one.
 	inCache, gone map[types.UID]bool
@@ -69,12 +70,14 @@ func NewLedger() *Ledger {
 			unknown: map[string][]netip.Prefix{}, unknownOf: map[netip.Prefix][]string{},
 			closed: map[closedOn]expand.Closed{}, refused: map[netip.Prefix]bool{},
 		},
-		ready: make(chan struct{}), inCache: map[types.UID]bool{}, gone: map[types.UID]bool{}, waiters: map[types.UID]chan struct{}{},
+		claimable: make(chan struct{}), ready: make(chan struct{}),
+		inCache: map[types.UID]bool{}, gone: map[types.UID]bool{}, waiters: map[types.UID]chan struct{}{},
 	}
 }
 
-// SetReady records that all blocks and all CiliumNodes have been read.
-func (l *Ledger) SetReady() {
+// SetClaimable records that all blocks and all CiliumNodes have been read, and what else withholds addresses: the
+// rest is known to be free.
+func (l *Ledger) SetClaimable() {
 	l.change(func() {
 		if !l.space.Ready() {
 			for name, n := range l.nodes.seen { // all blocks are known now: see withholds
@@ -84,6 +87,16 @@ func (l *Ledger) SetReady() {
 			}
 			l.space.SetReady()
 			l.Exclusions.grantAll()
+			close(l.claimable)
+		}
+	})
+}
+
+// SetReady records that everything has been read, pods too.
+func (l *Ledger) SetReady() {
+	l.SetClaimable()
+	l.change(func() {
+		if !l.Ready() {
 			close(l.ready)
 		}
 	})
@@ -91,15 +104,23 @@ func (l *Ledger) SetReady() {
 
 // Ready reports whether SetReady has been called.
 func (l *Ledger) Ready() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.space.Ready()
-}
-
-// WaitReady waits for SetReady.
-func (l *Ledger) WaitReady(ctx context.Context) error {
 	select {
 	case <-l.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// WaitClaimable waits for SetClaimable.
+func (l *Ledger) WaitClaimable(ctx context.Context) error { return waitFor(ctx, l.claimable) }
+
+// WaitReady waits for SetReady.
+func (l *Ledger) WaitReady(ctx context.Context) error { return waitFor(ctx, l.ready) }
+
+func waitFor(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -101,6 +101,16 @@ func (c *Cluster) snapshot(name string, node *corev1.Node, labelsFinal bool, now
 	return s
 }
 
+// HoldsNothing reports whether the node has no block, and no agent has anything from its CiliumNode or reports anything in
+// it.
+func (s *Snapshot) HoldsNothing() bool {
+	if len(s.Blocks) > 0 || s.deleted != nil {
+		return false
+	}
+	cn := s.CiliumNode
+	return cn == nil || cn.AssignsNone() && len(cn.CIDRsOfAnyIPAM())+len(cn.Used)+len(cn.Release) == 0
+}
+
 // awaitsNewMode reports whether the agent has not reported yet that it runs in the operator's mode.
 func (s *Snapshot) awaitsNewMode() bool {
 	return s.CiliumNode != nil && s.CiliumNode.Unreported() && !s.restored

@@ -63,6 +63,8 @@ type Cluster struct {
 	Blind, Lags bool
 	// Late is an existing block that the list after a restart does not show.
 	Late string
+	// PodsLast: a restarted process has yet to read pods.
+	PodsLast bool
 
 	created int // objects so far
 }
@@ -148,7 +150,10 @@ func (b *Cluster) Restart() {
 		}
 		b.Ledger.Pins.Set(pin)
 	}
-	b.Ledger.SetReady()
+	b.Ledger.SetClaimable()
+	if !b.PodsLast {
+		b.Ledger.SetReady()
+	}
 }
 
 // carriers returns all objects that assign blocks to agents.

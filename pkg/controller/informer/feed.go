@@ -144,14 +144,14 @@ func (f *Feed) Start(ctx context.Context) error {
 	defer reflectors.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	synced, optional, err := beginWatches(ctx, f, logger, &reflectors)
-	if err != nil {
+	if err := f.read(ctx, f.claimWatches(logger), &reflectors); err != nil || ctx.Err() != nil {
 		return err
 	}
-	if !toolscache.WaitFor(ctx, "", synced...) {
-		return nil
+	f.Ledger.SetClaimable()
+	logger.Info("all but pods has been read; nodes without a block get their first one")
+	if err := f.read(ctx, []Watch{f.podWatch()}, &reflectors); err != nil || ctx.Err() != nil {
+		return err
 	}
-	waitForOptional(ctx, optional)
 	f.Begin()
 	logger.Info("everything has been read; decisions begin")
 	select {
@@ -164,10 +164,20 @@ func (f *Feed) Start(ctx context.Context) error {
 	return nil
 }
 
-// beginWatches begins all watches, and returns checks of their initial lists:
-// optional is closed once an optional one has been stored.
-func beginWatches(ctx context.Context, f *Feed, logger logr.Logger, reflectors *sync.WaitGroup) (synced []toolscache.DoneChecker, optional []<-chan struct{}, err error) {
-	for _, w := range f.Watches(logger) {
+// read begins watches, and waits until their initial lists have been stored, or ctx ends.
+func (f *Feed) read(ctx context.Context, watches []Watch, reflectors *sync.WaitGroup) error {
+	synced, optional, err := f.beginWatches(ctx, watches, reflectors)
+	if err == nil && toolscache.WaitFor(ctx, "", synced...) {
+		waitForOptional(ctx, optional)
+	}
+	return err
+}
+
+// beginWatches begins watches, and returns checks of their initial lists: optional is closed once an optional one has
+// been stored.
+func (f *Feed) beginWatches(ctx context.Context, watches []Watch, reflectors *sync.WaitGroup) (synced []toolscache.DoneChecker, optional []<-chan struct{}, err error) {
+	logger := log.FromContext(ctx).WithName("feed")
+	for _, w := range watches {
 		if w.Served != nil {
 			served, err := w.Served()
 			if err != nil {

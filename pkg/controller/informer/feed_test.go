@@ -314,6 +314,15 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				if begun() {
 					t.Error("decisions begin before everything has been read")
 				}
+				soon, cancel := context.WithTimeout(ctx, time.Second)
+				defer cancel()
+				claimable := ledger.WaitClaimable(soon) == nil
+				if diff := cmp.Diff(last == "pods", claimable); diff != "" {
+					t.Errorf("whether first blocks are claimed: %s", diff)
+				}
+				if got := feed.Pods.On("n"); !claimable && len(got) > 0 {
+					t.Errorf("pods are read beside other kinds: %v", got)
+				}
 				if last != "CiliumNodes" && feed.Ledger.CiliumNode("n") == nil {
 					t.Error("CiliumNodes are read only after other kinds")
 				}

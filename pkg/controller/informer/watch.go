@@ -117,9 +117,16 @@ func waitForOptional(ctx context.Context, stored []<-chan struct{}) {
 }
 
 // Watches returns all watches of the Feed.
-func (f *Feed) Watches(logger logr.Logger) []Watch {
+func (f *Feed) Watches(logger logr.Logger) []Watch { return append(f.claimWatches(logger), f.podWatch()) }
+
+// podWatch returns the watch of the pods that need an address: by far the most objects.
+func (f *Feed) podWatch() Watch {
+	return Watch{Object: &corev1.Pod{}, From: f.From.Pods, Store: f.podStore()}
+}
+
+// claimWatches returns the watches that a claim depends on: all but that of pods.
+func (f *Feed) claimWatches(logger logr.Logger) []Watch {
 	watches := []Watch{
-		{Object: &corev1.Pod{}, From: f.From.Pods, Store: f.podStore()},
 		{Object: &corev1.Pod{}, From: f.From.Agents, Agents: true, Store: f.agentStore()},
 		{Object: &v1alpha1.PodIPBlock{}, Handler: f.blockHandler(logger)},
 		{Object: f.Mode.AllocationObject(), From: f.From.CiliumNodes, Store: f.ciliumNodeStore()},

@@ -72,11 +72,14 @@ type Routes interface {
 // observe, prepare, decide, offer, act, report. docs/contributing/architecture.md#act says what a crash after each
 // write leaves.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if err := r.Cluster.Ledger.WaitReady(ctx); err != nil {
+	if err := r.Cluster.Ledger.WaitClaimable(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
 	r.Cluster.Awaiting.Begin(req.Name)
 	defer r.Cluster.Awaiting.End(req.Name)
+	if !r.Cluster.Ledger.Ready() {
+		return r.claimFirst(ctx, req.Name)
+	}
 	// 1. Observe.
 	doubt := r.Blocks.resolveUnknown(ctx, req.Name)
 	o, err := r.observe(ctx, req.Name)
@@ -117,6 +120,32 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	memory.succeeded()
 	r.Reporter.reportWrites(ctx, o.Name, nil)
 	return r.requeue(ctx, o, decisions, result), nil
+}
+
+// claimFirst claims blocks for a node that holds nothing while pods have yet to be read: its agent cannot start without.
+// Everything else waits for pods, also reports: the node is reconciled again then.
+func (r *Reconciler) claimFirst(ctx context.Context, name string) (reconcile.Result, error) {
+	if r.Shadow || !r.Cluster.Ledger.Facts(name).HoldsNothing() {
+		return reconcile.Result{}, nil
+	}
+	doubt := r.Blocks.resolveUnknown(ctx, name)
+	o, err := r.observe(ctx, name)
+	if err != nil || o.Node == nil {
+		return reconcile.Result{}, err
+	}
+	memory := o.memory
+	o, result, err := r.prepare(ctx, o)
+	if err != nil {
+		return r.resultOf(ctx, name, memory, err)
+	}
+	if !o.HoldsNothing() {
+		return reconcile.Result{}, nil
+	}
+	_, err = r.act(ctx, o, r.decide(ctx, o), result)
+	if err = errors.Join(doubt, result.failed, err); err != nil {
+		return r.resultOf(ctx, name, memory, err)
+	}
+	return reconcile.Result{}, nil
 }
 
 // result is the result of a reconcile's writes.

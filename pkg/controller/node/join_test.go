@@ -94,6 +94,60 @@ func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 	}
 }
 
+// A restarted process gives a node that holds nothing its first block before it has read pods. All else waits for them.
+func TestFirstBlockBeforePods(t *testing.T) {
+	reporting := bare()
+	reporting.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Resource: "a/b"}}
+	answering := bare()
+	answering.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": ipamtypes.IPReleaseStatus(expand.Ready)}
+	for name, test := range map[string]struct {
+		objects []client.Object
+		claims  bool
+	}{
+		"a new node":                    {[]client.Object{bare()}, true},
+		"a Node alone":                  {nil, true},
+		"it holds a block":              {[]client.Object{bare(), inService("10.0.0.0/30")}, false},
+		"it holds one that cools down":  {[]client.Object{bare(), coolingDown("10.0.0.0/30")}, false},
+		"an address of no block":        {[]client.Object{publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, false},
+		"its agent reports addresses":   {[]client.Object{reporting}, false},
+		"its agent has given addresses": {[]client.Object{answering}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, append(test.objects, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))...)
+			b.r.Reporter.NodeCondition = true
+			b.PodsLast = true
+			b.restart()
+			calls := b.step()
+			if !test.claims && len(calls) > 0 {
+				t.Errorf("calls %v before pods are read, want none", calls)
+			}
+			if published := len(b.published()) > 0; test.claims && (len(b.Blocks()) == 0 || !published) {
+				t.Errorf("blocks %v, calls %v before pods are read; want blocks that are published", b.Blocks(), calls)
+			}
+			b.callsNothing("once more")
+			b.pods(3)
+			b.Ledger.SetReady()
+			b.settle()
+			b.Check("at the end")
+		})
+	}
+}
+
+// If another process claims a block for the node meanwhile, that is left until pods have been read.
+func TestFirstBlockComesMeanwhile(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b.PodsLast = true
+	b.restart()
+	b.once("create CiliumNode", func() { b.must(b.API.Create(t.Context(), inService("10.0.0.4/30"))) })
+	b.Watch()
+	if got, want := b.step(), []string{"create CiliumNode", "create PodIPBlock"}; !slices.Equal(got, want) { // the latter is the other's
+		t.Errorf("calls %v, want %v", got, want)
+	}
+	b.Ledger.SetReady()
+	b.settle()
+	b.Check("at the end")
+}
+
 // listing counts the lists that a reconciler reads from the API server.
 type listing struct {
 	client.Reader

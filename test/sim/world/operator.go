@@ -60,10 +60,13 @@ type Operator struct {
 	// recovery holds back changes after a restore of etcd.
 	recovery *state.Recovery
 	streams  []*stream
-	queues   [controllers]*queue
-	begun    bool
-	flights  []*flight
-	current  *flight
+	// versionsAgo is how old its first lists are.
+	versionsAgo int
+	queues      [controllers]*queue
+	// begun: it has read everything. claimable: everything but pods.
+	begun, claimable bool
+	flights          []*flight
+	current          *flight
 	// unknownClaims are its claims that were carried out and never answered, by block, until it knows
 	// of the block.
 	unknownClaims map[string]unknownClaim
@@ -94,7 +97,7 @@ type flight struct {
 	awaited        [2][]string
 	familyDisabled [2]bool // the families that it has known the agent not to run, since it began
 	called         bool    // it has come to a call
-	early          bool    // it began before everything had been read
+	early          bool    // it began before it may decide
 	// others are the blocks that it has read live and that were not the objects it knew.
 	others []string
 	// found is the block that its last claim found in place, and that it reads next.
@@ -130,7 +133,7 @@ func (f *flight) String() string { return controllerName(f.controller) + "/" + f
 // start starts a process before its first read. Its first lists return the state of some versions
 // ago, which an API server's cache may serve.
 func (o *Operator) start(versionsAgo int) {
-	o.up, o.leads, o.frozen, o.begun = true, false, false, false
+	o.up, o.leads, o.frozen, o.begun, o.claimable = true, false, false, false, false
 	o.runs++
 	if o.w.cfg.Skew > 0 { // in whole seconds, either way
 		seconds := int(o.w.cfg.Skew / time.Second)
@@ -206,25 +209,29 @@ func (o *Operator) watch(versionsAgo int) {
 			o.parts.Feed.CiliumPools.SetKnown()
 		}
 		s.cache = map[string]client.Object{}
-		s.list(o.w.api, max(0, len(o.w.api.history[s.kind])-versionsAgo))
-		s.initial = len(s.listed)
+		if s.name == KindPod.String() {
+			s.later = true
+		} else {
+			s.begin(o.w.api, versionsAgo)
+		}
 		o.streams = append(o.streams, s)
 	}
+	o.versionsAgo = versionsAgo
 	o.settle()
 }
 
-// settle allows decisions once everything has been read.
+// settle allows claims of first blocks once everything but pods has been read, and all decisions once pods have been.
 func (o *Operator) settle() {
-	if o.begun {
-		return
+	pods := o.stream(KindPod.String())
+	if !o.claimable && !slices.ContainsFunc(o.streams, func(s *stream) bool { return s != pods && !s.synced() }) {
+		o.claimable = true
+		o.parts.Feed.Ledger.SetClaimable()
+		pods.begin(o.w.api, o.versionsAgo)
 	}
-	for _, s := range o.streams {
-		if !s.synced() {
-			return
-		}
+	if !o.begun && o.claimable && pods.synced() {
+		o.begun = true
+		o.parts.Feed.Begin()
 	}
-	o.begun = true
-	o.parts.Feed.Begin()
 }
 
 // crash ends the process, wherever it is.
@@ -235,7 +242,7 @@ func (o *Operator) crash() {
 	for _, f := range o.flights {
 		f.stop()
 	}
-	o.up, o.leads, o.frozen, o.begun = false, false, false, false
+	o.up, o.leads, o.frozen, o.begun, o.claimable = false, false, false, false, false
 	o.flights, o.current, o.unknownClaims, o.acked, o.parts, o.streams = nil, nil, nil, nil, nil, nil
 	o.queues, o.cluster, o.agents = [controllers]*queue{}, nil, nil
 }
@@ -266,7 +273,7 @@ func (o *Operator) busy(c int) int {
 // reconcile begins a reconcile of a name and runs it to the first call.
 func (o *Operator) reconcile(c int, name string) {
 	o.queues[c].take(name)
-	f := &flight{controller: c, name: name, early: !o.begun}
+	f := &flight{controller: c, name: name, early: !o.mayDecide(c)}
 	if c == nodes {
 		f.know(o)
 	}
@@ -286,11 +293,16 @@ func (o *Operator) reconcile(c int, name string) {
 	o.resume(f)
 }
 
+// mayDecide reports whether reconciles of a controller wait for nothing.
+func (o *Operator) mayDecide(controller int) bool {
+	return o.begun || o.claimable && controller == nodes
+}
+
 // within returns the context of a reconcile. A reconcile that begins early would wait; here it
 // has to end, and begins once more.
 func (o *Operator) within(f *flight) context.Context {
 	ctx := o.w.processes.logTo(o, f)
-	if o.begun {
+	if o.mayDecide(f.controller) {
 		return ctx
 	}
 	over, end := context.WithCancel(ctx)

@@ -43,7 +43,7 @@ func (ps *processes) enableOperator(o *Operator) {
 	}
 	ps.enableStreams(o)
 	switch {
-	case o.leads && o.begun:
+	case o.leads && o.claimable:
 		ps.enableReconciles(o)
 	case o.leads && o.busy(nodes) < o.workers(nodes):
 		for _, name := range o.queues[nodes].ready() {
@@ -71,7 +71,7 @@ func (ps *processes) enableStreams(o *Operator) {
 
 func (ps *processes) enableReconciles(o *Operator) {
 	for c, q := range o.queues {
-		if q.due(); o.busy(c) >= o.workers(c) {
+		if q.due(); o.busy(c) >= o.workers(c) || !o.mayDecide(c) {
 			continue
 		}
 		for _, name := range q.ready() {
@@ -220,7 +220,7 @@ func (ps *processes) logTo(o *Operator, f *flight) context.Context {
 func (ps *processes) shownToAll(kind Kind) bool {
 	for _, o := range ps.operators {
 		for _, s := range o.streams {
-			if _, more := s.next(ps.api); o.up && s.kind == kind && (more || len(s.undelivered) > 0) {
+			if _, more := s.next(ps.api); o.up && s.kind == kind && (more || s.later || len(s.undelivered) > 0) {
 				return false
 			}
 		}

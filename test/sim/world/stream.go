@@ -28,6 +28,9 @@ type stream struct {
 	cluster *knownCluster
 	agents  *knownAgents
 
+	// later: it has yet to list, as a process does that has not read the other kinds.
+	later bool
+
 	// cache holds the objects that the store last received, if there is one.
 	cache map[string]client.Object
 	// read is the number of versions of the kind's history that the cache has received.
@@ -57,6 +60,9 @@ type notice struct {
 
 // next returns the next change that the watch delivers, if there is one.
 func (s *stream) next(a *API) (delta, bool) {
+	if s.later {
+		return delta{}, false
+	}
 	if len(s.listed) > 0 {
 		return s.listed[0], true
 	}
@@ -188,6 +194,13 @@ func (s *stream) tell() {
 	}
 }
 
+// begin begins with the state of some versions ago.
+func (s *stream) begin(a *API, versionsAgo int) {
+	s.later = false
+	s.list(a, max(0, len(a.history[s.kind])-versionsAgo))
+	s.initial = len(s.listed)
+}
+
 // list starts again with the state after a number of versions of the kind.
 func (s *stream) list(a *API, versions int) {
 	state := a.at(s.kind, versions)
@@ -208,7 +221,7 @@ func (s *stream) list(a *API, versions int) {
 }
 
 // synced reports whether the handler has received everything in the first list.
-func (s *stream) synced() bool { return s.initial == 0 }
+func (s *stream) synced() bool { return s.initial == 0 && !s.later }
 
 // caches reads from the streams.
 type caches struct{ *Operator }

@@ -97,7 +97,7 @@ func (r *writeRules) judged(v Version) {
 	}
 	r.Counts.did(v)
 	r.checkShadow(v)
-	if !r.writer.begun {
+	if !r.writer.begun && !r.isFirst(v) {
 		r.violate(5, "%s %s was written before everything had been read", v.Kind, v.Key)
 	}
 	change.Writer = whole.OperatorWriter
@@ -117,6 +117,21 @@ func (r *writeRules) judged(v Version) {
 		r.violate(f.Rule, "%s: %s", f.Subject, f.Text)
 	}
 	r.checkByKind(v)
+}
+
+// isFirst reports whether a write brings a node its first blocks: it needs no knowledge of pods.
+func (r *writeRules) isFirst(v Version) bool {
+	if !r.writer.claimable {
+		return false
+	}
+	switch v.Kind {
+	case KindBlock:
+		return v.Old == nil
+	case r.carrier():
+		return v.Old == nil || r.writer.parts.Node.Cluster.Mode.View(v.Old).AssignsNone()
+	default:
+		return false
+	}
 }
 
 // newWholeJudge returns the rules for agents that are assigned whole blocks; nil: they are not.
