@@ -40,10 +40,13 @@ func (s *Objects) State(set config.Settings, ciliumNodes []*ciliumnode.View) *st
 			ledger.Upsert(b)
 		}
 	}
+	hasNode := map[string]bool{}
+	for i := range s.Nodes {
+		hasNode[s.Nodes[i].Name] = true
+	}
 	for _, cn := range ciliumNodes {
 		ledger.UpsertCiliumNode(cn)
-		hasNode := slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == cn.Name })
-		ledger.Exclusions.ExcludeCiliumNode(cn.Name, hasNode)
+		ledger.Exclusions.ExcludeCiliumNode(cn.Name, hasNode[cn.Name])
 	}
 	s.exclude(ledger)
 	ledger.SetReady()

@@ -45,6 +45,8 @@ type Cluster struct {
 	// Nodes and PodIPPools are by name.
 	Nodes      map[string]*corev1.Node
 	PodIPPools map[string]*v1alpha1.PodIPPool
+	// runsWith are the podCIDRs that agents run with, by node, in kubernetes mode.
+	runsWith map[string][]netip.Prefix
 	// Hypothetical: the pools differ from the cluster's.
 	Hypothetical bool
 }
@@ -54,7 +56,7 @@ func New(s *clusterread.Objects, operator clusterread.Operator) *Cluster {
 	settings := &operator.Settings
 	c := &Cluster{
 		Now: s.Time, Objects: s, Operator: operator,
-		Nodes: map[string]*corev1.Node{}, PodIPPools: map[string]*v1alpha1.PodIPPool{},
+		Nodes: map[string]*corev1.Node{}, PodIPPools: map[string]*v1alpha1.PodIPPool{}, runsWith: map[string][]netip.Prefix{},
 	}
 	for i := range s.Pools {
 		c.PodIPPools[s.Pools[i].Name] = &s.Pools[i]
@@ -65,6 +67,9 @@ func New(s *clusterread.Objects, operator clusterread.Operator) *Cluster {
 	var views []*ciliumnode.View
 	for _, cn := range s.CiliumNodes {
 		view := cn.View
+		if cn.BlockAssignment != nil {
+			c.runsWith[cn.Name] = cn.BlockAssignment.ActiveCIDRs
+		}
 		if s.Mode == ciliumnode.Kubernetes { // the operator's has no report of the agent
 			view = s.Mode.View(c.Nodes[cn.Name])
 			if operator.Observe {
@@ -244,11 +249,7 @@ func (c *Cluster) Decide(name string) []Decision {
 // RunsWith returns the podCIDRs of a family that a node's agent runs with, in kubernetes mode.
 // Its Node need not name them.
 func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
-	i := slices.IndexFunc(c.Objects.CiliumNodes, func(cn clusterread.CiliumNode) bool { return cn.Name == node })
-	if i < 0 || c.Objects.CiliumNodes[i].BlockAssignment == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(c.Objects.CiliumNodes[i].BlockAssignment.ActiveCIDRs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
+	return slices.DeleteFunc(slices.Clone(c.runsWith[node]), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
 }
 
 // delayAsReported delays blocks as the operator reports it in their statuses: it alone knows turns, and the

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -193,46 +191,13 @@ type member struct {
 	watch string
 }
 
-// machine holds the objects that every node has, and the addresses of its blocks.
-type machine struct {
-	node  *corev1.Node
-	agent *corev1.Pod
-	cn    *ciliumv2.CiliumNode
-	addrs []string
-}
-
-func newMachine(n int) *machine {
-	name := fmt.Sprintf("node-%d", n)
-	m := &machine{node: fixtures.Node(), agent: fixtures.AgentPod("agent-"+name, "container", true), cn: fixtures.CiliumNode(name, "")}
-	m.node.Name = name
-	m.node.UID = types.UID("uid-" + name)
-	m.node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: netip.AddrFrom4([4]byte{192, 168, byte(n >> 8), byte(n)}).String()}}
-	m.agent.Spec.NodeName = name
-	m.cn.UID = types.UID("cn-" + name)
-	m.cn.Spec.IPAM.Pool = fixtures.AllocationMap()
-	return m
-}
-
-// add gives the machine a block, and returns it.
-func (m *machine) add(pool string, cidr netip.Prefix) *v1alpha1.PodIPBlock {
-	block := crd.NewBlock(cidr, pool, m.node.Name, m.node.UID)
-	block.UID = types.UID("block-" + cidr.String() + m.node.Name)
-	block.Finalizers = []string{v1alpha1.Finalizer}
-	m.cn.Spec.IPAM.PodCIDRs = append(m.cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR(cidr.String()))
-	for addr := cidr.Addr().Next(); cidr.Contains(addr.Next()); addr = addr.Next() {
-		m.cn.Spec.IPAM.Pool[addr.String()] = fixtures.AllocationMap("x")["x"]
-		m.addrs = append(m.addrs, addr.String())
-	}
-	return block
-}
-
 // members returns node n: every other one lacks addresses, and the rest have an idle block, some of
 // them of a pool that does not select the node.
 func members(n int) []member {
 	slot := n % nodesAtOnce
-	m := newMachine(n)
-	name := m.node.Name
-	out := []member{{m.node, ""}, {m.agent, "agents"}, {m.cn, ""}} // in the order of their end
+	m := fixtures.NewMachine(n)
+	name := m.Node.Name
+	out := []member{{m.Node, ""}, {m.Agent, "agents"}, {m.CiliumNode, ""}} // in the order of their end
 	pools := []string{"p", "p"}
 	if n%4 == 3 {
 		pools = append(pools, "left")
@@ -240,14 +205,14 @@ func members(n int) []member {
 	for i, pool := range pools {
 		at := 2*slot + i%2
 		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i / 2), byte(at >> 3), byte(at << 5)}), 27)
-		block := m.add(pool, cidr)
+		block := m.Add(pool, cidr)
 		crd.SetBlockClosed(block, expand.Closed{Agent: "container", Since: fixtures.Noon()})
 		out = append(out, member{block, ""})
 	}
-	m.cn.Status.IPAM.Used = fixtures.AllocationMap(m.addrs[0])
+	m.CiliumNode.Status.IPAM.Used = fixtures.AllocationMap(m.Addrs[0])
 	pods := 2
 	if n%2 == 0 {
-		pods = len(m.addrs) + 3
+		pods = len(m.Addrs) + 3
 	}
 	for i := range pods {
 		out = append(out, member{fixtures.Pod(fmt.Sprintf("%s-%d", name, i), fmt.Sprintf("%s-%d", name, i), name), ""})

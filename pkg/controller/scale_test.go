@@ -3,7 +3,6 @@ package controller
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"runtime"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -104,22 +102,14 @@ func liveHeap() uint64 {
 // settled returns the objects of node n, which has two blocks, 20 pods with addresses, and all it needs: the Node,
 // the agent's pod, the CiliumNode, and the rest.
 func settled(n int) []member {
-	m := newMachine(n)
-	m.node.Labels = map[string]string{"zone": "a"}
-	out := []member{{m.node, ""}, {m.agent, "agents"}, {m.cn, ""}}
-	for i := range 2 {
-		at := uint32(10<<24 + (2*n+i)<<5)
-		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}), 27)
-		block := m.add("p", cidr)
-		crd.SetBlockPublished(block, true, fixtures.Noon())
+	m := fixtures.NewMachine(n)
+	m.Node.Labels = map[string]string{"zone": "a"}
+	out := []member{{m.Node, ""}, {m.Agent, "agents"}, {m.CiliumNode, ""}}
+	blocks, pods := m.Settle(n)
+	for _, block := range blocks {
 		out = append(out, member{block, ""})
 	}
-	used := m.addrs[:20]
-	m.cn.Status.IPAM.Used = fixtures.AllocationMap(used...)
-	for i, addr := range used {
-		name := fmt.Sprintf("%s-%d", m.node.Name, i)
-		pod := fixtures.Pod(name, name, m.node.Name)
-		pod.Status.PodIPs = []corev1.PodIP{{IP: addr}}
+	for _, pod := range pods {
 		out = append(out, member{pod, ""})
 	}
 	return out

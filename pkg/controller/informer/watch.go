@@ -117,7 +117,9 @@ func waitForOptional(ctx context.Context, stored []<-chan struct{}) {
 }
 
 // Watches returns all watches of the Feed.
-func (f *Feed) Watches(logger logr.Logger) []Watch { return append(f.claimWatches(logger), f.podWatch()) }
+func (f *Feed) Watches(logger logr.Logger) []Watch {
+	return append(f.claimWatches(logger), f.podWatch())
+}
 
 // podWatch returns the watch of the pods that need an address: by far the most objects.
 func (f *Feed) podWatch() Watch {
