@@ -101,22 +101,29 @@ func TestFirstBlockBeforePods(t *testing.T) {
 	answering := bare()
 	answering.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": ipamtypes.IPReleaseStatus(expand.Ready)}
 	for name, test := range map[string]struct {
-		objects []client.Object
-		claims  bool
+		objects  []client.Object
+		claims   bool
+		restored bool
 	}{
-		"a new node":                    {[]client.Object{bare()}, true},
-		"a Node alone":                  {nil, true},
-		"it holds a block":              {[]client.Object{bare(), inService("10.0.0.0/30")}, false},
-		"it holds one that cools down":  {[]client.Object{bare(), coolingDown("10.0.0.0/30")}, false},
-		"an address of no block":        {[]client.Object{publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, false},
-		"its agent reports addresses":   {[]client.Object{reporting}, false},
-		"its agent has given addresses": {[]client.Object{answering}, false},
+		"a new node":                    {objects: []client.Object{bare()}, claims: true},
+		"a Node alone":                  {claims: true},
+		"it holds a block":              {objects: []client.Object{bare(), inService("10.0.0.0/30")}},
+		"it holds one that cools down":  {objects: []client.Object{bare(), coolingDown("10.0.0.0/30")}},
+		"an address of no block":        {objects: []client.Object{publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}},
+		"its agent reports addresses":   {objects: []client.Object{reporting}},
+		"its agent has given addresses": {objects: []client.Object{answering}},
+		"etcd was restored":             {objects: []client.Object{bare()}, restored: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, append(test.objects, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))...)
-			b.r.Reporter.NodeCondition = true
 			b.PodsLast = true
 			b.restart()
+			b.r.Reporter.NodeCondition = true
+			b.r.Cluster.Recovery = &state.Recovery{}
+			if test.restored {
+				b.settleAgent()
+				b.r.Cluster.Recovery.Begin(true, b.Clock.Now())
+			}
 			calls := b.step()
 			if !test.claims && len(calls) > 0 {
 				t.Errorf("calls %v before pods are read, want none", calls)
