@@ -187,23 +187,6 @@ func (b *Cluster) ReadBlock(obj *v1alpha1.PodIPBlock) crd.Block {
 	return out
 }
 
-// Live returns a reader that reads from the API server.
-func (b *Cluster) Live() client.Reader { return live{b} }
-
-type live struct{ *Cluster }
-
-func (l live) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	l.call("get " + kindOf(obj))
-	if err := l.Refuse["get "+kindOf(obj)]; err != nil {
-		return err
-	}
-	return l.API.Get(ctx, key, obj, opts...)
-}
-
-func (l live) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	return l.API.List(ctx, list, opts...)
-}
-
 func kindOf(obj any) string {
 	name := fmt.Sprintf("%T", obj)
 	return name[strings.LastIndexByte(name, '.')+1:]

@@ -2,7 +2,6 @@ package informer
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -162,45 +161,6 @@ func (f *Feed) Start(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return nil
-}
-
-// read begins watches, and waits until their initial lists have been stored, or ctx ends.
-func (f *Feed) read(ctx context.Context, watches []Watch, reflectors *sync.WaitGroup) error {
-	synced, optional, err := f.beginWatches(ctx, watches, reflectors)
-	if err == nil && toolscache.WaitFor(ctx, "", synced...) {
-		waitForOptional(ctx, optional)
-	}
-	return err
-}
-
-// beginWatches begins watches, and returns checks of their initial lists: optional is closed once an optional one has
-// been stored.
-func (f *Feed) beginWatches(ctx context.Context, watches []Watch, reflectors *sync.WaitGroup) (synced []toolscache.DoneChecker, optional []<-chan struct{}, err error) {
-	logger := log.FromContext(ctx).WithName("feed")
-	for _, w := range watches {
-		if w.Served != nil {
-			served, err := w.Served()
-			if err != nil {
-				return nil, nil, fmt.Errorf("asking for %T: %w", w.Object, err)
-			}
-			if served && w.Optional {
-				optional = append(optional, w.untilServed())
-			}
-			if !served || w.Optional {
-				reflectors.Go(func() { w.beginOnceServed(ctx, logger, f.Cache) })
-				continue
-			}
-			if w.OnServed != nil {
-				w.OnServed()
-			}
-		}
-		initial, err := w.begin(ctx, f.Cache, reflectors)
-		if err != nil {
-			return nil, nil, err
-		}
-		synced = append(synced, initial)
-	}
-	return synced, optional, nil
 }
 
 // Begin lets decisions begin: all initial lists have been stored.

@@ -60,9 +60,7 @@ type Operator struct {
 	// recovery holds back changes after a restore of etcd.
 	recovery *state.Recovery
 	streams  []*stream
-	// versionsAgo is how old its first lists are.
-	versionsAgo int
-	queues      [controllers]*queue
+	queues   [controllers]*queue
 	// begun: it has read everything. claimable: everything but pods.
 	begun, claimable bool
 	flights          []*flight
@@ -211,12 +209,12 @@ func (o *Operator) watch(versionsAgo int) {
 		s.cache = map[string]client.Object{}
 		if s.name == KindPod.String() {
 			s.later = true
+			s.versionsAgo = versionsAgo
 		} else {
 			s.begin(o.w.api, versionsAgo)
 		}
 		o.streams = append(o.streams, s)
 	}
-	o.versionsAgo = versionsAgo
 	o.settle()
 }
 
@@ -226,7 +224,7 @@ func (o *Operator) settle() {
 	if !o.claimable && !slices.ContainsFunc(o.streams, func(s *stream) bool { return s != pods && !s.synced() }) {
 		o.claimable = true
 		o.parts.Feed.Ledger.SetClaimable()
-		pods.begin(o.w.api, o.versionsAgo)
+		pods.begin(o.w.api, pods.versionsAgo)
 	}
 	if !o.begun && o.claimable && pods.synced() {
 		o.begun = true

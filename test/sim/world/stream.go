@@ -28,8 +28,10 @@ type stream struct {
 	cluster *knownCluster
 	agents  *knownAgents
 
-	// later: it has yet to list, as a process does that has not read the other kinds.
-	later bool
+	// later: it has yet to list, as a process does that has not read the other kinds. versionsAgo is how old its list
+	// will be.
+	later       bool
+	versionsAgo int
 
 	// cache holds the objects that the store last received, if there is one.
 	cache map[string]client.Object

@@ -12,6 +12,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// Live returns a reader that reads from the API server.
+func (b *Cluster) Live() client.Reader { return live{b} }
+
+type live struct{ *Cluster }
+
+func (l live) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	l.call("get " + kindOf(obj))
+	if err := l.Refuse["get "+kindOf(obj)]; err != nil {
+		return err
+	}
+	return l.API.Get(ctx, key, obj, opts...)
+}
+
+func (l live) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return l.API.List(ctx, list, opts...)
+}
+
 // Cached returns a reader like the operator's cache: callers share the objects that it returns with
 // other readers. If one of them is changed, the test fails.
 func (b *Cluster) Cached() client.Reader { return cached{b} }
