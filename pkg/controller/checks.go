@@ -43,7 +43,7 @@ type ciliumConfigCheck struct {
 
 // Start checks until ctx ends. It is a manager's Runnable.
 func (c *ciliumConfigCheck) Start(ctx context.Context) error {
-	if c.cluster.Ledger.WaitReady(ctx) == nil { // otherwise a shutdown, which is not a failure
+	if c.cluster.Ledger.WaitClaimable(ctx) == nil { // otherwise a shutdown, which is not a failure
 		wait.UntilWithContext(ctx, func(ctx context.Context) {
 			if err := c.look(ctx); err != nil && ctx.Err() == nil {
 				log.FromContext(ctx).WithName("cilium-config").Error(err, "reading Cilium's configuration; what was read last applies")

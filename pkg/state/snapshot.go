@@ -101,14 +101,10 @@ func (c *Cluster) snapshot(name string, node *corev1.Node, labelsFinal bool, now
 	return s
 }
 
-// HoldsNothing reports whether the node has no block, and no agent has anything from its CiliumNode or reports anything in
-// it.
-func (s *Snapshot) HoldsNothing() bool {
-	if len(s.Blocks) > 0 || s.deleted != nil {
-		return false
-	}
+// IsNew reports whether the node has no block, and its CiliumNode assigns nothing and reports nothing.
+func (s *Snapshot) IsNew() bool {
 	cn := s.CiliumNode
-	return cn == nil || cn.AssignsNone() && len(cn.CIDRsOfAnyIPAM())+len(cn.Used)+len(cn.Release) == 0
+	return len(s.Blocks) == 0 && cn != nil && cn.AssignsNone() && len(cn.CIDRsOfAnyIPAM())+len(cn.Used)+len(cn.Release) == 0
 }
 
 // awaitsNewMode reports whether the agent has not reported yet that it runs in the operator's mode.

@@ -147,7 +147,7 @@ func (f *Feed) Start(ctx context.Context) error {
 		return err
 	}
 	f.Ledger.SetClaimable()
-	logger.Info("all but pods have been read; nodes without a block get their first one")
+	logger.Info("all but pods have been read; first blocks may be claimed")
 	if err := f.read(ctx, []Watch{f.podWatch()}, &reflectors); err != nil || ctx.Err() != nil {
 		return err
 	}

@@ -279,8 +279,8 @@ func slowWatch(synced chan struct{}, obj client.Object) toolscache.ListerWatcher
 	}}
 }
 
-// Decisions begin once every watch, including that of agents, has delivered its initial state. No
-// watch waits for another.
+// Decisions begin once every watch, including that of agents, has delivered its initial state, and first blocks are
+// claimed without that of pods, which alone waits for the others.
 func TestFeedWaitsForEveryWatch(t *testing.T) {
 	for _, last := range []string{"the cache", "pods", "agents", "CiliumNodes"} {
 		t.Run(last+" last", func(t *testing.T) {

@@ -44,7 +44,7 @@ func (f *Feed) podStore() Store {
 		read: read,
 		onUpsert: func(p state.BoundPod) {
 			f.scheduled(p.UID())
-			if !f.Pods.Set(p, f.Now()) {
+			if !f.Pods.Set(p, f.Now()) || !f.Ledger.Ready() { // Begin queues all
 				return
 			}
 			f.wake(podChanged, subject{nodes: []string{p.Node}})

@@ -122,30 +122,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return r.requeue(ctx, o, decisions, result), nil
 }
 
-// claimFirst claims blocks for a node that holds nothing while pods have yet to be read: its agent cannot start without.
-// Everything else waits for pods, also reports: the node is reconciled again then.
+// claimFirst claims and publishes the first blocks of a new node while pods have yet to be read: its agent cannot start
+// without, and the plan for it has no other step. Everything else waits for pods, also reports: the node is reconciled
+// again then.
 func (r *Reconciler) claimFirst(ctx context.Context, name string) (reconcile.Result, error) {
-	if r.Shadow || !r.Cluster.Ledger.Facts(name).HoldsNothing() {
+	if r.Shadow || !r.Cluster.Ledger.Facts(name).IsNew() {
 		return reconcile.Result{}, nil
 	}
 	doubt := r.Blocks.resolveUnknown(ctx, name)
 	o, err := r.observe(ctx, name)
-	if err != nil || o.Node == nil {
+	if err != nil || o.Node == nil || !o.IsNew() {
 		return reconcile.Result{}, err
 	}
-	memory := o.memory
-	o, result, err := r.prepare(ctx, o)
-	if err != nil {
-		return r.resultOf(ctx, name, memory, err)
-	}
-	if !o.HoldsNothing() {
-		return reconcile.Result{}, nil
-	}
-	_, err = r.act(ctx, o, r.decide(ctx, o), result)
+	decisions := r.decide(ctx, o)
+	result := &result{}
+	_, err = r.act(ctx, o, decisions, result)
 	if err = errors.Join(doubt, result.failed, err); err != nil {
-		return r.resultOf(ctx, name, memory, err)
+		return r.resultOf(ctx, name, o.memory, err)
 	}
-	return reconcile.Result{}, nil
+	return r.requeue(ctx, o, decisions, result), nil
 }
 
 // result is the result of a reconcile's writes.

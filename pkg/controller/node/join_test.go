@@ -106,8 +106,9 @@ func TestFirstBlockBeforePods(t *testing.T) {
 		restored bool
 	}{
 		"a new node":                    {objects: []client.Object{bare()}, claims: true},
-		"a Node alone":                  {claims: true},
-		"it holds a block":              {objects: []client.Object{bare(), inService("10.0.0.0/30")}},
+		"a Node alone":                  {},
+		"a block yet to be published":   {objects: []client.Object{bare(), inService("10.0.0.0/30")}},
+		"a published block":             {objects: []client.Object{fixtures.CiliumNode("n", "", "10.0.0.0/30"), inService("10.0.0.0/30")}},
 		"it holds one that cools down":  {objects: []client.Object{bare(), coolingDown("10.0.0.0/30")}},
 		"an address of no block":        {objects: []client.Object{publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}},
 		"its agent reports addresses":   {objects: []client.Object{reporting}},
@@ -128,7 +129,7 @@ func TestFirstBlockBeforePods(t *testing.T) {
 			if !test.claims && len(calls) > 0 {
 				t.Errorf("calls %v before pods are read, want none", calls)
 			}
-			if published := len(b.published()) > 0; test.claims && (len(b.Blocks()) == 0 || !published) {
+			if test.claims && (len(b.Blocks()) == 0 || len(b.published()) == 0) {
 				t.Errorf("blocks %v, calls %v before pods are read; want blocks that are published", b.Blocks(), calls)
 			}
 			b.callsNothing("once more")
@@ -138,21 +139,6 @@ func TestFirstBlockBeforePods(t *testing.T) {
 			b.Check("at the end")
 		})
 	}
-}
-
-// If another process claims a block for the node meanwhile, that is left until pods have been read.
-func TestFirstBlockComesMeanwhile(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	b.PodsLast = true
-	b.restart()
-	b.once("create CiliumNode", func() { b.must(b.API.Create(t.Context(), inService("10.0.0.4/30"))) })
-	b.Watch()
-	if got, want := b.step(), []string{"create CiliumNode", "create PodIPBlock"}; !slices.Equal(got, want) { // the latter is the other's
-		t.Errorf("calls %v, want %v", got, want)
-	}
-	b.Ledger.SetReady()
-	b.settle()
-	b.Check("at the end")
 }
 
 // listing counts the lists that a reconciler reads from the API server.

@@ -21,9 +21,9 @@ import (
 )
 
 // recoverAfterRestore gives a node back the blocks that its agent and its pods use, after a restore of etcd, once its agent
-// has reported and pods have been read. Pauses of the node do not matter: other nodes must not claim these blocks.
+// has reported. Pauses of the node do not matter: other nodes must not claim these blocks.
 func (r *Reconciler) recoverAfterRestore(ctx context.Context, o *observation, result *result) (*observation, error) {
-	if !r.Cluster.Recovery.Active() || !r.Cluster.Ledger.Ready() || r.Cluster.Paused || o.Standing.Kind == state.OtherIPAM || r.Cluster.Recovery.HasRecovered(o.Name) {
+	if !r.Cluster.Recovery.Active() || r.Cluster.Paused || o.Standing.Kind == state.OtherIPAM || r.Cluster.Recovery.HasRecovered(o.Name) {
 		return o, nil
 	}
 	if o.CiliumNode == nil && o.AgentSeen { // it joined since the snapshot, and its agent makes none while it runs

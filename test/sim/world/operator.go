@@ -96,6 +96,7 @@ type flight struct {
 	familyDisabled [2]bool // the families that it has known the agent not to run, since it began
 	called         bool    // it has come to a call
 	early          bool    // it began before it may decide
+	assigned       bool    // the node's CiliumNode assigned addresses, as far as the process knew when it began
 	// others are the blocks that it has read live and that were not the objects it knew.
 	others []string
 	// found is the block that its last claim found in place, and that it reads next.
@@ -313,6 +314,8 @@ func (f *flight) know(o *Operator) {
 	f.awaits, f.stays, f.cluster = o.awaitsLabels(f.name), o.stays(f.name), o.cluster.all()
 	f.knowWindow(o)
 	f.serves = o.serves()
+	view := o.parts.Node.Cluster.Ledger.CiliumNode(f.name)
+	f.assigned = view != nil && !view.AssignsNone()
 	for _, pod := range o.parts.Node.Cluster.Pods.On(f.name) {
 		for _, addr := range pod.IPs {
 			if f.pods == nil {

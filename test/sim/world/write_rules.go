@@ -119,16 +119,17 @@ func (r *writeRules) judged(v Version) {
 	r.checkByKind(v)
 }
 
-// isFirst reports whether a write brings a node its first blocks: it needs no knowledge of pods.
+// isFirst reports whether a write brings a new node its first blocks: it needs no knowledge of pods.
 func (r *writeRules) isFirst(v Version) bool {
-	if !r.writer.claimable {
+	if !r.writer.claimable || v.New == nil {
 		return false
 	}
+	view := r.writer.parts.Node.Cluster.Mode.View
 	switch v.Kind {
 	case KindBlock:
-		return v.Old == nil
+		return v.Old == nil && !r.writer.current.assigned
 	case r.carrier():
-		return v.Old == nil || r.writer.parts.Node.Cluster.Mode.View(v.Old).AssignsNone()
+		return v.Old != nil && view(v.Old).AssignsNone() && !view(v.New).AssignsNone() && len(view(v.New).Release) == 0
 	default:
 		return false
 	}
