@@ -282,6 +282,11 @@ func (r *Reconciler) requeue(ctx context.Context, o *observation, decisions []de
 		next.noLaterThan(o.Standing.Until, "the wait for labels is over")
 	}
 	now := r.Clock.Now()
+	for _, failed := range o.memory.unwritable {
+		if now.Before(failed.triedAgain()) { // otherwise this plan has tried it
+			next.noLaterThan(failed.triedAgain(), "a failed write is tried again")
+		}
+	}
 	if r.Cluster.Awaiting.Has(o.Name) {
 		next.noLaterThan(now.Add(common.LongestWait), "it waits for a free block")
 	}

@@ -70,11 +70,11 @@ type nodeMemory struct {
 	unwritable map[types.UID]failedWrite
 }
 
-// failedWrite is the version of an object that a write failed in, since when, and with which error.
+// failedWrite is the version of an object that a write failed in, since when, when it was last tried, and the first error.
 type failedWrite struct {
-	version string
-	since   time.Time
-	err     error
+	version      string
+	since, tried time.Time
+	err          error
 }
 
 // noteWrite records the result of a write of a block, of its publication, or of the release entries of a
@@ -84,23 +84,28 @@ func (n *nodeMemory) noteWrite(object types.UID, version string, err error, now 
 		delete(n.unwritable, object)
 		return
 	}
-	if failed, noted := n.unwritable[object]; noted && failed.version == version {
-		return
+	failed, noted := n.unwritable[object]
+	if !noted || failed.version != version {
+		failed = failedWrite{version: version, since: now, err: err}
+		if common.RefusalIn(err) != nil { // it stands until a person changes something
+			failed.since = now.Add(-common.MaxBackoff)
+		}
 	}
-	if common.RefusalIn(err) != nil { // it stands until a person changes something
-		now = now.Add(-common.MaxBackoff)
-	}
+	failed.tried = now
 	if n.unwritable == nil {
 		n.unwritable = map[types.UID]failedWrite{}
 	}
-	n.unwritable[object] = failedWrite{version, now, err}
+	n.unwritable[object] = failed
 }
 
-// isUnwritable reports whether an object could not be written for long.
+// isUnwritable reports whether an object could not be written for long. Plans leave it out until it is time to try again.
 func (n *nodeMemory) isUnwritable(object types.UID, version string, now time.Time) bool {
 	failed, noted := n.unwritable[object]
-	return noted && failed.version == version && now.Sub(failed.since) >= common.MaxBackoff
+	return noted && failed.version == version && now.Sub(failed.since) >= common.MaxBackoff && now.Before(failed.triedAgain())
 }
+
+// triedAgain is when a failed write is tried again.
+func (w failedWrite) triedAgain() time.Time { return w.tried.Add(common.LongestWait) }
 
 // failedWriteOf returns why a write of an object of a share has failed for long; nil: none has.
 func (o *observation) failedWriteOf(share *state.Share) error {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -322,4 +324,29 @@ func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 			b.publishes()
 		})
 	}
+}
+
+// A block that could not be published for long is left out, so that the node grows by another one, and tried again a
+// minute later.
+func TestPublicationIsTriedAgain(t *testing.T) {
+	b := newBed(t, bare(), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), inService("10.0.0.0/30"))
+	fails := func() {
+		t.Helper()
+		if _, err := b.reconcile(); err == nil {
+			t.Fatal("the failure went unnoticed")
+		}
+	}
+	b.Refuse = map[string]error{"get PodIPBlock": fakeapi.ErrLine}
+	fails()
+	b.at(common.MaxBackoff - time.Second)
+	fails()
+	b.at(common.MaxBackoff)
+	b.Refuse = nil
+	result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
+	if again := common.LongestWait - time.Second; err != nil || result.RequeueAfter != again || len(b.published()) > 0 {
+		t.Fatalf("%v, %v, published %v; want nothing, and another look after %v", result, err, b.published(), again)
+	}
+	b.at(common.MaxBackoff + common.LongestWait)
+	b.settle()
+	b.publishes("10.0.0.1", "10.0.0.2")
 }
