@@ -292,11 +292,6 @@ func (o *Operator) reconcile(c int, name string) {
 	o.resume(f)
 }
 
-// mayDecide reports whether reconciles of a controller wait for nothing.
-func (o *Operator) mayDecide(controller int) bool {
-	return o.begun || o.claimable && controller == nodes
-}
-
 // within returns the context of a reconcile. A reconcile that begins early would wait; here it
 // has to end, and begins once more.
 func (o *Operator) within(f *flight) context.Context {

@@ -80,6 +80,11 @@ func (ps *processes) enableReconciles(o *Operator) {
 	}
 }
 
+// mayDecide reports whether reconciles of a controller wait for nothing.
+func (o *Operator) mayDecide(controller int) bool {
+	return o.begun || o.claimable && controller == nodes
+}
+
 func (ps *processes) enableCall(o *Operator, f *flight) {
 	c, what := f.pending, f.String()
 	if c.verb == "wait" {
