@@ -85,7 +85,7 @@ func (b *bench) choose(names string) error {
 		b.measures = append(b.measures, counted()...)
 		for i := range b.measures {
 			m := &b.measures[i]
-			m.contenders = slices.DeleteFunc(m.contenders, func(c contender) bool { return strings.HasPrefix(c.name, floorPrefix) })
+			m.contenders = slices.DeleteFunc(m.contenders, contender.isFloor)
 		}
 	}
 	if names == "" {

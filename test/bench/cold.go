@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
@@ -38,8 +37,9 @@ func restart() measure {
 	return measure{name: "restart", run: restartRun, contenders: []contender{bare("stream"), operator(), inMultiPool()},
 		world: bed.World{Blocks: 2, Used: 20, Pods: 20, Settled: true},
 		checks: func(contender, float64) []check {
-			return append(always(), equal("block writes", blockWrites), equal("node writes", 1), equal("other writes", 0), equal("lists of nodes", 1), equal("lists of ciliumnodes", 1), equal("lists of podipblocks", 1),
-				equal("lists of podippools", 1), equal("lists of pods", 2)) // pods that need an address, and the agents'
+			return append(always(), equal("block writes", blockWrites), equal("node writes", 1), equal("other writes", 0),
+				equal("lists of nodes", 1), equal("lists of ciliumnodes", 1), equal("lists of podipblocks", 1), equal("lists of podippools", 1),
+				equal("lists of pods", 2)) // pods that need an address, and the agents'
 		}}
 }
 
@@ -47,15 +47,13 @@ func restartRun(ctx context.Context, r *run) error {
 	if err := r.Warm(ctx); err != nil {
 		return err
 	}
-	joins := r.world.Nodes
-	if err := r.Join(ctx, r.world, joins); err != nil {
+	if err := r.Join(ctx, r.world, r.world.Nodes); err != nil {
 		return err
 	}
-	o, err := r.observe(ctx, bed.CiliumNodes)
+	o, err := r.observeJoin(ctx)
 	if err != nil {
 		return err
 	}
-	o.Expect(1, func(event []byte) bool { return bed.Name(event) == bed.NodeName(joins) && r.c.published(event, 1) })
 	before, err := r.Usage(ctx, nil)
 	if err != nil {
 		return err
@@ -63,7 +61,7 @@ func restartRun(ctx context.Context, r *run) error {
 	if err := r.start(); err != nil {
 		return err
 	}
-	end, err := r.served(ctx, o)
+	end, err := r.restarted(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -81,9 +79,10 @@ func restartRun(ctx context.Context, r *run) error {
 	return nil
 }
 
-// served returns when o has seen what it expects; of a floor, which serves no node, when it has read everything.
-func (r *run) served(ctx context.Context, o *bed.Observer) (time.Time, error) {
-	if !strings.HasPrefix(r.c.name, floorPrefix) {
+// restarted waits until o has seen the node with its block, and returns when that was. A floor serves no node: for it,
+// restarted waits until it has read everything.
+func (r *run) restarted(ctx context.Context, o *bed.Observer) (time.Time, error) {
+	if !r.c.isFloor() {
 		return o.Wait(ctx)
 	}
 	err := r.Until(ctx, r.process, r.c.says...)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
@@ -37,6 +38,8 @@ type contender struct {
 	// says are texts that its log contains once it has read everything and may decide.
 	says []string
 }
+
+func (c contender) isFloor() bool { return strings.HasPrefix(c.name, floorPrefix) }
 
 // published reports whether an event shows a CiliumNode with n blocks.
 func (c contender) published(event []byte, n int) bool {

@@ -47,17 +47,15 @@ func failoverRun(ctx context.Context, r *run, end syscall.Signal) error {
 	if err := r.IdleFor(ctx, r.process, resting); err != nil {
 		return err
 	}
-	o, err := r.observe(ctx, bed.CiliumNodes)
+	o, err := r.observeJoin(ctx)
 	if err != nil {
 		return err
 	}
-	joins := r.world.Nodes
-	o.Expect(1, func(event []byte) bool { return bed.Name(event) == bed.NodeName(joins) && r.c.published(event, 1) })
 	begin := time.Now()
 	if err := leader.Signal(end); err != nil {
 		return err
 	}
-	if err := r.Join(ctx, r.world, joins); err != nil {
+	if err := r.Join(ctx, r.world, r.world.Nodes); err != nil {
 		return err
 	}
 	served, err := o.Wait(ctx)

@@ -106,6 +106,17 @@ func (r *run) observe(ctx context.Context, path string) (*bed.Observer, error) {
 	return o, err
 }
 
+// observeJoin observes the CiliumNodes until the node that joins the world, one more than it had, has a block.
+func (r *run) observeJoin(ctx context.Context) (*bed.Observer, error) {
+	o, err := r.observe(ctx, bed.CiliumNodes)
+	if err != nil {
+		return nil, err
+	}
+	joins := bed.NodeName(r.world.Nodes)
+	o.Expect(1, func(event []byte) bool { return bed.Name(event) == joins && r.c.published(event, 1) })
+	return o, nil
+}
+
 // start starts the contender. The run fails if the contender exits on its own.
 func (r *run) start() error {
 	var err error
