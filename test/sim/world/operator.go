@@ -61,10 +61,9 @@ type Operator struct {
 	recovery *state.Recovery
 	streams  []*stream
 	queues   [controllers]*queue
-	// begun: it has read everything. claimable: everything but pods.
-	begun, claimable bool
-	flights          []*flight
-	current          *flight
+	begun    bool // it has read everything
+	flights  []*flight
+	current  *flight
 	// unknownClaims are its claims that were carried out and never answered, by block, until it knows
 	// of the block.
 	unknownClaims map[string]unknownClaim
@@ -132,7 +131,7 @@ func (f *flight) String() string { return controllerName(f.controller) + "/" + f
 // start starts a process before its first read. Its first lists return the state of some versions
 // ago, which an API server's cache may serve.
 func (o *Operator) start(versionsAgo int) {
-	o.up, o.leads, o.frozen, o.begun, o.claimable = true, false, false, false, false
+	o.up, o.leads, o.frozen, o.begun = true, false, false, false
 	o.runs++
 	if o.w.cfg.Skew > 0 { // in whole seconds, either way
 		seconds := int(o.w.cfg.Skew / time.Second)
@@ -222,12 +221,11 @@ func (o *Operator) watch(versionsAgo int) {
 // settle allows claims of first blocks once everything but pods has been read, and all decisions once pods have been.
 func (o *Operator) settle() {
 	pods := o.stream(KindPod.String())
-	if !o.claimable && !slices.ContainsFunc(o.streams, func(s *stream) bool { return s != pods && !s.synced() }) {
-		o.claimable = true
+	if pods.later && !slices.ContainsFunc(o.streams, func(s *stream) bool { return s != pods && !s.synced() }) {
 		o.parts.Feed.Ledger.SetClaimable()
 		pods.begin(o.w.api, pods.versionsAgo)
 	}
-	if !o.begun && o.claimable && pods.synced() {
+	if !o.begun && pods.synced() {
 		o.begun = true
 		o.parts.Feed.Begin()
 	}
@@ -241,7 +239,7 @@ func (o *Operator) crash() {
 	for _, f := range o.flights {
 		f.stop()
 	}
-	o.up, o.leads, o.frozen, o.begun, o.claimable = false, false, false, false, false
+	o.up, o.leads, o.frozen, o.begun = false, false, false, false
 	o.flights, o.current, o.unknownClaims, o.acked, o.parts, o.streams = nil, nil, nil, nil, nil, nil
 	o.queues, o.cluster, o.agents = [controllers]*queue{}, nil, nil
 }

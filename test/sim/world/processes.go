@@ -43,7 +43,7 @@ func (ps *processes) enableOperator(o *Operator) {
 	}
 	ps.enableStreams(o)
 	switch {
-	case o.leads && o.claimable:
+	case o.leads && o.claimable():
 		ps.enableReconciles(o)
 	case o.leads && o.busy(nodes) < o.workers(nodes):
 		for _, name := range o.queues[nodes].ready() {
@@ -82,7 +82,13 @@ func (ps *processes) enableReconciles(o *Operator) {
 
 // mayDecide reports whether reconciles of a controller wait for nothing.
 func (o *Operator) mayDecide(controller int) bool {
-	return o.begun || o.claimable && controller == nodes
+	return o.begun || o.claimable() && controller == nodes
+}
+
+// claimable reports whether a process has read everything but pods.
+func (o *Operator) claimable() bool {
+	pods := o.stream(KindPod.String())
+	return pods != nil && !pods.later
 }
 
 func (ps *processes) enableCall(o *Operator, f *flight) {

@@ -121,7 +121,7 @@ func (r *writeRules) judged(v Version) {
 
 // isFirst reports whether a write brings a new node its first blocks: it needs no knowledge of pods.
 func (r *writeRules) isFirst(v Version) bool {
-	if !r.writer.claimable || v.New == nil {
+	if !r.writer.claimable() || v.New == nil {
 		return false
 	}
 	view := r.writer.parts.Node.Cluster.Mode.View
