@@ -77,7 +77,8 @@ func TestRestartWritesNothing(t *testing.T) {
 			return b.Status.WaitsFor != nil && b.Status.WaitsFor.Reason == reason
 		})
 	}
-	for pool, used := range map[string]int64{"open": 42, "shut": 21, "full": 30} { // the operator writes this figure alone once a minute
+	// The operator writes these figures once a minute if nothing else of a pool changes.
+	for pool, used := range map[string]int64{"open": 42, "shut": 21, "full": 30} {
 		e.Eventually("pool "+pool+" shows the addresses in use", func() error {
 			p := &v1alpha1.PodIPPool{}
 			e.Read(p, "", pool)

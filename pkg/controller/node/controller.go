@@ -123,8 +123,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // claimFirst claims and publishes the first blocks of a new node while pods have yet to be read: its agent cannot start
-// without, and the plan for it has no other step. Everything else waits for pods, also reports: the node is reconciled
-// again then.
+// without them. The plan of such a node has no other step. Everything else waits for pods, also reports: then the node
+// is reconciled again.
 func (r *Reconciler) claimFirst(ctx context.Context, name string) (reconcile.Result, error) {
 	if r.Shadow || !r.Cluster.Ledger.Facts(name).IsNew() {
 		return reconcile.Result{}, nil

@@ -94,7 +94,7 @@ func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 	}
 }
 
-// A restarted process gives a node that holds nothing its first block before it has read pods. All else waits for them.
+// A restarted process gives a new node its first blocks before it has read pods. Everything else waits for them.
 func TestFirstBlockBeforePods(t *testing.T) {
 	reporting := bare()
 	reporting.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Resource: "a/b"}}
