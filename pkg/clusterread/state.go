@@ -126,8 +126,9 @@ func (s *Objects) fillPods(c *state.Cluster) {
 	for _, v := range s.CiliumPools {
 		c.CiliumPools.Set(v)
 	}
+	var p corev1.Pod // one for all, as its address is passed on: a million of them are a gigabyte
 	for i := range s.Pods {
-		p := s.Pods[i]
+		p = s.Pods[i]
 		p.UID = types.UID(p.Namespace + "/" + p.Name) // snapshots leave UIDs out
 		var seen time.Time
 		if s.Mode.WholeBlocks() {
