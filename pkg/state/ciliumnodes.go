@@ -211,16 +211,18 @@ func (l *Ledger) Fenced(b crd.Block) bool {
 // ListedFor returns the CIDRs that CiliumNodes list for a Cilium pool, including deleted
 // CiliumNodes that may be restored. It walks them all.
 func (l *Ledger) ListedFor(ciliumPool string) []netip.Prefix {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	var out []netip.Prefix
-	for _, n := range l.nodes.seen {
+	inParts(&l.mu, l.CiliumNodes(), func(name string) {
+		n, known := l.nodes.seen[name]
+		if !known {
+			return
+		}
 		for _, a := range n.view.Allocated {
 			if a.CiliumPool == ciliumPool {
 				out = append(out, a.CIDR.Masked())
 			}
 		}
-	}
+	})
 	return out
 }
 
