@@ -270,7 +270,7 @@ func (f *fleet) stores() []store {
 	f.part, f.one = newFleet(4, partNodes*blocksPerNode), newFleet(1, blocksPerNode)
 	f.part.UpsertCiliumNode(withoutIPv6())
 	stores := []store{
-		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes", "ListedFor"}, without: []string{"WaitClaimable", "WaitReady", "WaitForCache"}},
+		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes"}, without: []string{"WaitClaimable", "WaitReady", "WaitForCache"}},
 		{of: f.Exclusions, special: f.exclusionCalls()},
 		{of: f.Pins, walks: []string{"All", "Pods"}},
 		{of: f.pools, values: f.poolNames, special: map[string]holds.Call{
@@ -330,6 +330,7 @@ func (f *fleet) ledgerCalls() map[string]holds.Call {
 		"NotRunning":                     f.fewCalls(func(int) { f.part.NotRunning(ipalloc.IPv6, poolName(0)) }),
 		"NamedElsewhere":                 f.callPerNode(func(i int) { f.NamedElsewhere(f.block(i).Node, f.block(i).CIDR) }),
 		"NamedElsewhere of another node": f.fewCalls(func(i int) { f.part.NamedElsewhere("another", f.part.block(i).CIDR) }),
+		"ListedFor":                      f.fewCalls(func(int) { f.part.ListedFor("blue") }),
 		"MissingCiliumNodes":             f.fewCalls(func(int) { f.part.MissingCiliumNodes(f.listed, f.next()) }),
 		"Withholders":                    f.fewCalls(func(int) { f.part.Withholders(f.cuts[0]) }),
 		"Upsert": f.callPerNode(func(i int) {
