@@ -42,6 +42,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "check" {
 		return runCheck(ctx, args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == "node-agent" {
+		return runNodeAgent(ctx, args[1:], stdout, stderr)
+	}
 	o := defaultOptions()
 	fs := pflag.NewFlagSet("cilium-pool-operator", pflag.ContinueOnError)
 	fs.SortFlags = false

@@ -51,7 +51,14 @@ func NewToolCache(config *rest.Config, options cache.Options) (cache.Cache, erro
 	if err != nil {
 		return nil, err
 	}
-	ciliumNodes, err := Lists{Config: config, HTTP: http, Scheme: options.Scheme}.All(ciliumNodeKind, ciliumv2.CNPluralName)
+	field := fields.Everything()
+	for obj, by := range options.ByObject {
+		if _, ok := obj.(*ciliumv2.CiliumNode); ok && by.Field != nil {
+			field = by.Field
+		}
+	}
+	lists := Lists{Config: config, HTTP: http, Scheme: options.Scheme}
+	ciliumNodes, err := lists.Of(ciliumNodeKind, ciliumv2.CNPluralName, metav1.NamespaceAll, labels.Everything(), field)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,211 @@
+// Command cilium-pool-ipam is a CNI IPAM plugin: it assigns addresses of the node's PodIPBlocks. Cilium's CNI plugin
+// runs it in ipam.mode delegated-plugin (Cilium v1.20.2, plugins/cilium-cni/cmd/cmd.go).
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	cniv1 "github.com/containernetworking/cni/pkg/types/100"
+	cniversion "github.com/containernetworking/cni/pkg/version"
+	"go4.org/netipx"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeipam"
+)
+
+func main() {
+	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Del: del, Check: check, GC: gc, Status: status}, cniversion.All,
+		"cilium-pool-ipam assigns addresses of the node's PodIPBlocks. Cilium's CNI plugin runs it.")
+}
+
+// config is the network configuration, as far as it is for this plugin.
+type config struct {
+	types.NetConf
+	IPAM struct {
+		types.IPAM
+		// Dir is the node's store; "": nodeipam.DefaultDir.
+		Dir string `json:"dir"`
+		// Wait is how many seconds ADD waits for a free address. Absent: defaultWait.
+		Wait *float64 `json:"wait"`
+	} `json:"ipam"`
+}
+
+// defaultWait covers the claim of another block. The kubelet tries a pod whose ADD failed again after 10 to 15 s
+// (pkg/kubelet/pod_workers.go, backOffPeriod).
+const defaultWait = 10 * time.Second
+
+// lockWait is longer than any process holds the lock of the store.
+const lockWait = 10 * time.Second
+
+// retry is the time between two attempts to find a free address.
+const retry = 50 * time.Millisecond
+
+// podArgs are the arguments that container runtimes pass for a pod (CNI_ARGS).
+type podArgs struct {
+	types.CommonArgs
+	K8S_POD_NAMESPACE types.UnmarshallableString
+	K8S_POD_NAME      types.UnmarshallableString
+	K8S_POD_UID       types.UnmarshallableString
+}
+
+// errPluginNotAvailable is the code by which STATUS says that ADD would fail (CNI 1.1, section 3).
+const errPluginNotAvailable = 50
+
+// open reads the configuration and opens the store.
+func open(args *skel.CmdArgs) (*config, *nodeipam.Store, error) {
+	conf := &config{}
+	if err := json.Unmarshal(args.StdinData, conf); err != nil {
+		return nil, nil, types.NewError(types.ErrDecodingFailure, "cannot read the network configuration", err.Error())
+	}
+	dir := conf.IPAM.Dir
+	if dir == "" {
+		dir = nodeipam.DefaultDir
+	}
+	store, err := nodeipam.Open(dir)
+	if err != nil {
+		return nil, nil, types.NewError(types.ErrIOFailure, "cannot open the store of addresses", err.Error())
+	}
+	return conf, store, nil
+}
+
+func attachmentOf(args *skel.CmdArgs) nodeipam.Attachment {
+	return nodeipam.Attachment{Container: args.ContainerID, Interface: args.IfName}
+}
+
+func add(args *skel.CmdArgs) error {
+	conf, store, err := open(args)
+	if err != nil {
+		return err
+	}
+	pod := podArgs{}
+	if err := types.LoadArgs(args.Args, &pod); err != nil {
+		return types.NewError(types.ErrInvalidEnvironmentVariables, "cannot read CNI_ARGS", err.Error())
+	}
+	owner := nodeipam.Owner{Attachment: attachmentOf(args), UID: string(pod.K8S_POD_UID), Netns: args.Netns}
+	if pod.K8S_POD_NAME != "" {
+		owner.Pod = string(pod.K8S_POD_NAMESPACE + "/" + pod.K8S_POD_NAME)
+	}
+	wait := defaultWait
+	if conf.IPAM.Wait != nil {
+		wait = time.Duration(*conf.IPAM.Wait * float64(time.Second))
+	}
+	addrs, err := assign(store, owner, wait)
+	if err != nil {
+		return err
+	}
+	result := &cniv1.Result{CNIVersion: cniv1.ImplementedSpecVersion}
+	for _, addr := range addrs {
+		single := netip.PrefixFrom(addr, addr.BitLen())
+		result.IPs = append(result.IPs, &cniv1.IPConfig{Address: *netipx.PrefixIPNet(single)})
+	}
+	return types.PrintResult(result, conf.CNIVersion)
+}
+
+// assign assigns addresses, and waits for a block if none is free.
+func assign(store *nodeipam.Store, owner nodeipam.Owner, wait time.Duration) ([]netip.Addr, error) {
+	deadline := time.Now().Add(wait)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+		addrs, err := store.Assign(ctx, owner, "")
+		cancel()
+		var none *nodeipam.NoAddressError
+		lacks := errors.As(err, &none) || errors.Is(err, nodeipam.ErrNotReady)
+		switch {
+		case err == nil:
+			return addrs, nil
+		case !lacks:
+			return nil, types.NewError(types.ErrIOFailure, "cannot assign an address", err.Error())
+		case time.Now().After(deadline):
+			return nil, types.NewError(types.ErrTryAgainLater, err.Error(), fmt.Sprintf("waited for %s. The condition %s of the Node says why",
+				wait, "cilium-pool.io/PodAddressShortage"))
+		}
+		time.Sleep(retry)
+	}
+}
+
+func del(args *skel.CmdArgs) error {
+	_, store, err := open(args)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	if err := store.Release(ctx, attachmentOf(args)); err != nil {
+		return types.NewError(types.ErrIOFailure, "cannot release the pod's addresses", err.Error())
+	}
+	return nil
+}
+
+// check finds addresses of the result of ADD that the pod no longer has.
+func check(args *skel.CmdArgs) error {
+	conf, store, err := open(args)
+	if err != nil {
+		return err
+	}
+	if err := cniversion.ParsePrevResult(&conf.NetConf); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "cannot read prevResult", err.Error())
+	}
+	if conf.PrevResult == nil {
+		return types.NewError(types.ErrInvalidNetworkConfig, "CHECK needs prevResult", "")
+	}
+	result, err := cniv1.NewResultFromResult(conf.PrevResult)
+	if err != nil {
+		return types.NewError(types.ErrDecodingFailure, "cannot read prevResult", err.Error())
+	}
+	taken, err := store.Assignments()
+	if err != nil {
+		return types.NewError(types.ErrIOFailure, "cannot read the store of addresses", err.Error())
+	}
+	for _, ip := range result.IPs {
+		if addr, ok := fromStdIP(ip.Address.IP); !ok || taken[addr].Attachment != attachmentOf(args) {
+			return types.NewError(types.ErrUnknownContainer, fmt.Sprintf("address %s is not assigned to container %s", ip.Address.IP, args.ContainerID), "")
+		}
+	}
+	return nil
+}
+
+func fromStdIP(ip net.IP) (netip.Addr, bool) {
+	addr, ok := netip.AddrFromSlice(ip)
+	return addr.Unmap(), ok
+}
+
+// gc releases the addresses of all attachments but the listed ones.
+func gc(args *skel.CmdArgs) error {
+	conf, store, err := open(args)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	err = store.ReleaseWhere(ctx, func(_ netip.Addr, owner nodeipam.Owner) bool {
+		isOwner := func(a types.GCAttachment) bool {
+			return a.ContainerID == owner.Container && a.IfName == owner.Interface
+		}
+		return owner.Container != "" && !slices.ContainsFunc(conf.ValidAttachments, isOwner)
+	})
+	if err != nil {
+		return types.NewError(types.ErrIOFailure, "cannot release addresses", err.Error())
+	}
+	return nil
+}
+
+// status reports whether ADD can pass. A node without a free address is ready nevertheless: it gets further blocks once
+// pods are bound to it.
+func status(args *skel.CmdArgs) error {
+	_, store, err := open(args)
+	if err != nil {
+		return err
+	}
+	if _, err := store.Blocks(); err != nil {
+		return types.NewError(errPluginNotAvailable, err.Error(), "")
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/go-logr/zapr"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeagent"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeipam"
+)
+
+const nodeAgentUsage = `cilium-pool-operator node-agent runs on each node in Cilium's IPAM mode
+delegated-plugin. It lets the CNI plugin cilium-pool-ipam assign addresses of
+the node's PodIPBlocks, reports which are in use, and returns closed blocks.
+
+While it is down, pods start and end as before; blocks do not change.
+
+Exit codes: 0 asked to stop, 1 cannot run, 2 wrong command line.
+
+Flags:
+`
+
+// nodeAgentOptions holds the command line of the subcommand node-agent.
+type nodeAgentOptions struct {
+	kubeconfig, node, dir, healthAddr string
+	reportEvery                       time.Duration
+	log                               options
+}
+
+func (o *nodeAgentOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "path of a kubeconfig; empty: as kubectl finds it, or the pod's service account")
+	fs.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "name of this node; by default the environment's NODE_NAME")
+	fs.StringVar(&o.dir, "dir", nodeipam.DefaultDir, "directory of the addresses in use, on the node's disk; the same as in the CNI configuration")
+	fs.DurationVar(&o.reportEvery, "report-interval", 15*time.Second, "shortest time between two reports of the addresses in use")
+	fs.StringVar(&o.healthAddr, "health-probe-bind-address", ":8083", "address of /healthz and /readyz; 0: none")
+	fs.StringVar(&o.log.logLevel, "log-level", "info", "least severe messages that are logged: debug, info, warn or error")
+	fs.StringVar(&o.log.logFormat, "log-format", "json", "json or console")
+}
+
+func (o *nodeAgentOptions) validate() error {
+	if o.node == "" {
+		return errors.New("--node is empty: give the name of this node, or set NODE_NAME")
+	}
+	if o.reportEvery < time.Second {
+		return fmt.Errorf("--report-interval is %s: must be at least 1s", o.reportEvery)
+	}
+	return nil
+}
+
+// runNodeAgent runs the subcommand node-agent.
+func runNodeAgent(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	const name = "cilium-pool-operator node-agent"
+	o := &nodeAgentOptions{}
+	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.Usage = func() {}
+	o.addFlags(fs)
+	err := fs.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprint(stdout, nodeAgentUsage, fs.FlagUsages())
+		return 0
+	}
+	if err == nil && fs.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if err == nil {
+		err = o.validate()
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\nSee %s --help.\n", name, err, name)
+		return 2
+	}
+	logger, err := o.log.logger()
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		return 2
+	}
+	log := zapr.NewLogger(logger)
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	if err := o.serve(ctx); err != nil {
+		log.Error(err, "stopping")
+		return 1
+	}
+	return 0
+}
+
+// serve runs the node agent until ctx ends.
+func (o *nodeAgentOptions) serve(ctx context.Context) error {
+	store, err := nodeipam.Open(o.dir)
+	if err != nil {
+		return err
+	}
+	if err := store.LockAgent(ctx); err != nil {
+		return err
+	}
+	store.RemoveDrafts()
+	config, err := restConfig(o.kubeconfig, "", "--kubeconfig")
+	if err != nil {
+		return err
+	}
+	config.UserAgent = "cilium-pool-node-agent/" + version
+	scheme, err := apiclient.Scheme()
+	if err != nil {
+		return err
+	}
+	cn, pod := &ciliumv2.CiliumNode{}, &corev1.Pod{}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme, NewCache: apiclient.NewToolCache, NewClient: apiclient.NewClient,
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			cn:  {Field: fields.OneTermEqualSelector("metadata.name", o.node)},
+			pod: {Field: fields.OneTermEqualSelector("spec.nodeName", o.node)},
+		}},
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: o.healthAddr,
+	})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return err
+	}
+	agent := &nodeagent.Agent{
+		Node: o.node, Store: store, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), ReportEvery: o.reportEvery, Now: time.Now,
+	}
+	one := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
+	err = ctrl.NewControllerManagedBy(mgr).Named("node-agent").
+		Watches(cn, handler.EnqueueRequestsFromMapFunc(one)).
+		Watches(pod, handler.EnqueueRequestsFromMapFunc(one)).
+		Complete(agent)
+	if err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}

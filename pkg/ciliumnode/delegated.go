@@ -1,0 +1,160 @@
+package ciliumnode
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// NodeBlock is a block as the node agent reads it from a CiliumNode.
+type NodeBlock struct {
+	CIDR netip.Prefix
+	// CiliumPool is "" for the default pool.
+	CiliumPool string
+	// Closed: no further pod gets an address of it. The node agent takes it off the list once no pod has one.
+	Closed bool
+	// AllowFirst and AllowLast: pods may get its first and its last address.
+	AllowFirst, AllowLast bool
+}
+
+// NodeBlocks returns the blocks in spec.ipam.pools.allocated, sorted. One that is parked is closed.
+func NodeBlocks(cn *ciliumv2.CiliumNode) []NodeBlock {
+	var out []NodeBlock
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		pool, closed := unparked(entry.Pool)
+		if pool == defaultPool {
+			pool = ""
+		}
+		for _, cidr := range prefixes(entry.CIDRs) {
+			out = append(out, NodeBlock{cidr, pool, closed, entry.AllowFirstIP, entry.AllowLastIP})
+		}
+	}
+	slices.SortFunc(out, func(a, b NodeBlock) int { return a.CIDR.Compare(b.CIDR) })
+	return out
+}
+
+// AgentFamilies returns the families that Cilium's agent runs, by its own addresses: none before it has started.
+func AgentFamilies(cn *ciliumv2.CiliumNode) (runs [2]bool) {
+	for _, addr := range ownAddresses(cn) {
+		runs[ipalloc.FamilyOf(addr)] = true
+	}
+	return runs
+}
+
+// NodeReport is what a node agent writes into its CiliumNode.
+type NodeReport struct {
+	// Families are the families that its node's pods get addresses of.
+	Families [2]bool
+	// Used are the addresses in use, with their pods.
+	Used map[netip.Addr]string
+	// Returned are closed blocks without an address in use. No pod gets an address of them any more.
+	Returned []netip.Prefix
+}
+
+// Write writes a report, as far as it differs from cn: the spec first, conditional on the version of cn.
+func (r NodeReport) Write(ctx context.Context, c client.Client, cn *ciliumv2.CiliumNode) error {
+	ipam := map[string]any{}
+	pools := map[string]any{}
+	requested := r.requests()
+	if !slices.Equal(cn.Spec.IPAM.Pools.Requested, requested) {
+		pools["requested"] = requested
+	}
+	if len(r.Returned) > 0 {
+		pools["allocated"] = r.remaining(cn)
+	}
+	if len(pools) > 0 {
+		ipam["pools"] = pools
+		if err := writeIPAM(ctx, c, cn, "spec", ipam); err != nil {
+			return err
+		}
+	}
+	used := r.usedChanges(cn)
+	if len(used) == 0 {
+		return nil
+	}
+	return writeIPAM(ctx, c, cn, "status", map[string]any{"used": used})
+}
+
+// requests returns spec.ipam.pools.requested. It only says that the node agent runs, and for which families: the
+// operator counts pods and addresses in use.
+func (r NodeReport) requests() []ipamtypes.IPAMPoolRequest {
+	request := ipamtypes.IPAMPoolRequest{Pool: defaultPool}
+	if r.Families[ipalloc.IPv4] {
+		request.Needed.IPv4Addrs = 1
+	}
+	if r.Families[ipalloc.IPv6] {
+		request.Needed.IPv6Addrs = 1
+	}
+	return []ipamtypes.IPAMPoolRequest{request}
+}
+
+// remaining returns spec.ipam.pools.allocated without the returned blocks.
+func (r NodeReport) remaining(cn *ciliumv2.CiliumNode) []ipamtypes.IPAMPoolAllocation {
+	out := []ipamtypes.IPAMPoolAllocation{}
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		_, closed := unparked(entry.Pool)
+		if closed {
+			entry.CIDRs = slices.DeleteFunc(slices.Clone(entry.CIDRs), func(p iputil.Prefix) bool {
+				return slices.Contains(r.Returned, ipalloc.Canonical(p.Prefix))
+			})
+		}
+		if !closed || len(entry.CIDRs) > 0 {
+			out = append(out, entry)
+		}
+	}
+	return out
+}
+
+// usedChanges returns the changes of status.ipam.used, as a merge patch.
+func (r NodeReport) usedChanges(cn *ciliumv2.CiliumNode) map[string]any {
+	changes := map[string]any{}
+	for key := range cn.Status.IPAM.Used {
+		if addr, ok := ipalloc.ParseAddr(key); !ok || addr.String() != key || !hasKey(r.Used, addr) {
+			changes[key] = nil
+		}
+	}
+	for addr, owner := range r.Used {
+		if ip, ok := cn.Status.IPAM.Used[addr.String()]; !ok || ip.Owner != owner {
+			changes[addr.String()] = ipamtypes.AllocationIP{Owner: owner}
+		}
+	}
+	return changes
+}
+
+func hasKey[K comparable, V any](m map[K]V, key K) bool {
+	_, ok := m[key]
+	return ok
+}
+
+// writeIPAM patches spec.ipam or status.ipam.
+func writeIPAM(ctx context.Context, c client.Client, cn *ciliumv2.CiliumNode, section string, ipam map[string]any) error {
+	metadata := map[string]any{"resourceVersion": cn.ResourceVersion}
+	if section == "status" { // of which the node agent is the only writer
+		metadata = map[string]any{"uid": cn.UID}
+	}
+	body, err := json.Marshal(map[string]any{"metadata": metadata, section: map[string]any{"ipam": ipam}})
+	if err != nil {
+		return err
+	}
+	obj := CRD.object(cn.Name)
+	raw := client.RawPatch(types.MergePatchType, body)
+	if section == "spec" {
+		err = c.Patch(ctx, obj, raw)
+	} else {
+		err = c.Status().Patch(ctx, obj, raw)
+	}
+	if err != nil {
+		return fmt.Errorf("patching %s.ipam of CiliumNode %s: %w", section, cn.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+// Package nodeagent keeps the store of a node's addresses in step with the node's CiliumNode: it lets the CNI plugin
+// assign addresses of the listed blocks, reports which are in use, and returns closed blocks that are empty.
+//
+// The store is the truth about use, and the agent only reports it: while the agent is down, pods start and end as before.
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeipam"
+)
+
+// Agent is the node agent of one node.
+type Agent struct {
+	// Node is the node's name.
+	Node  string
+	Store *nodeipam.Store
+	// Client writes the CiliumNode, and reads it and the node's pods from watches.
+	Client client.Client
+	// Live reads from the API server itself.
+	Live client.Reader
+	// ReportEvery is the shortest time between two reports of the addresses in use.
+	ReportEvery time.Duration
+	// Now returns the time.
+	Now func() time.Time
+
+	reported time.Time
+	// orphans are addresses whose pods are gone, and the time since when.
+	orphans map[netip.Addr]time.Time
+}
+
+const (
+	// drainEvery is the time between two looks for addresses in use in closed blocks.
+	drainEvery = time.Second
+	// orphanedFor is the time after which an address is free whose pod and network namespace are gone: the container
+	// runtime releases it much sooner, if it does.
+	orphanedFor = 5 * time.Minute
+	// lockWait is longer than any process holds the lock of the store.
+	lockWait = 10 * time.Second
+)
+
+// Reconcile brings the store and the CiliumNode in step once.
+func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	cn := &ciliumv2.CiliumNode{}
+	if err := a.Client.Get(ctx, types.NamespacedName{Name: a.Node}, cn); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err) // the store keeps what pods have
+	}
+	families := ciliumnode.AgentFamilies(cn)
+	if families == [2]bool{} {
+		return ctrl.Result{}, nil // Cilium's agent has not started: it writes the CiliumNode then
+	}
+	var pods corev1.PodList
+	if err := a.Client.List(ctx, &pods); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing the pods of node %s: %w", a.Node, err)
+	}
+	blocks := blocksOf(cn, families)
+	if isOlder, err := a.isOlder(ctx, cn); isOlder || err != nil {
+		return ctrl.Result{RequeueAfter: drainEvery}, err
+	}
+	if err := a.setBlocks(ctx, blocks, pods.Items); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := a.releaseOrphans(ctx, pods.Items); err != nil {
+		return ctrl.Result{}, err
+	}
+	err := a.report(ctx, cn, blocks)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return ctrl.Result{RequeueAfter: drainEvery}, nil // the watch shows the cause
+	}
+	if slices.ContainsFunc(blocks.Blocks, func(b nodeipam.Block) bool { return b.Closed }) {
+		return ctrl.Result{RequeueAfter: drainEvery}, err
+	}
+	return ctrl.Result{RequeueAfter: a.ReportEvery}, err
+}
+
+// blocksOf returns the blocks that a CiliumNode lists.
+func blocksOf(cn *ciliumv2.CiliumNode, families [2]bool) nodeipam.Blocks {
+	blocks := nodeipam.Blocks{Version: cn.ResourceVersion, Families: families, Blocks: []nodeipam.Block{}}
+	for _, b := range ciliumnode.NodeBlocks(cn) {
+		blocks.Blocks = append(blocks.Blocks, nodeipam.Block{
+			CIDR: b.CIDR, Pool: b.CiliumPool, Closed: b.Closed, AllowFirst: b.AllowFirst, AllowLast: b.AllowLast,
+		})
+	}
+	return blocks
+}
+
+// isOlder reports whether the CiliumNode is older than what the store has of it, as an API server that lags may show it: a
+// block that this node has returned since may be another node's. If the API server knows nothing newer, etcd was restored.
+func (a *Agent) isOlder(ctx context.Context, cn *ciliumv2.CiliumNode) (bool, error) {
+	current, err := a.Store.Blocks()
+	if err != nil {
+		return false, ignoreNotReady(err)
+	}
+	if !precedes(cn.ResourceVersion, current.Version) {
+		return false, nil
+	}
+	live := &ciliumv2.CiliumNode{}
+	if err := a.Live.Get(ctx, types.NamespacedName{Name: a.Node}, live); err != nil {
+		return false, fmt.Errorf("reading CiliumNode %s: %w", a.Node, err)
+	}
+	return live.ResourceVersion != cn.ResourceVersion, nil
+}
+
+// precedes reports whether a resourceVersion is older than another one.
+func precedes(version, other string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, other)
+	return err == nil && order < 0
+}
+
+func ignoreNotReady(err error) error {
+	if errors.Is(err, nodeipam.ErrNotReady) {
+		return nil
+	}
+	return err
+}
+
+// setBlocks writes changed blocks into the store. One without blocks is new, or was lost: it first adopts the addresses
+// of running pods, which another IPAM assigned, or this one.
+func (a *Agent) setBlocks(ctx context.Context, blocks nodeipam.Blocks, pods []corev1.Pod) error {
+	current, err := a.Store.Blocks()
+	switch {
+	case errors.Is(err, nodeipam.ErrNotReady):
+		adopted := addressesOf(pods)
+		if err := a.Store.Adopt(ctx, adopted); err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("the store of addresses is new", "adopted", len(adopted))
+	case err != nil:
+		return err
+	case current.Families == blocks.Families && reflect.DeepEqual(current.Blocks, blocks.Blocks):
+		return nil
+	}
+	if err := a.Store.SetBlocks(ctx, blocks); err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("assigning from", "blocks", blocks.Blocks)
+	return nil
+}
+
+// addressesOf returns the addresses of the pods that may run. Their sandboxes are unknown.
+func addressesOf(pods []corev1.Pod) map[netip.Addr]nodeipam.Owner {
+	out := map[netip.Addr]nodeipam.Owner{}
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for _, ip := range pod.Status.PodIPs {
+			if addr, ok := ipalloc.ParseAddr(ip.IP); ok {
+				out[addr] = nodeipam.Owner{Pod: pod.Namespace + "/" + pod.Name, UID: uidOf(pod)}
+			}
+		}
+	}
+	return out
+}
+
+// uidOf returns a pod's UID as container runtimes know it: that of a static pod is not the UID of its mirror.
+func uidOf(pod *corev1.Pod) string {
+	if hash := pod.Annotations["kubernetes.io/config.mirror"]; hash != "" {
+		return hash
+	}
+	return string(pod.UID)
+}
+
+// releaseOrphans releases addresses that no container runtime will: their pod is gone, and so is its network namespace.
+func (a *Agent) releaseOrphans(ctx context.Context, pods []corev1.Pod) error {
+	taken, err := a.Store.Assignments()
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for i := range pods {
+		known[uidOf(&pods[i])] = true
+	}
+	orphans := map[netip.Addr]time.Time{}
+	expired := map[netip.Addr]nodeipam.Owner{}
+	for addr, owner := range taken {
+		if owner.UID == "" || known[owner.UID] || !isGone(owner.Netns) {
+			continue
+		}
+		since, seen := a.orphans[addr]
+		if !seen {
+			since = a.Now()
+		}
+		orphans[addr] = since
+		if a.Now().Sub(since) >= orphanedFor {
+			expired[addr] = owner
+		}
+	}
+	a.orphans = orphans
+	if len(expired) == 0 {
+		return nil
+	}
+	log.FromContext(ctx).Info("releasing addresses whose pods are gone", "addresses", expired)
+	return a.Store.ReleaseWhere(ctx, func(addr netip.Addr, owner nodeipam.Owner) bool {
+		orphan, ok := expired[addr]
+		return ok && orphan == owner // not of a pod that has it by now
+	})
+}
+
+// isGone reports whether a network namespace is gone; "" is of an adopted pod. It is not known where this process does
+// not see the directory.
+func isGone(netns string) bool {
+	if netns == "" {
+		return true
+	}
+	if _, err := os.Stat(filepath.Dir(netns)); err != nil {
+		return false
+	}
+	_, err := os.Stat(netns)
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// report writes the addresses in use, and returns closed blocks without any at once. The store assigns none of a closed
+// block since setBlocks.
+func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, blocks nodeipam.Blocks) error {
+	taken, err := a.Store.Assignments()
+	if err != nil {
+		return err
+	}
+	report := ciliumnode.NodeReport{Families: blocks.Families, Used: map[netip.Addr]string{}}
+	for addr, owner := range taken {
+		report.Used[addr] = owner.Pod
+	}
+	for _, b := range blocks.Blocks {
+		inBlock := func(addr netip.Addr) bool { return b.CIDR.Contains(addr) }
+		if b.Closed && !containsKey(taken, inBlock) {
+			report.Returned = append(report.Returned, b.CIDR)
+		}
+	}
+	if len(report.Returned) == 0 && a.Now().Sub(a.reported) < a.ReportEvery {
+		return nil
+	}
+	if err := report.Write(ctx, a.Client, cn); err != nil {
+		return err
+	}
+	a.reported = a.Now()
+	if len(report.Returned) > 0 {
+		log.FromContext(ctx).Info("returned closed blocks", "blocks", report.Returned)
+	}
+	return nil
+}
+
+func containsKey[K comparable, V any](m map[K]V, is func(K) bool) bool {
+	for key := range m {
+		if is(key) {
+			return true
+		}
+	}
+	return false
+}

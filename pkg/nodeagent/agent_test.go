@@ -1,0 +1,280 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeipam"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// node is a node with its agent, an API server, and a clock.
+type node struct {
+	*testing.T
+	agent *Agent
+	now   time.Time
+	// stale, if set, is what the watch still shows of the CiliumNode.
+	stale *ciliumv2.CiliumNode
+}
+
+func newNode(t *testing.T, objects ...client.Object) *node {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{ciliumv2.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store, err := nodeipam.Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&ciliumv2.CiliumNode{}).Build()
+	n := &node{T: t, now: fixtures.Noon()}
+	n.agent = &Agent{
+		Node: "n", Store: store, Client: watched{c, n}, Live: c, ReportEvery: 15 * time.Second, Now: func() time.Time { return n.now },
+	}
+	return n
+}
+
+// watched reads the CiliumNode as a watch shows it.
+type watched struct {
+	client.WithWatch
+	node *node
+}
+
+func (w watched) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if cn, ok := obj.(*ciliumv2.CiliumNode); ok && w.node.stale != nil {
+		w.node.stale.DeepCopyInto(cn)
+		return nil
+	}
+	return w.WithWatch.Get(ctx, key, obj, opts...)
+}
+
+// ciliumNode returns the CiliumNode of n, with the agent's own address, and with blocks by Cilium pool.
+func ciliumNode(pools ...string) *ciliumv2.CiliumNode {
+	cn := fixtures.CiliumNode("n", "")
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "169.254.23.0"}}
+	list(cn, pools...)
+	return cn
+}
+
+// list lists blocks: "default=10.0.0.0/29".
+func list(cn *ciliumv2.CiliumNode, pools ...string) {
+	cn.Spec.IPAM.Pools.Allocated = nil
+	for _, p := range pools {
+		pool, cidr, _ := strings.Cut(p, "=")
+		allocation := ipamtypes.IPAMPoolAllocation{Pool: pool}
+		allocation.CIDRs = append(allocation.CIDRs, fixtures.PodCIDR(cidr))
+		cn.Spec.IPAM.Pools.Allocated = append(cn.Spec.IPAM.Pools.Allocated, allocation)
+	}
+}
+
+func (n *node) live() *ciliumv2.CiliumNode {
+	n.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	if err := n.agent.Live.Get(n.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
+		n.Fatal(err)
+	}
+	return cn
+}
+
+// operatorLists writes the blocks as the operator does.
+func (n *node) operatorLists(pools ...string) {
+	n.Helper()
+	cn := n.live()
+	list(cn, pools...)
+	if err := n.agent.Client.Update(n.Context(), cn); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *node) reconcile() ctrl.Result {
+	n.Helper()
+	result, err := n.agent.Reconcile(n.Context(), ctrl.Request{})
+	if err != nil {
+		n.Fatal(err)
+	}
+	return result
+}
+
+// add assigns an address to a container, and returns it or the error.
+func (n *node) add(container string) string {
+	n.Helper()
+	owner := nodeipam.Owner{Attachment: nodeipam.Attachment{Container: container}, Pod: "default/" + container, UID: "uid-" + container, Netns: n.netns(container)}
+	addrs, err := n.agent.Store.Assign(n.Context(), owner, "")
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(addrs)
+}
+
+func (n *node) netns(container string) string { return filepath.Join(n.TempDir(), container) }
+
+func (n *node) expect(what, got, want string) {
+	n.Helper()
+	if got != want {
+		n.Errorf("%s: %s, want %s", what, got, want)
+	}
+}
+
+// used prints the report in the CiliumNode.
+func (n *node) used() string {
+	n.Helper()
+	var out []string
+	for addr, ip := range n.live().Status.IPAM.Used {
+		out = append(out, addr+" "+ip.Owner)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// listed prints the blocks in the CiliumNode.
+func (n *node) listed() string {
+	n.Helper()
+	var out []string
+	for _, entry := range n.live().Spec.IPAM.Pools.Allocated {
+		out = append(out, fmt.Sprint(entry.Pool, entry.CIDRs))
+	}
+	return strings.Join(out, " ")
+}
+
+// A new store adopts the addresses of running pods before it assigns any, and the CiliumNode shows all in use.
+func TestFirstStart(t *testing.T) {
+	host := fixtures.Pod("host", "h", "n", "192.0.2.1")
+	host.Spec.HostNetwork = true
+	n := newNode(t, ciliumNode("default=10.0.0.0/29"), fixtures.Pod("web", "w", "n", "10.0.0.1"), fixtures.Pod("a", "uid-a", "n"), host)
+	n.expect("before", n.add("a"), nodeipam.ErrNotReady.Error())
+	n.reconcile()
+	n.expect("used", n.used(), "10.0.0.1 default/web")
+	n.expect("requested", fmt.Sprint(n.live().Spec.IPAM.Pools.Requested), "[{default {1 0}}]")
+	n.expect("ADD", n.add("a"), "[10.0.0.2]")
+	n.reconcile()
+	n.expect("used at once", n.used(), "10.0.0.1 default/web")
+	n.now = n.now.Add(15 * time.Second)
+	n.reconcile()
+	n.expect("used later", n.used(), "10.0.0.1 default/web, 10.0.0.2 default/a")
+	before := n.live().ResourceVersion
+	n.now = n.now.Add(time.Hour)
+	n.reconcile()
+	n.expect("version at rest", n.live().ResourceVersion, before)
+}
+
+// Nothing is assigned before Cilium's agent says which families it runs.
+func TestBeforeCiliumStarts(t *testing.T) {
+	cn := ciliumNode("default=10.0.0.0/29")
+	cn.Spec.Addresses = nil
+	n := newNode(t, cn)
+	n.reconcile()
+	n.expect("ADD", n.add("a"), nodeipam.ErrNotReady.Error())
+}
+
+// A closed block serves its pods until the last one ends, and no other. Then it is returned at once.
+func TestClosedBlock(t *testing.T) {
+	n := newNode(t, ciliumNode("default=10.0.0.0/29"))
+	n.reconcile()
+	n.expect("ADD", n.add("a"), "[10.0.0.1]")
+	n.operatorLists("default=10.9.0.0/29", "default.draining.cilium-pool.io=10.0.0.0/29")
+	if got := n.reconcile().RequeueAfter; got != drainEvery {
+		t.Errorf("looks again after %s, want %s", got, drainEvery)
+	}
+	n.expect("listed while in use", n.listed(), "default[10.9.0.0/29] default.draining.cilium-pool.io[10.0.0.0/29]")
+	n.expect("ADD", n.add("b"), "[10.9.0.1]")
+	if err := n.agent.Store.Release(t.Context(), nodeipam.Attachment{Container: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	n.reconcile()
+	n.expect("listed when empty", n.listed(), "default[10.9.0.0/29]")
+	n.expect("used", n.used(), "10.9.0.1 default/b")
+	n.operatorLists("default=10.0.0.0/29")
+	n.reconcile()
+	n.expect("ADD in a block that came back", n.add("c"), "[10.0.0.2]")
+}
+
+// An older version of the CiliumNode, from an API server that lags, brings no returned block back. A restore of etcd
+// does: then the API server knows no newer version.
+func TestOlderCiliumNode(t *testing.T) {
+	n := newNode(t, ciliumNode("default=10.0.0.0/29"))
+	older := n.live()
+	n.operatorLists("default=10.9.0.0/29")
+	n.reconcile()
+	n.stale = older
+	n.reconcile()
+	n.expect("ADD", n.add("a"), "[10.9.0.1]")
+	restored := n.live()
+	list(restored, "default=10.5.0.0/29")
+	restored.ResourceVersion = "1"
+	n.stale = restored
+	n.agent.Live = lives{restored}
+	n.reconcile()
+	n.expect("ADD after a restore", n.add("b"), "[10.5.0.1]")
+}
+
+// lives is an API server with one object.
+type lives struct{ cn *ciliumv2.CiliumNode }
+
+func (l lives) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if cn, ok := obj.(*ciliumv2.CiliumNode); ok {
+		l.cn.DeepCopyInto(cn)
+	}
+	return nil
+}
+
+func (lives) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+// An address is released that no runtime will release: its pod and its network namespace are gone for a while.
+func TestOrphans(t *testing.T) {
+	running := fixtures.Pod("running", "uid-running", "n")
+	n := newNode(t, ciliumNode("default=10.0.0.0/28"), running, fixtures.Pod("adopted", "adopted", "n", "10.0.0.9"))
+	n.reconcile()
+	for _, container := range []string{"running", "ended", "torn-down"} {
+		n.add(container)
+	}
+	taken := func() string {
+		owners, err := n.agent.Store.Assignments()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, addr := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.9"} {
+			if owner, ok := owners[netip.MustParseAddr(addr)]; ok {
+				out = append(out, owner.Pod)
+			}
+		}
+		return strings.Join(out, " ")
+	}
+	owners, err := n.agent.Store.Assignments()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := owners[netip.MustParseAddr("10.0.0.2")].Netns // of a pod that the API server has forgotten, and that still runs
+	if err := os.WriteFile(ended, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.agent.Client.Delete(t.Context(), fixtures.Pod("adopted", "adopted", "n")); err != nil {
+		t.Fatal(err)
+	}
+	n.reconcile()
+	n.now = n.now.Add(orphanedFor - time.Second)
+	n.reconcile()
+	n.expect("soon", taken(), "default/running default/ended default/torn-down default/adopted")
+	n.now = n.now.Add(time.Second)
+	n.reconcile()
+	n.expect("later", taken(), "default/running default/ended")
+}

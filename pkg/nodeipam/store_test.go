@@ -1,0 +1,235 @@
+package nodeipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func newStore(t testing.TB, blocks ...Block) *Store {
+	t.Helper()
+	s, err := Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := Blocks{Families: [2]bool{ipalloc.IPv4: len(blocks) == 0}, Blocks: blocks}
+	for _, b := range blocks {
+		set.Families[ipalloc.FamilyOf(b.CIDR.Addr())] = true
+	}
+	if err := s.SetBlocks(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func block(cidr string, change ...func(*Block)) Block {
+	b := Block{CIDR: netip.MustParsePrefix(cidr)}
+	for _, c := range change {
+		c(&b)
+	}
+	return b
+}
+
+func owner(container string) Owner {
+	return Owner{Attachment: Attachment{container, "eth0"}, Pod: "default/" + container, UID: "uid-" + container}
+}
+
+// assignAll assigns addresses of a pool until none is free, and returns them.
+func assignAll(t *testing.T, s *Store, pool string) string {
+	t.Helper()
+	var out []string
+	for n := 0; ; n++ {
+		addrs, err := s.Assign(t.Context(), owner(fmt.Sprint("c", n)), pool)
+		var none *NoAddressError
+		if errors.As(err, &none) {
+			return strings.Join(out, " ")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, strings.Trim(fmt.Sprint(addrs), "[]"))
+	}
+}
+
+func TestAssign(t *testing.T) {
+	closed := func(b *Block) { b.Closed = true }
+	blue := func(b *Block) { b.Pool = "blue" }
+	edges := func(b *Block) {
+		b.AllowFirst = true
+		b.AllowLast = true
+	}
+	withhold := func(cidrs ...string) func(*Block) {
+		return func(b *Block) {
+			for _, cidr := range cidrs {
+				b.Withheld = append(b.Withheld, netip.MustParsePrefix(cidr))
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		blocks []Block
+		pool   string
+		want   string
+	}{
+		"no edges":                {blocks: []Block{block("10.0.0.0/29")}, want: "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"},
+		"edges":                   {blocks: []Block{block("10.0.0.0/30", edges)}, want: "10.0.0.0 10.0.0.1 10.0.0.2 10.0.0.3"},
+		"two addresses":           {blocks: []Block{block("10.0.0.4/31")}, want: "10.0.0.4 10.0.0.5"},
+		"one address":             {blocks: []Block{block("10.0.0.4/32")}, want: "10.0.0.4"},
+		"blocks in their order":   {blocks: []Block{block("10.0.0.0/30"), block("10.9.0.0/30")}, want: "10.0.0.1 10.0.0.2 10.9.0.1 10.9.0.2"},
+		"a closed block":          {blocks: []Block{block("10.0.0.0/30", closed), block("10.9.0.0/30")}, want: "10.9.0.1 10.9.0.2"},
+		"another Cilium pool":     {blocks: []Block{block("10.0.0.0/30"), block("10.9.0.0/30", blue)}, pool: "blue", want: "10.9.0.1 10.9.0.2"},
+		"withheld":                {blocks: []Block{block("10.0.0.0/29", withhold("10.0.0.2/31", "10.0.0.5/32"))}, want: "10.0.0.1 10.0.0.4 10.0.0.6"},
+		"both families":           {blocks: []Block{block("10.0.0.0/30"), block("fd00::/126")}, want: "10.0.0.1 fd00::1 10.0.0.2 fd00::2"},
+		"one family is exhausted": {blocks: []Block{block("10.0.0.0/32"), block("fd00::/126")}, want: "10.0.0.0 fd00::1"},
+		"no block":                {want: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, test.blocks...)
+			if got := assignAll(t, s, test.pool); got != test.want {
+				t.Errorf("assigned %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// A large range that is withheld is skipped, not walked.
+func TestAssignBesideLargeWithheldRange(t *testing.T) {
+	s := newStore(t, block("fd00::/64", func(b *Block) { b.Withheld = []netip.Prefix{netip.MustParsePrefix("fd00::/65")} }))
+	addrs, err := s.Assign(t.Context(), owner("c"), "")
+	if got := fmt.Sprint(addrs, err); got != "[fd00::8000:0:0:0] <nil>" {
+		t.Error(got)
+	}
+}
+
+// An address is not assigned again before the others of its block have been, and a pod keeps its own.
+func TestAddressesTakeTurns(t *testing.T) {
+	s := newStore(t, block("10.0.0.0/30"), block("10.9.0.0/30"))
+	var got []string
+	for n := range 4 {
+		o := owner(fmt.Sprint("c", n))
+		for range 2 { // a runtime may repeat ADD
+			addrs, err := s.Assign(t.Context(), o, "")
+			got = append(got, fmt.Sprint(addrs, err))
+		}
+		if err := s.Release(t.Context(), o.Attachment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got = slices.Compact(got)
+	if want := "[10.0.0.1] <nil>,[10.0.0.2] <nil>,[10.0.0.1] <nil>,[10.0.0.2] <nil>"; strings.Join(got, ",") != want {
+		t.Errorf("assigned %v, want %s", got, want)
+	}
+}
+
+// A store takes over the addresses of running pods, and each stays with its first owner.
+func TestAdopt(t *testing.T) {
+	s := newStore(t, block("10.0.0.0/29"))
+	first, err := s.Assign(t.Context(), owner("c"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	adopted := map[netip.Addr]Owner{first[0]: {Pod: "default/other"}, netip.MustParseAddr("10.0.0.2"): {Pod: "default/web", UID: "uid"}}
+	for range 2 {
+		if err := s.Adopt(t.Context(), adopted); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken, err := s.Assignments()
+	if err != nil || len(taken) != 2 || taken[first[0]] != owner("c") || taken[netip.MustParseAddr("10.0.0.2")].UID != "uid" {
+		t.Errorf("%v, %v", taken, err)
+	}
+	if got := assignAll(t, s, ""); got != "10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6" {
+		t.Errorf("assigned %s beside the adopted ones", got)
+	}
+}
+
+// No error leaves an address behind, or gives one twice.
+func TestFailedAssign(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(t *testing.T, s *Store)
+		want    string
+	}{
+		"no block file": {func(t *testing.T, s *Store) { remove(t, s.path("blocks.json")) }, "has not written the node's blocks"},
+		"a block file that is cut off": {func(t *testing.T, s *Store) { write(t, s.path("blocks.json"), `{"blo`) },
+			"reading the node's blocks from"},
+		"the second family is exhausted": {func(t *testing.T, s *Store) { write(t, s.path("addresses/fd00::"), "") }, "no free ipv6 address"},
+		"no directory":                   {func(t *testing.T, s *Store) { remove(t, s.dir) }, "writing to the store of addresses"},
+		"the lock is held": {func(t *testing.T, s *Store) {
+			file, err := s.lock(t.Context(), "lock", lockRetry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = file.Close() })
+		}, "another process holds the lock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, block("10.0.0.0/29"), block("fd00::/128"))
+			test.prepare(t, s)
+			before, _ := s.Assignments()
+			ctx, cancel := context.WithTimeout(t.Context(), 50*lockRetry)
+			defer cancel()
+			addrs, err := s.Assign(ctx, owner("c"), "")
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("assigned %v, error %v, want %s", addrs, err, test.want)
+			}
+			if after, _ := s.Assignments(); !maps.Equal(before, after) {
+				t.Errorf("has %v, had %v", after, before)
+			}
+			if drafts, _ := filepath.Glob(s.path(draftPattern)); len(drafts) > 0 {
+				t.Errorf("left %v", drafts)
+			}
+		})
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// While a block closes, pods that start at the same time get an address of it before SetBlocks returns, or none.
+func TestCloseWhileAssigning(t *testing.T) {
+	s := newStore(t, block("10.0.0.0/24"))
+	var wg sync.WaitGroup
+	for n := range 40 {
+		wg.Go(func() {
+			other, err := Open(s.dir)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, err = other.Assign(t.Context(), owner(fmt.Sprint("c", n)), "")
+			var none *NoAddressError
+			if err != nil && !errors.As(err, &none) {
+				t.Error(err)
+			}
+		})
+	}
+	closed := Blocks{Families: [2]bool{ipalloc.IPv4: true}, Blocks: []Block{block("10.0.0.0/24", func(b *Block) { b.Closed = true })}}
+	if err := s.SetBlocks(t.Context(), closed); err != nil {
+		t.Fatal(err)
+	}
+	then, err := s.Assignments()
+	wg.Wait()
+	if later, _ := s.Assignments(); err != nil || len(later) != len(then) {
+		t.Errorf("%d addresses when it was closed, %d later; %v", len(then), len(later), err)
+	}
+}
