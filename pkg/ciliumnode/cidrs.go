@@ -61,7 +61,7 @@ func (v *View) CIDRsAgentReads(m Mode) []netip.Prefix {
 	switch m {
 	case CRD:
 		return v.crdCIDRs()
-	case MultiPool:
+	case MultiPool, DelegatedPlugin:
 		var out []netip.Prefix
 		for _, a := range v.Allocated {
 			out = append(out, a.CIDR)

@@ -161,7 +161,7 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 // and the agent need: addresses and IPAM.
 func (c *Client) Recreate(ctx context.Context, last *View, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
 	cn := last.rebuild(node)
-	if c.Mode == MultiPool {
+	if c.Mode.ManyPools() {
 		unlistBlocks(cn, blocks)
 	} else {
 		withoutBlocks(cn, blocks)

@@ -16,6 +16,24 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
+// viewOfNodeAgent reads a CiliumNode that a node agent reports in. Cilium's agent itself has no address of its blocks.
+func viewOfNodeAgent(cn *ciliumv2.CiliumNode) *View {
+	v := viewOfPools(cn)
+	w := v.BlockAssignment
+	w.NodeAgent = true
+	w.LeftReport = false
+	v.Used = readUsed(cn)
+	v.Own = nil
+	listed := v.ListedInAnyPool()
+	w.Taken = append(leftovers(cn, nil), cidrsBeside(v.entries, defaultPool)...)
+	for addr := range v.Used {
+		if single := ipalloc.Single(addr); !ipalloc.Covered(single, listed) {
+			w.Taken = append(w.Taken, single)
+		}
+	}
+	return v
+}
+
 // NodeBlock is a block as the node agent reads it from a CiliumNode.
 type NodeBlock struct {
 	CIDR netip.Prefix
@@ -61,9 +79,16 @@ type NodeReport struct {
 	Returned []netip.Prefix
 }
 
-// Write writes a report, as far as it differs from cn: the spec first, conditional on the version of cn.
+// Write writes a report as far as it differs from cn, conditional on its version. The addresses come first: once the
+// CiliumNode says that its node agent runs, it shows all in use.
 func (r NodeReport) Write(ctx context.Context, c client.Client, cn *ciliumv2.CiliumNode) error {
-	ipam := map[string]any{}
+	if used := r.usedChanges(cn); len(used) > 0 {
+		written, err := writeIPAM(ctx, c, cn, "status", map[string]any{"used": used})
+		if err != nil {
+			return err
+		}
+		cn = written
+	}
 	pools := map[string]any{}
 	requested := r.requests()
 	if !slices.Equal(cn.Spec.IPAM.Pools.Requested, requested) {
@@ -72,17 +97,11 @@ func (r NodeReport) Write(ctx context.Context, c client.Client, cn *ciliumv2.Cil
 	if len(r.Returned) > 0 {
 		pools["allocated"] = r.remaining(cn)
 	}
-	if len(pools) > 0 {
-		ipam["pools"] = pools
-		if err := writeIPAM(ctx, c, cn, "spec", ipam); err != nil {
-			return err
-		}
-	}
-	used := r.usedChanges(cn)
-	if len(used) == 0 {
+	if len(pools) == 0 {
 		return nil
 	}
-	return writeIPAM(ctx, c, cn, "status", map[string]any{"used": used})
+	_, err := writeIPAM(ctx, c, cn, "spec", map[string]any{"pools": pools})
+	return err
 }
 
 // requests returns spec.ipam.pools.requested. It only says that the node agent runs, and for which families: the
@@ -136,25 +155,22 @@ func hasKey[K comparable, V any](m map[K]V, key K) bool {
 	return ok
 }
 
-// writeIPAM patches spec.ipam or status.ipam.
-func writeIPAM(ctx context.Context, c client.Client, cn *ciliumv2.CiliumNode, section string, ipam map[string]any) error {
-	metadata := map[string]any{"resourceVersion": cn.ResourceVersion}
-	if section == "status" { // of which the node agent is the only writer
-		metadata = map[string]any{"uid": cn.UID}
-	}
-	body, err := json.Marshal(map[string]any{"metadata": metadata, section: map[string]any{"ipam": ipam}})
+// writeIPAM patches spec.ipam or status.ipam, conditional on the version of cn, and returns the CiliumNode as written.
+func writeIPAM(ctx context.Context, c client.Client, cn *ciliumv2.CiliumNode, section string, ipam map[string]any) (*ciliumv2.CiliumNode, error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": cn.ResourceVersion}, section: map[string]any{"ipam": ipam}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	obj := CRD.object(cn.Name)
+	written := &ciliumv2.CiliumNode{}
+	written.Name = cn.Name
 	raw := client.RawPatch(types.MergePatchType, body)
 	if section == "spec" {
-		err = c.Patch(ctx, obj, raw)
+		err = c.Patch(ctx, written, raw)
 	} else {
-		err = c.Status().Patch(ctx, obj, raw)
+		err = c.Status().Patch(ctx, written, raw)
 	}
 	if err != nil {
-		return fmt.Errorf("patching %s.ipam of CiliumNode %s: %w", section, cn.Name, err)
+		return nil, fmt.Errorf("patching %s.ipam of CiliumNode %s: %w", section, cn.Name, err)
 	}
-	return nil
+	return written, nil
 }

@@ -26,6 +26,9 @@ const (
 	// MultiPool assigns whole blocks in spec.ipam.pools.allocated; the agent removes unneeded ones
 	// from that list.
 	MultiPool Mode = "multi-pool"
+	// DelegatedPlugin assigns whole blocks in spec.ipam.pools.allocated to this project's node agent, which reports all
+	// addresses in use and removes closed blocks.
+	DelegatedPlugin Mode = "delegated-plugin"
 	// Kubernetes assigns one block per family in an annotation of the Node, before
 	// the agent starts; the agent keeps it for the lifetime of the Node.
 	Kubernetes Mode = "kubernetes"
@@ -55,7 +58,7 @@ func ParseMode(name string) (Mode, error) {
 
 // ListField is the name of the field that lists a node's blocks.
 func (m Mode) ListField() string {
-	if m == MultiPool {
+	if m.ManyPools() {
 		return "pools.allocated"
 	}
 	return "podCIDRs"
@@ -63,11 +66,11 @@ func (m Mode) ListField() string {
 
 // ManyPools reports whether agents have several Cilium pools for pods and namespaces to choose
 // from.
-func (m Mode) ManyPools() bool { return m == MultiPool }
+func (m Mode) ManyPools() bool { return m == MultiPool || m == DelegatedPlugin }
 
 // WholeBlocks reports whether an agent allocates every address of a block, except its
 // first and last, so that no address can be withheld.
-func (m Mode) WholeBlocks() bool { return m == MultiPool || m == Kubernetes || m == ClusterPool }
+func (m Mode) WholeBlocks() bool { return m != CRD && m != "" }
 
 // AllocationObject is an object of the kind that assigns blocks to agents: a
 // CiliumNode, or the Node itself, which View and Keep then read.
@@ -101,6 +104,8 @@ func (m Mode) View(obj client.Object) *View {
 	switch m {
 	case MultiPool:
 		return viewOfPools(cn)
+	case DelegatedPlugin:
+		return viewOfNodeAgent(cn)
 	case ClusterPool:
 		return viewOfPodCIDRs(cn)
 	default:
@@ -112,7 +117,7 @@ func (m Mode) View(obj client.Object) *View {
 // object needs no change.
 func (m Mode) patch(v *View, c Change) *patch {
 	switch m {
-	case MultiPool:
+	case MultiPool, DelegatedPlugin:
 		return c.patchPools(v)
 	case Kubernetes:
 		return c.patchNode(v)

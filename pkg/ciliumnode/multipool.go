@@ -45,6 +45,8 @@ type BlockAssignment struct {
 	HasAgent    bool
 	ActiveCIDRs []netip.Prefix
 
+	// NodeAgent: this project's node agent assigns the addresses, and reports each in use.
+	NodeAgent bool
 	// PodsOnly: this is a Cilium pool other than the default one. The agent requests
 	// addresses of it only once pods want them.
 	PodsOnly bool
@@ -175,7 +177,9 @@ func (v *View) Of(pool string) *View {
 	out.PodCIDRs = cidrsOf(v.entries, pool)
 	out.BlockAssignment = &w
 	out.Own = nil
-	out.Used = nil // those come from the default pool
+	if !w.NodeAgent {
+		out.Used = nil // those come from the default pool
+	}
 	return &out
 }
 

@@ -39,6 +39,10 @@ type BlockAssignment struct {
 	// an earlier Node of its name.
 	ActiveCIDRs []netip.Prefix
 
+	// NodeAgent says that this project's node agent assigns the addresses: it reports all in use, and keeps a block
+	// until it is closed and empty. No field below concerns it.
+	NodeAgent bool
+
 	// Agent is the agent's container, "" if unknown.
 	Agent string
 	// MayPark is set if a block may be parked, because no other block of the node is.
@@ -69,8 +73,7 @@ type blockShare struct {
 // newBlockShare sorts the assigned CIDRs under their blocks.
 func newBlockShare(s *State, input *input) *blockShare {
 	w := &blockShare{state: s, assignment: s.BlockAssignment, input: input, blocks: sortBlocks(s, &input.budget)}
-	w.blocks.foreign = w.assignment.Foreign
-	w.blocks.published = w.assignment.Foreign
+	w.blocks.countListed(w.assignment)
 	for _, b := range w.blocks.all {
 		b.assignment = wholeBlock{
 			whole:              true,
@@ -79,18 +82,6 @@ func newBlockShare(s *State, input *input) *blockShare {
 			wasAssigned:        b.Listed || slices.Contains(w.input.memory.Assigned, b.CIDR),
 			runs:               w.assignment.runsWith(b.Block),
 			nodeNamesAnother:   w.assignment.SingleBlock && len(w.assignment.Assigned) > 0,
-		}
-		if b.Listed {
-			b.usableIn = b.Size
-			b.allocatable = b.Size
-			b.published = max(1, b.usableIn)
-			w.blocks.published += b.usableIn
-			continue
-		}
-		for _, p := range w.assignment.Assigned {
-			if p.Overlaps(b.CIDR) {
-				b.published++ // as part of another
-			}
 		}
 	}
 	return w

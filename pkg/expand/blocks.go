@@ -197,6 +197,9 @@ func (b *block) capacity() int { return b.allocatable + b.toPublish }
 
 // usable reports whether a may be published.
 func (b *block) usable(a netip.Addr) bool {
+	if b.Size > 0 {
+		return b.CIDR.Contains(a)
+	}
 	_, ok := slices.BinarySearchFunc(b.Usable, a, netip.Addr.Compare)
 	return ok
 }

@@ -19,10 +19,14 @@ func Decide(now time.Time, p Policy, s State, b Budget, m Memory) (Plan, Memory)
 	if s.Gone {
 		return returnAll(&s, input)
 	}
-	if s.BlockAssignment != nil {
+	switch {
+	case s.BlockAssignment == nil:
+		return decideAddresses(&s, input)
+	case s.BlockAssignment.NodeAgent:
+		return decideForNodeAgent(&s, input)
+	default:
 		return decideBlocks(&s, input)
 	}
-	return decideAddresses(&s, input)
 }
 
 // decideAddresses decides for an agent that is assigned addresses.
@@ -60,6 +64,15 @@ func planAddresses(s *State, input *input) *planner {
 	blocks := sortBlocks(s, &input.budget)
 	blocks.classify(&usage)
 	return newPlanner(input, usage, blocks, addressNeeds(input.policy, &usage, blocks))
+}
+
+// planPublished returns an empty plan for an agent that uses all that it is assigned: addresses, or blocks that a node
+// agent keeps.
+func planPublished(s *State, input *input) *planner {
+	if s.BlockAssignment != nil {
+		return planForNodeAgent(s, input)
+	}
+	return planAddresses(s, input)
 }
 
 // decideBlocks decides for an agent that is assigned whole blocks, in the same order. It performs no

@@ -21,7 +21,10 @@ func (p *planner) fillBlocks() {
 // fillBlock counts an address with a release entry as one to publish, but does not publish it: back
 // in the pool it would be lost to the node until the entry goes.
 func (p *planner) fillBlock(b *block) {
-	p.expect(b, min(b.Size, p.room())) // of a node without a CiliumNode
+	if b.Size > 0 { // of a node agent, or of a node without a CiliumNode
+		b.assigned = p.state.BlockAssignment != nil && p.room() > 0
+		p.expect(b, min(b.Size, p.room()))
+	}
 	for _, a := range b.Usable {
 		if p.room() == 0 {
 			return
@@ -197,7 +200,7 @@ func (p *planner) counted(a netip.Addr) bool {
 		return false
 	}
 	_, published := p.state.Pool[a]
-	return b.usable(a) && (published || b.inService())
+	return b.usable(a) && (published || b.Size > 0 && b.Listed || b.inService())
 }
 
 // restoreUsed publishes addresses in use that have lost their place in the pool,

@@ -270,6 +270,9 @@ func describe(p Plan) []string {
 	for _, c := range p.Assign {
 		add("assign %s", c)
 	}
+	for _, c := range p.Close {
+		add("close %s", c)
+	}
 	if p.Park.IsValid() {
 		add("park %s", p.Park)
 	}

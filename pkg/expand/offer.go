@@ -78,7 +78,8 @@ func (o *offering) offerable(u requestUse) int {
 func (o *offering) free(u requestUse) int {
 	free := o.state.BlockAssignment.Foreign
 	serves := func(b *block) bool {
-		return b.Listed && b.Phase == ipalloc.InService && !o.state.isClosed(b.Block) && !o.drains(b)
+		isOpen := !o.state.isClosed(b.Block) && !(o.state.BlockAssignment.NodeAgent && b.Parked)
+		return b.Listed && b.Phase == ipalloc.InService && isOpen && !o.drains(b)
 	}
 	for _, b := range o.blocks.all {
 		if serves(b) {
@@ -147,7 +148,7 @@ func (o *offering) requestUse() requestUse {
 func (o *offering) agentNeeds(agents map[netip.Addr]struct{}) int {
 	n := max(agentFloor, len(agents))
 	w := o.state.BlockAssignment
-	if w != nil && w.NoPreallocation { // a pool for pods alone
+	if w != nil && (w.NoPreallocation || w.NodeAgent) { // its addresses are for pods alone
 		return 0
 	}
 	if w != nil { // it keeps its own
@@ -243,10 +244,10 @@ func RoomOf(now time.Time, policy Policy, s State) Room {
 	s.Expected = 0
 	s.Limits.MaxAboveWatermark = 0 // the latter follows the target
 	input := &input{now: now, policy: policy}
-	if s.BlockAssignment != nil {
+	if s.BlockAssignment != nil && !s.BlockAssignment.NodeAgent {
 		return roomOfBlocks(&s, input)
 	}
-	p := planAddresses(&s, input)
+	p := planPublished(&s, input)
 	published := p.blocks.openCapacity()
 	free := offerRoom(&p.usage, p.blocks, published)
 	p.fillBlocks()

@@ -37,8 +37,10 @@ type Plan struct {
 	Publish []netip.Addr
 	// Assign adds blocks in service to the list of an agent that is assigned whole blocks.
 	Assign []netip.Prefix
+	// Close closes listed blocks of a node agent, so that it returns them once they are empty.
+	Close []netip.Prefix
 	// Park takes a whole block from the agent's list for a moment, so that the agent
-	// closes it. The zero Prefix: none. Unpark lists parked blocks again.
+	// closes it. The zero Prefix: none. Unpark lists parked or closed blocks again.
 	Park   netip.Prefix
 	Unpark []netip.Prefix
 	// Remove removes addresses from the pool: acked and held ones; and of a family that the
@@ -74,16 +76,18 @@ func (p Plan) Without(blocks []netip.Prefix) Plan {
 			return slices.ContainsFunc(blocks, func(block netip.Prefix) bool { return block.Contains(a) })
 		})
 	}
+	p.Close = slices.DeleteFunc(slices.Clone(p.Close), func(closed netip.Prefix) bool { return slices.ContainsFunc(blocks, closed.Overlaps) })
 	p.Mark = outside(p.Mark)
 	p.Retire = outside(p.Retire)
 	p.Remove = outside(p.Remove)
 	return p
 }
 
-// WithoutMarks returns a plan that marks no address, and neither parks nor deletes a block.
+// WithoutMarks returns a plan that marks no address, and neither closes, parks nor deletes a block.
 func (p Plan) WithoutMarks() Plan {
 	p.Mark = nil
 	p.Retire = nil
+	p.Close = nil
 	p.Park = netip.Prefix{}
 	p.Delete = nil
 	return p

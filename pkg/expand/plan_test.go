@@ -13,7 +13,7 @@ import (
 func TestPlanWithout(t *testing.T) {
 	const kept = "Node Family Forget Undrain Drain RecordClosed Clear Probe Claim Publish Assign Unpark CoolDown Demand Capacity ServedElsewhere Shortage Obstacles RequeueAt"
 	fields := map[string][2]bool{ // left as they are by Without, and by WithoutMarks
-		"Mark": {false, false}, "Retire": {false, false}, "Remove": {false, true}, "Park": {true, false}, "Delete": {true, false},
+		"Close": {false, false}, "Mark": {false, false}, "Retire": {false, false}, "Remove": {false, true}, "Park": {true, false}, "Delete": {true, false},
 	}
 	for _, field := range strings.Fields(kept) {
 		fields[field] = [2]bool{true, true}

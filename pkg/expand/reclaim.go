@@ -139,7 +139,7 @@ func (p *planner) removable() []*block {
 	}
 	keeps := false
 	for _, b := range candidates {
-		if blocks == 1 {
+		if blocks == 1 && p.keepsOne() {
 			break
 		}
 		remaining := rest - b.capacity()
@@ -185,14 +185,14 @@ func (p *planner) canSpare(b *block, capacity int) bool {
 // Recallable returns the blocks that could be recalled from a node now, all together, in the order of
 // their return.
 func Recallable(now time.Time, policy Policy, s State) []netip.Prefix {
-	if s.BlockAssignment != nil { // the agent itself returns what it can spare
+	if s.BlockAssignment != nil && !s.BlockAssignment.NodeAgent { // the agent itself returns what it can spare
 		return nil
 	}
 	s.Recall = nil
 	for i := range s.Blocks {
 		s.Recall = append(s.Recall, s.Blocks[i].CIDR)
 	}
-	p := planAddresses(&s, &input{now: now, policy: policy})
+	p := planPublished(&s, &input{now: now, policy: policy})
 	p.fillBlocks()
 	if policy.ReclaimDisabled || !p.usage.trusted || s.ReclaimDelay.Reason != "" || p.deficit() > 0 {
 		return nil

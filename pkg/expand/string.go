@@ -10,7 +10,7 @@ import (
 // Empty reports whether the plan writes no object. Obstacles and RequeueAt may still be set.
 func (p Plan) Empty() bool {
 	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 && !p.Probe &&
-		p.Claim == Claim{} && len(p.RecordClosed)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish)+len(p.Assign) == 0 && len(p.Remove) == 0 &&
+		p.Claim == Claim{} && len(p.RecordClosed)+len(p.Close)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish)+len(p.Assign) == 0 && len(p.Remove) == 0 &&
 		!p.Forget && len(p.CoolDown) == 0 && len(p.Delete) == 0
 }
 
@@ -54,6 +54,7 @@ func (p Plan) String() string {
 	}
 	list("publish", p.Publish)
 	each("assign", p.Assign)
+	each("close", p.Close)
 	if p.Park.IsValid() {
 		add("park %s", p.Park)
 	}

@@ -5,6 +5,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,9 @@ const (
 	// lockWait is longer than any process holds the lock of the store.
 	lockWait = 10 * time.Second
 )
+
+// unknownPod stands for a pod whose name the store does not know.
+const unknownPod = "unknown/unknown"
 
 // Reconcile brings the store and the CiliumNode in step once.
 func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
@@ -241,7 +245,7 @@ func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, blocks node
 	}
 	report := ciliumnode.NodeReport{Families: blocks.Families, Used: map[netip.Addr]string{}}
 	for addr, owner := range taken {
-		report.Used[addr] = owner.Pod
+		report.Used[addr] = cmp.Or(owner.Pod, unknownPod)
 	}
 	for _, b := range blocks.Blocks {
 		inBlock := func(addr netip.Addr) bool { return b.CIDR.Contains(addr) }

@@ -88,7 +88,7 @@ func (e *NoAddressError) Error() string {
 // attachment that has some already gets these again. The addresses are on disk when it returns. The error is
 // ErrNotReady, a NoAddressError, or of the file system; then nothing is assigned.
 func (s *Store) Assign(ctx context.Context, owner Owner, pool string) ([]netip.Addr, error) {
-	draft, err := s.writeDraft(owner) // before the lock: a sync takes milliseconds
+	draft, err := s.writeDraft(owner) // it is synced before the lock, and the links after it: a sync takes milliseconds
 	if err != nil {
 		return nil, err
 	}
@@ -100,12 +100,15 @@ func (s *Store) Assign(ctx context.Context, owner Owner, pool string) ([]netip.A
 		return err
 	})
 	if err == nil {
-		err = s.syncAddresses() // after the lock, for the same reason
+		err = s.syncAddresses()
 	}
-	if err != nil {
-		return nil, errors.Join(err, s.remove(added))
+	if err == nil {
+		return found, nil
 	}
-	return found, nil
+	for _, addr := range added {
+		err = errors.Join(err, s.remove(addr))
+	}
+	return nil, err
 }
 
 // assignLocked links a draft to a free address of each family that the attachment has none of yet. It returns all
@@ -165,32 +168,27 @@ func (s *Store) Release(ctx context.Context, attachment Attachment) error {
 
 // ReleaseWhere frees the addresses that isFree selects.
 func (s *Store) ReleaseWhere(ctx context.Context, isFree func(netip.Addr, Owner) bool) error {
-	return s.locked(ctx, func() error {
+	err := s.locked(ctx, func() error {
 		taken, err := s.Assignments()
 		if err != nil {
 			return err
 		}
-		var freed []netip.Addr
 		for addr, owner := range taken {
 			if isFree(addr, owner) {
-				freed = append(freed, addr)
+				err = errors.Join(err, s.remove(addr))
 			}
 		}
-		return s.remove(freed)
+		return err
 	})
+	return errors.Join(err, s.syncAddresses()) // after the lock: a sync takes milliseconds
 }
 
-// remove frees addresses.
-func (s *Store) remove(addrs []netip.Addr) error {
-	if len(addrs) == 0 {
-		return nil
+// remove frees an address.
+func (s *Store) remove(addr netip.Addr) error {
+	if err := os.Remove(s.addressPath(addr)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("releasing %s: %w", addr, err)
 	}
-	for _, addr := range addrs {
-		if err := os.Remove(s.addressPath(addr)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("releasing %s: %w", addr, err)
-		}
-	}
-	return s.syncAddresses()
+	return nil
 }
 
 // Adopt records addresses that pods have already, as a store that was lost, or that is new, lacks them. An address
@@ -295,13 +293,13 @@ func syncDir(path string) error {
 
 // LockAgent waits until no other node agent works on the store. The lock ends with the process.
 func (s *Store) LockAgent(ctx context.Context) error {
-	_, err := s.lock(ctx, "agent.lock", time.Second)
+	_, err := s.lock(ctx, "agent.lock")
 	return err
 }
 
 // locked runs change while no other process changes the store.
 func (s *Store) locked(ctx context.Context, change func() error) error {
-	file, err := s.lock(ctx, "lock", lockRetry)
+	file, err := s.lock(ctx, "lock")
 	if err != nil {
 		return err
 	}
@@ -309,27 +307,34 @@ func (s *Store) locked(ctx context.Context, change func() error) error {
 	return change()
 }
 
-// lockRetry is the time between two attempts to take the lock, which others hold for about a millisecond.
-const lockRetry = time.Millisecond
-
-// lock locks a file until it is closed. The kernel closes the files of a process that dies.
-func (s *Store) lock(ctx context.Context, name string, retry time.Duration) (*os.File, error) {
+// lock locks a file until it is closed, in the order of the calls. The kernel closes the files of a process that dies.
+func (s *Store) lock(ctx context.Context, name string) (*os.File, error) {
 	file, err := os.OpenFile(s.path(name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("locking the store of addresses: %w", err)
 	}
-	for {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return file, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+	done := make(chan error, 1)
+	go func() { done <- flock(file) }()
+	select {
+	case err := <-done:
+		if err != nil {
 			return nil, errors.Join(fmt.Errorf("locking %s: %w", file.Name(), err), file.Close())
 		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("another process holds the lock %s: %w", file.Name(), ctx.Err()), file.Close())
-		case <-time.After(retry):
+		return file, nil
+	case <-ctx.Done():
+		go func() {
+			<-done
+			file.Close()
+		}()
+		return nil, fmt.Errorf("another process holds the lock %s: %w", file.Name(), ctx.Err())
+	}
+}
+
+func flock(file *os.File) error {
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			return err
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -164,7 +165,7 @@ func TestFailedAssign(t *testing.T) {
 		"the second family is exhausted": {func(t *testing.T, s *Store) { write(t, s.path("addresses/fd00::"), "") }, "no free ipv6 address"},
 		"no directory":                   {func(t *testing.T, s *Store) { remove(t, s.dir) }, "writing to the store of addresses"},
 		"the lock is held": {func(t *testing.T, s *Store) {
-			file, err := s.lock(t.Context(), "lock", lockRetry)
+			file, err := s.lock(t.Context(), "lock")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +176,7 @@ func TestFailedAssign(t *testing.T) {
 			s := newStore(t, block("10.0.0.0/29"), block("fd00::/128"))
 			test.prepare(t, s)
 			before, _ := s.Assignments()
-			ctx, cancel := context.WithTimeout(t.Context(), 50*lockRetry)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			addrs, err := s.Assign(ctx, owner("c"), "")
 			if err == nil || !strings.Contains(err.Error(), test.want) {

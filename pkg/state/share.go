@@ -327,7 +327,7 @@ func (c *Cluster) assignment(s *Snapshot, share *Share, view *ciliumnode.View, b
 	w := &expand.BlockAssignment{
 		Reported: view.BlockAssignment.Reported(), Requested: view.BlockAssignment.Requested[share.Family],
 		SingleBlock: view.BlockAssignment.SingleBlock, NoPreallocation: view.BlockAssignment.PodsOnly,
-		HasEntry: view.BlockAssignment.HasEntry,
+		HasEntry: view.BlockAssignment.HasEntry, NodeAgent: view.BlockAssignment.NodeAgent,
 	}
 	isOfFamily := func(b crd.Block) bool { return ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family }
 	// The agent of a node that the owner's pod has left requests its address for some more minutes.
@@ -346,7 +346,7 @@ func (c *Cluster) assignment(s *Snapshot, share *Share, view *ciliumnode.View, b
 			w.Foreign += view.BlockAssignment.Count(p)
 		}
 	}
-	if c.Defaults.CiliumPools {
+	if c.Defaults.CiliumPools && !w.NodeAgent {
 		c.setMayPark(s, share, w)
 	}
 	return w

@@ -183,9 +183,10 @@ func draining(b crd.Block, pool *crd.Pool) expand.Reason {
 
 // mayMoveOff reports whether a node may move off pools: another pool serves it, and its
 // labels are final. An agent that is assigned whole blocks keeps its own addresses as long
-// as its Node exists.
+// as its Node exists; a node agent has none.
 func (c *Cluster) mayMoveOff(share *Share, node *corev1.Node) bool {
-	return len(share.Pools) > 0 && share.State.BlockAssignment == nil && crd.StartupTaint(node, c.StartupTaints) == ""
+	w := share.State.BlockAssignment
+	return len(share.Pools) > 0 && (w == nil || w.NodeAgent) && crd.StartupTaint(node, c.StartupTaints) == ""
 }
 
 // isOfEarlierNode reports whether a block cools down because an earlier Node of the name is gone,

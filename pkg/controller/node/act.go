@@ -87,6 +87,7 @@ func (r *Reconciler) claimAndCompose(ctx context.Context, o *observation, decisi
 		}
 		plan := &decisions[i].plan
 		change.Remove = append(change.Remove, plan.Remove...)
+		change.Park = append(change.Park, plan.Close...)
 		change.Unpark = append(change.Unpark, plan.Unpark...)
 		if plan.Park.IsValid() {
 			change.Park = append(change.Park, plan.Park)

@@ -78,7 +78,7 @@ func (o *observation) leaveText(cidr netip.Prefix) string {
 	if assignment == nil && isOfAgent {
 		return unused + " and the agent on node " + o.Name + ", which has addresses of its own in it, has restarted"
 	}
-	if assignment == nil || assignment.SingleBlock && !view.ListsForDefaultPool(cidr) {
+	if assignment == nil || assignment.NodeAgent || assignment.SingleBlock && !view.ListsForDefaultPool(cidr) {
 		return unused
 	}
 	if assignment.SingleBlock || isOfAgent {
