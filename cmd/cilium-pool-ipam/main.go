@@ -114,7 +114,7 @@ func assign(store *nodeipam.Store, owner nodeipam.Owner, wait time.Duration) ([]
 	deadline := time.Now().Add(wait)
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), lockWait)
-		addrs, err := store.Assign(ctx, owner, "")
+		addrs, err := store.Assign(ctx, owner)
 		cancel()
 		var none *nodeipam.NoAddressError
 		lacks := errors.As(err, &none) || errors.Is(err, nodeipam.ErrNotReady)
@@ -204,7 +204,7 @@ func status(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if _, err := store.Blocks(); err != nil {
+	if _, err := store.Node(); err != nil {
 		return types.NewError(errPluginNotAvailable, err.Error(), "")
 	}
 	return nil

@@ -55,13 +55,13 @@ func (r *runtime) store() *nodeipam.Store {
 
 func (r *runtime) setBlocks(cidrs ...string) {
 	r.Helper()
-	blocks := nodeipam.Blocks{}
+	node := nodeipam.Node{OnlyDefault: true}
 	for _, cidr := range cidrs {
 		p := netip.MustParsePrefix(cidr)
-		blocks.Families[ipalloc.FamilyOf(p.Addr())] = true
-		blocks.Blocks = append(blocks.Blocks, nodeipam.Block{CIDR: p})
+		node.Families[ipalloc.FamilyOf(p.Addr())] = true
+		node.Blocks = append(node.Blocks, nodeipam.Block{CIDR: p})
 	}
-	if err := r.store().SetBlocks(r.Context(), blocks); err != nil {
+	if err := r.store().SetNode(r.Context(), node); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -140,11 +140,11 @@ func TestCommands(t *testing.T) {
 	if taken, err := r.store().Assignments(); len(taken) > 0 {
 		t.Errorf("GC left %v, %v", taken, err)
 	}
-	if err := os.Remove(filepath.Join(r.dir, "blocks.json")); err != nil {
+	if err := os.Remove(filepath.Join(r.dir, "node.json")); err != nil {
 		t.Fatal(err)
 	}
-	expect("STATUS", "", "has not written the node's blocks yet", nil)
-	expect("ADD", "c", "has not written the node's blocks yet", nil)
+	expect("STATUS", "", "has not seen this node", nil)
+	expect("ADD", "c", "has not seen this node", nil)
 }
 
 // ADD waits for a block that comes while it runs.

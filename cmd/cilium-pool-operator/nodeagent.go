@@ -9,6 +9,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/go-logr/zapr"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
@@ -118,14 +119,25 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 		return err
 	}
 	config.UserAgent = "cilium-pool-node-agent/" + version
-	scheme, err := apiclient.Scheme()
+	known, err := apiclient.Scheme()
 	if err != nil {
 		return err
 	}
-	cn, pod := &ciliumv2.CiliumNode{}, &corev1.Pod{}
+	starting, started := context.WithTimeout(ctx, startupTimeout)
+	defer started()
+	direct, err := client.New(bounded(starting, config), client.Options{Scheme: known})
+	if err != nil {
+		return unreachable(config.Host, err)
+	}
+	scheme, err := apiclient.ServedScheme(direct.RESTMapper())
+	if err != nil {
+		return err
+	}
+	cn := &ciliumv2.CiliumNode{}
+	pod := &corev1.Pod{}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, NewCache: apiclient.NewToolCache, NewClient: apiclient.NewClient,
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{
 			cn:  {Field: fields.OneTermEqualSelector("metadata.name", o.node)},
 			pod: {Field: fields.OneTermEqualSelector("spec.nodeName", o.node)},
 		}},
@@ -139,14 +151,14 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 		return err
 	}
 	agent := &nodeagent.Agent{
-		Node: o.node, Store: store, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), ReportEvery: o.reportEvery, Now: time.Now,
+		Node: o.node, Store: store, Watched: mgr.GetCache(), Live: mgr.GetAPIReader(), Client: mgr.GetClient(), ReportEvery: o.reportEvery, Now: time.Now,
 	}
 	one := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
-	err = ctrl.NewControllerManagedBy(mgr).Named("node-agent").
-		Watches(cn, handler.EnqueueRequestsFromMapFunc(one)).
-		Watches(pod, handler.EnqueueRequestsFromMapFunc(one)).
-		Complete(agent)
-	if err != nil {
+	builder := ctrl.NewControllerManagedBy(mgr).Named("node-agent")
+	for _, kind := range []client.Object{cn, pod, &corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}} {
+		builder = builder.Watches(kind, handler.EnqueueRequestsFromMapFunc(one))
+	}
+	if err := builder.Complete(agent); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,8 +27,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeipam"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Agent is the node agent of one node.
@@ -35,10 +39,10 @@ type Agent struct {
 	// Node is the node's name.
 	Node  string
 	Store *nodeipam.Store
-	// Client writes the CiliumNode, and reads it and the node's pods from watches.
-	Client client.Client
-	// Live reads from the API server itself.
-	Live client.Reader
+	// Watched reads the CiliumNode, the node's pods, Namespaces and CiliumPodIPPools from watches, Live reads from the API
+	// server itself, and Client writes.
+	Watched, Live client.Reader
+	Client        client.Client
 	// ReportEvery is the shortest time between two reports of the addresses in use.
 	ReportEvery time.Duration
 	// Now returns the time.
@@ -67,7 +71,7 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	cn := &ciliumv2.CiliumNode{}
-	if err := a.Client.Get(ctx, types.NamespacedName{Name: a.Node}, cn); err != nil {
+	if err := a.Watched.Get(ctx, types.NamespacedName{Name: a.Node}, cn); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err) // the store keeps what pods have
 	}
 	families := ciliumnode.AgentFamilies(cn)
@@ -75,44 +79,79 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		return ctrl.Result{}, nil // Cilium's agent has not started: it writes the CiliumNode then
 	}
 	var pods corev1.PodList
-	if err := a.Client.List(ctx, &pods); err != nil {
+	if err := a.Watched.List(ctx, &pods); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing the pods of node %s: %w", a.Node, err)
 	}
-	blocks := blocksOf(cn, families)
+	node := nodeipam.Node{Version: cn.ResourceVersion, Families: families, Blocks: blocksOf(cn)}
+	if err := a.choosePools(ctx, &node, pods.Items); err != nil {
+		return ctrl.Result{}, err
+	}
 	if isOlder, err := a.isOlder(ctx, cn); isOlder || err != nil {
 		return ctrl.Result{RequeueAfter: drainEvery}, err
 	}
-	if err := a.setBlocks(ctx, blocks, pods.Items); err != nil {
+	if err := a.setNode(ctx, node, pods.Items); err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := a.releaseOrphans(ctx, pods.Items); err != nil {
 		return ctrl.Result{}, err
 	}
-	err := a.report(ctx, cn, blocks)
+	err := a.report(ctx, cn, node)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{RequeueAfter: drainEvery}, nil // the watch shows the cause
 	}
-	if slices.ContainsFunc(blocks.Blocks, func(b nodeipam.Block) bool { return b.Closed }) {
+	if slices.ContainsFunc(node.Blocks, func(b nodeipam.Block) bool { return b.Closed }) {
 		return ctrl.Result{RequeueAfter: drainEvery}, err
 	}
 	return ctrl.Result{RequeueAfter: a.ReportEvery}, err
 }
 
 // blocksOf returns the blocks that a CiliumNode lists.
-func blocksOf(cn *ciliumv2.CiliumNode, families [2]bool) nodeipam.Blocks {
-	blocks := nodeipam.Blocks{Version: cn.ResourceVersion, Families: families, Blocks: []nodeipam.Block{}}
+func blocksOf(cn *ciliumv2.CiliumNode) []nodeipam.Block {
+	blocks := []nodeipam.Block{}
 	for _, b := range ciliumnode.NodeBlocks(cn) {
-		blocks.Blocks = append(blocks.Blocks, nodeipam.Block{
-			CIDR: b.CIDR, Pool: b.CiliumPool, Closed: b.Closed, AllowFirst: b.AllowFirst, AllowLast: b.AllowLast,
-		})
+		blocks = append(blocks, nodeipam.Block{CIDR: b.CIDR, Pool: b.CiliumPool, Closed: b.Closed, AllowFirst: b.AllowFirst, AllowLast: b.AllowLast})
 	}
 	return blocks
+}
+
+// choosePools adds the Cilium pools of pods, as multi-pool mode has them.
+func (a *Agent) choosePools(ctx context.Context, node *nodeipam.Node, pods []corev1.Pod) error {
+	var pools ciliumv2alpha1.CiliumPodIPPoolList
+	if err := a.Watched.List(ctx, &pools); err != nil {
+		return fmt.Errorf("listing CiliumPodIPPools: %w", err)
+	}
+	ciliumPools := state.NewCiliumPools()
+	node.OnlyDefault = true
+	for i := range pools.Items {
+		ciliumPools.Set(ciliumpool.Read(&pools.Items[i]))
+		node.OnlyDefault = node.OnlyDefault && pools.Items[i].Name == crd.DefaultCiliumPool
+	}
+	if node.OnlyDefault {
+		return nil
+	}
+	node.Pods = map[string]nodeipam.Pod{}
+	for i := range pods {
+		pod := &pods[i]
+		var namespace corev1.Namespace
+		if err := a.Watched.Get(ctx, types.NamespacedName{Name: pod.Namespace}, &namespace); err != nil {
+			return fmt.Errorf("reading Namespace %s: %w", pod.Namespace, err)
+		}
+		var chosen nodeipam.Pod
+		for f, choice := range state.ChoosePools(&pod.ObjectMeta, &namespace.ObjectMeta, ciliumPools.Picking()) {
+			chosen.Pools[f] = choice.Pool
+			if node.Families[f] && chosen.Refused == "" {
+				chosen.Refused = choice.Refusal(pod.Namespace+"/"+pod.Name, ipalloc.Family(f))
+			}
+		}
+		node.Pods[uidOf(pod)] = chosen
+	}
+	return nil
 }
 
 // isOlder reports whether the CiliumNode is older than what the store has of it, as an API server that lags may show it: a
 // block that this node has returned since may be another node's. If the API server knows nothing newer, etcd was restored.
 func (a *Agent) isOlder(ctx context.Context, cn *ciliumv2.CiliumNode) (bool, error) {
-	current, err := a.Store.Blocks()
+	current, err := a.Store.Node()
 	if err != nil {
 		return false, ignoreNotReady(err)
 	}
@@ -139,10 +178,10 @@ func ignoreNotReady(err error) error {
 	return err
 }
 
-// setBlocks writes changed blocks into the store. One without blocks is new, or was lost: it first adopts the addresses
-// of running pods, which another IPAM assigned, or this one.
-func (a *Agent) setBlocks(ctx context.Context, blocks nodeipam.Blocks, pods []corev1.Pod) error {
-	current, err := a.Store.Blocks()
+// setNode writes what has changed into the store. A store without blocks is new, or was lost: it first adopts the
+// addresses of running pods, which another IPAM assigned, or this one.
+func (a *Agent) setNode(ctx context.Context, node nodeipam.Node, pods []corev1.Pod) error {
+	current, err := a.Store.Node()
 	switch {
 	case errors.Is(err, nodeipam.ErrNotReady):
 		adopted := addressesOf(pods)
@@ -152,13 +191,20 @@ func (a *Agent) setBlocks(ctx context.Context, blocks nodeipam.Blocks, pods []co
 		log.FromContext(ctx).Info("the store of addresses is new", "adopted", len(adopted))
 	case err != nil:
 		return err
-	case current.Families == blocks.Families && reflect.DeepEqual(current.Blocks, blocks.Blocks):
-		return nil
 	}
-	if err := a.Store.SetBlocks(ctx, blocks); err != nil {
+	if current != nil {
+		known := *current
+		known.Version = node.Version
+		if reflect.DeepEqual(known, node) {
+			return nil
+		}
+	}
+	if err := a.Store.SetNode(ctx, node); err != nil {
 		return err
 	}
-	log.FromContext(ctx).Info("assigning from", "blocks", blocks.Blocks)
+	if current == nil || !reflect.DeepEqual(current.Blocks, node.Blocks) {
+		log.FromContext(ctx).Info("assigning from", "blocks", node.Blocks)
+	}
 	return nil
 }
 
@@ -237,17 +283,17 @@ func isGone(netns string) bool {
 }
 
 // report writes the addresses in use, and returns closed blocks without any at once. The store assigns none of a closed
-// block since setBlocks.
-func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, blocks nodeipam.Blocks) error {
+// block since setNode.
+func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, node nodeipam.Node) error {
 	taken, err := a.Store.Assignments()
 	if err != nil {
 		return err
 	}
-	report := ciliumnode.NodeReport{Families: blocks.Families, Used: map[netip.Addr]string{}}
+	report := ciliumnode.NodeReport{Families: node.Families, Used: map[netip.Addr]string{}}
 	for addr, owner := range taken {
 		report.Used[addr] = cmp.Or(owner.Pod, unknownPod)
 	}
-	for _, b := range blocks.Blocks {
+	for _, b := range node.Blocks {
 		inBlock := func(addr netip.Addr) bool { return b.CIDR.Contains(addr) }
 		if b.Closed && !containsKey(taken, inBlock) {
 			report.Returned = append(report.Returned, b.CIDR)

@@ -13,7 +13,9 @@ import (
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -36,7 +38,7 @@ type node struct {
 func newNode(t *testing.T, objects ...client.Object) *node {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{ciliumv2.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{ciliumv2.AddToScheme, ciliumv2alpha1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +50,7 @@ func newNode(t *testing.T, objects ...client.Object) *node {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&ciliumv2.CiliumNode{}).Build()
 	n := &node{T: t, now: fixtures.Noon()}
 	n.agent = &Agent{
-		Node: "n", Store: store, Client: watched{c, n}, Live: c, ReportEvery: 15 * time.Second, Now: func() time.Time { return n.now },
+		Node: "n", Store: store, Watched: watched{c, n}, Live: c, Client: c, ReportEvery: 15 * time.Second, Now: func() time.Time { return n.now },
 	}
 	return n
 }
@@ -118,7 +120,7 @@ func (n *node) reconcile() ctrl.Result {
 func (n *node) add(container string) string {
 	n.Helper()
 	owner := nodeipam.Owner{Attachment: nodeipam.Attachment{Container: container}, Pod: "default/" + container, UID: "uid-" + container, Netns: n.netns(container)}
-	addrs, err := n.agent.Store.Assign(n.Context(), owner, "")
+	addrs, err := n.agent.Store.Assign(n.Context(), owner)
 	if err != nil {
 		return err.Error()
 	}
@@ -174,6 +176,26 @@ func TestFirstStart(t *testing.T) {
 	n.now = n.now.Add(time.Hour)
 	n.reconcile()
 	n.expect("version at rest", n.live().ResourceVersion, before)
+}
+
+// Where there are several Cilium pools, a pod gets an address once the node agent has seen which one it chose.
+func TestPoolChoice(t *testing.T) {
+	blue := fixtures.Pod("blue", "uid-blue", "n")
+	blue.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "blue"}
+	strict := fixtures.Pod("strict", "uid-strict", "n")
+	strict.Annotations = map[string]string{"ipam.cilium.io/require-pool-match": "true"}
+	n := newNode(t, ciliumNode("blue=10.9.0.0/29", "default=10.0.0.0/29"), fixtures.CiliumPodIPPool("default", 29), fixtures.CiliumPodIPPool("blue", 29),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, blue, strict, fixtures.Pod("plain", "uid-plain", "n"))
+	n.reconcile()
+	n.expect("blue", n.add("blue"), "[10.9.0.1]")
+	n.expect("plain", n.add("plain"), "[10.0.0.1]")
+	n.expect("strict", n.add("strict"), "agents give no ipv4 address to pod default/strict, as no CiliumPodIPPool selects it, and the annotation ipam.cilium.io/require-pool-match of pod default/strict requires one")
+	n.expect("unseen", n.add("unseen"), nodeipam.ErrNotReady.Error())
+	if err := n.agent.Client.Create(t.Context(), fixtures.Pod("unseen", "uid-unseen", "n")); err != nil {
+		t.Fatal(err)
+	}
+	n.reconcile()
+	n.expect("seen", n.add("unseen"), "[10.0.0.2]")
 }
 
 // Nothing is assigned before Cilium's agent says which families it runs.

@@ -4,7 +4,7 @@
 // directory under one lock, so each goes on while the other is down:
 //
 //	lock          taken for each change
-//	blocks.json   the blocks, by the node agent
+//	node.json     the node's blocks and pods, by the node agent
 //	last.json     the address assigned last in each block: only a hint
 //	addresses/A   who has address A
 //
@@ -71,8 +71,8 @@ func (s *Store) addressPath(a netip.Addr) string {
 	return filepath.Join(s.dir, "addresses", a.String())
 }
 
-// ErrNotReady says that no node agent has written the node's blocks yet.
-var ErrNotReady = errors.New("the node agent has not written the node's blocks yet")
+// ErrNotReady says that no node agent has written the node's blocks, or seen a pod, yet.
+var ErrNotReady = errors.New("the node agent of cilium-pool-operator has not seen this node, or this pod, yet")
 
 // NoAddressError says that no address of a Cilium pool is free on the node.
 type NoAddressError struct {
@@ -84,10 +84,15 @@ func (e *NoAddressError) Error() string {
 	return fmt.Sprintf("no free %s address of Cilium pool %s on this node", e.Family, cmp.Or(e.Pool, "default"))
 }
 
-// Assign returns an address of a Cilium pool ("": the default one) for each family of the node, sorted by family. An
-// attachment that has some already gets these again. The addresses are on disk when it returns. The error is
-// ErrNotReady, a NoAddressError, or of the file system; then nothing is assigned.
-func (s *Store) Assign(ctx context.Context, owner Owner, pool string) ([]netip.Addr, error) {
+// RefusedError says that a pod gets no address, and why.
+type RefusedError struct{ Why string }
+
+func (e *RefusedError) Error() string { return e.Why }
+
+// Assign returns an address of the owner's Cilium pool for each family of the node, sorted by family. An attachment that
+// has some already gets these again. The addresses are on disk when it returns. The error is ErrNotReady, a
+// NoAddressError, a RefusedError, or of the file system; then nothing is assigned.
+func (s *Store) Assign(ctx context.Context, owner Owner) ([]netip.Addr, error) {
 	draft, err := s.writeDraft(owner) // it is synced before the lock, and the links after it: a sync takes milliseconds
 	if err != nil {
 		return nil, err
@@ -96,7 +101,7 @@ func (s *Store) Assign(ctx context.Context, owner Owner, pool string) ([]netip.A
 	var found, added []netip.Addr
 	err = s.locked(ctx, func() error {
 		var err error
-		found, added, err = s.assignLocked(owner, pool, draft)
+		found, added, err = s.assignLocked(owner, draft)
 		return err
 	})
 	if err == nil {
@@ -113,28 +118,29 @@ func (s *Store) Assign(ctx context.Context, owner Owner, pool string) ([]netip.A
 
 // assignLocked links a draft to a free address of each family that the attachment has none of yet. It returns all
 // addresses of the attachment, and those that it added, also beside an error.
-func (s *Store) assignLocked(owner Owner, pool, draft string) (found, added []netip.Addr, err error) {
-	blocks, err := s.Blocks()
+func (s *Store) assignLocked(owner Owner, draft string) (found, added []netip.Addr, err error) {
+	node, err := s.Node()
 	if err != nil {
 		return nil, nil, err
 	}
-	if blocks.Families == [2]bool{} {
-		return nil, nil, ErrNotReady
+	pod, err := node.pod(owner)
+	if err != nil {
+		return nil, nil, err
 	}
 	taken, err := s.Assignments()
 	if err != nil {
 		return nil, nil, err
 	}
-	last := s.readLast(blocks)
+	last := s.readLast(node)
 	for _, family := range ipalloc.Families() {
-		if !blocks.Families[family] {
+		if !node.Families[family] {
 			continue
 		}
 		addr := addressOf(taken, owner.Attachment, family)
 		if !addr.IsValid() {
-			block, free := blocks.firstFree(pool, family, taken, last)
+			block, free := node.firstFree(pod.Pools[family], family, taken, last)
 			if !free.IsValid() {
-				return nil, added, &NoAddressError{pool, family}
+				return nil, added, &NoAddressError{pod.Pools[family], family}
 			}
 			if err := os.Link(draft, s.addressPath(free)); err != nil {
 				return nil, added, fmt.Errorf("assigning %s: %w", free, err)

@@ -23,11 +23,11 @@ func newStore(t testing.TB, blocks ...Block) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := Blocks{Families: [2]bool{ipalloc.IPv4: len(blocks) == 0}, Blocks: blocks}
+	set := Node{Families: [2]bool{ipalloc.IPv4: len(blocks) == 0}, Blocks: blocks, OnlyDefault: true}
 	for _, b := range blocks {
 		set.Families[ipalloc.FamilyOf(b.CIDR.Addr())] = true
 	}
-	if err := s.SetBlocks(t.Context(), set); err != nil {
+	if err := s.SetNode(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -45,12 +45,12 @@ func owner(container string) Owner {
 	return Owner{Attachment: Attachment{container, "eth0"}, Pod: "default/" + container, UID: "uid-" + container}
 }
 
-// assignAll assigns addresses of a pool until none is free, and returns them.
-func assignAll(t *testing.T, s *Store, pool string) string {
+// assignAll assigns addresses until none is free, and returns them.
+func assignAll(t *testing.T, s *Store) string {
 	t.Helper()
 	var out []string
 	for n := 0; ; n++ {
-		addrs, err := s.Assign(t.Context(), owner(fmt.Sprint("c", n)), pool)
+		addrs, err := s.Assign(t.Context(), owner(fmt.Sprint("c", n)))
 		var none *NoAddressError
 		if errors.As(err, &none) {
 			return strings.Join(out, " ")
@@ -78,7 +78,6 @@ func TestAssign(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		blocks []Block
-		pool   string
 		want   string
 	}{
 		"no edges":                {blocks: []Block{block("10.0.0.0/29")}, want: "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"},
@@ -87,7 +86,7 @@ func TestAssign(t *testing.T) {
 		"one address":             {blocks: []Block{block("10.0.0.4/32")}, want: "10.0.0.4"},
 		"blocks in their order":   {blocks: []Block{block("10.0.0.0/30"), block("10.9.0.0/30")}, want: "10.0.0.1 10.0.0.2 10.9.0.1 10.9.0.2"},
 		"a closed block":          {blocks: []Block{block("10.0.0.0/30", closed), block("10.9.0.0/30")}, want: "10.9.0.1 10.9.0.2"},
-		"another Cilium pool":     {blocks: []Block{block("10.0.0.0/30"), block("10.9.0.0/30", blue)}, pool: "blue", want: "10.9.0.1 10.9.0.2"},
+		"another Cilium pool":     {blocks: []Block{block("10.0.0.0/30"), block("10.9.0.0/30", blue)}, want: "10.0.0.1 10.0.0.2"},
 		"withheld":                {blocks: []Block{block("10.0.0.0/29", withhold("10.0.0.2/31", "10.0.0.5/32"))}, want: "10.0.0.1 10.0.0.4 10.0.0.6"},
 		"both families":           {blocks: []Block{block("10.0.0.0/30"), block("fd00::/126")}, want: "10.0.0.1 fd00::1 10.0.0.2 fd00::2"},
 		"one family is exhausted": {blocks: []Block{block("10.0.0.0/32"), block("fd00::/126")}, want: "10.0.0.0 fd00::1"},
@@ -95,7 +94,7 @@ func TestAssign(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, test.blocks...)
-			if got := assignAll(t, s, test.pool); got != test.want {
+			if got := assignAll(t, s); got != test.want {
 				t.Errorf("assigned %s, want %s", got, test.want)
 			}
 		})
@@ -105,9 +104,34 @@ func TestAssign(t *testing.T) {
 // A large range that is withheld is skipped, not walked.
 func TestAssignBesideLargeWithheldRange(t *testing.T) {
 	s := newStore(t, block("fd00::/64", func(b *Block) { b.Withheld = []netip.Prefix{netip.MustParsePrefix("fd00::/65")} }))
-	addrs, err := s.Assign(t.Context(), owner("c"), "")
+	addrs, err := s.Assign(t.Context(), owner("c"))
 	if got := fmt.Sprint(addrs, err); got != "[fd00::8000:0:0:0] <nil>" {
 		t.Error(got)
+	}
+}
+
+// Pods get addresses of the Cilium pools that they chose, by family.
+func TestPoolsOfPods(t *testing.T) {
+	s := newStore(t)
+	blue := func(b *Block) { b.Pool = "blue" }
+	set := Node{
+		Families: [2]bool{true, true}, Blocks: []Block{block("10.0.0.0/29"), block("10.9.0.0/29", blue), block("fd00::/125")},
+		Pods: map[string]Pod{"uid-plain": {}, "uid-blue": {Pools: [2]string{"blue", ""}}, "uid-green": {Pools: [2]string{"", "green"}}, "uid-none": {Refused: "two pools select it"}},
+	}
+	if err := s.SetNode(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range [][2]string{
+		{"plain", "[10.0.0.1 fd00::1] <nil>"},
+		{"blue", "[10.9.0.1 fd00::2] <nil>"},
+		{"green", "[] no free ipv6 address of Cilium pool green on this node"},
+		{"none", "[] two pools select it"},
+		{"unseen", "[] " + ErrNotReady.Error()},
+	} {
+		addrs, err := s.Assign(t.Context(), owner(test[0]))
+		if got := fmt.Sprint(addrs, err); got != test[1] {
+			t.Errorf("%s: %s, want %s", test[0], got, test[1])
+		}
 	}
 }
 
@@ -118,7 +142,7 @@ func TestAddressesTakeTurns(t *testing.T) {
 	for n := range 4 {
 		o := owner(fmt.Sprint("c", n))
 		for range 2 { // a runtime may repeat ADD
-			addrs, err := s.Assign(t.Context(), o, "")
+			addrs, err := s.Assign(t.Context(), o)
 			got = append(got, fmt.Sprint(addrs, err))
 		}
 		if err := s.Release(t.Context(), o.Attachment); err != nil {
@@ -134,7 +158,7 @@ func TestAddressesTakeTurns(t *testing.T) {
 // A store takes over the addresses of running pods, and each stays with its first owner.
 func TestAdopt(t *testing.T) {
 	s := newStore(t, block("10.0.0.0/29"))
-	first, err := s.Assign(t.Context(), owner("c"), "")
+	first, err := s.Assign(t.Context(), owner("c"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +172,7 @@ func TestAdopt(t *testing.T) {
 	if err != nil || len(taken) != 2 || taken[first[0]] != owner("c") || taken[netip.MustParseAddr("10.0.0.2")].UID != "uid" {
 		t.Errorf("%v, %v", taken, err)
 	}
-	if got := assignAll(t, s, ""); got != "10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6" {
+	if got := assignAll(t, s); got != "10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6" {
 		t.Errorf("assigned %s beside the adopted ones", got)
 	}
 }
@@ -159,8 +183,8 @@ func TestFailedAssign(t *testing.T) {
 		prepare func(t *testing.T, s *Store)
 		want    string
 	}{
-		"no block file": {func(t *testing.T, s *Store) { remove(t, s.path("blocks.json")) }, "has not written the node's blocks"},
-		"a block file that is cut off": {func(t *testing.T, s *Store) { write(t, s.path("blocks.json"), `{"blo`) },
+		"no file of the node": {func(t *testing.T, s *Store) { remove(t, s.path("node.json")) }, "has not seen this node"},
+		"one that is cut off": {func(t *testing.T, s *Store) { write(t, s.path("node.json"), `{"blo`) },
 			"reading the node's blocks from"},
 		"the second family is exhausted": {func(t *testing.T, s *Store) { write(t, s.path("addresses/fd00::"), "") }, "no free ipv6 address"},
 		"no directory":                   {func(t *testing.T, s *Store) { remove(t, s.dir) }, "writing to the store of addresses"},
@@ -178,7 +202,7 @@ func TestFailedAssign(t *testing.T) {
 			before, _ := s.Assignments()
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			addrs, err := s.Assign(ctx, owner("c"), "")
+			addrs, err := s.Assign(ctx, owner("c"))
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("assigned %v, error %v, want %s", addrs, err, test.want)
 			}
@@ -206,7 +230,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// While a block closes, pods that start at the same time get an address of it before SetBlocks returns, or none.
+// While a block closes, pods that start at the same time get an address of it before SetNode returns, or none.
 func TestCloseWhileAssigning(t *testing.T) {
 	s := newStore(t, block("10.0.0.0/24"))
 	var wg sync.WaitGroup
@@ -217,15 +241,15 @@ func TestCloseWhileAssigning(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			_, err = other.Assign(t.Context(), owner(fmt.Sprint("c", n)), "")
+			_, err = other.Assign(t.Context(), owner(fmt.Sprint("c", n)))
 			var none *NoAddressError
 			if err != nil && !errors.As(err, &none) {
 				t.Error(err)
 			}
 		})
 	}
-	closed := Blocks{Families: [2]bool{ipalloc.IPv4: true}, Blocks: []Block{block("10.0.0.0/24", func(b *Block) { b.Closed = true })}}
-	if err := s.SetBlocks(t.Context(), closed); err != nil {
+	closed := Node{Families: [2]bool{ipalloc.IPv4: true}, OnlyDefault: true, Blocks: []Block{block("10.0.0.0/24", func(b *Block) { b.Closed = true })}}
+	if err := s.SetNode(t.Context(), closed); err != nil {
 		t.Fatal(err)
 	}
 	then, err := s.Assignments()

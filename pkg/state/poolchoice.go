@@ -212,6 +212,19 @@ func candidatesFor(name string, pod, namespace PoolRequest, picking *Picking) (c
 	return candidates
 }
 
+// ChoosePools returns the choices for a pod in a namespace, beside the CiliumPodIPPools that select pods.
+func ChoosePools(pod, namespace *metav1.ObjectMeta, picking *Picking) [2]PoolChoice {
+	return choosePools(pod.Namespace+"/"+pod.Name, PoolRequestOf(pod), PoolRequestOf(namespace), picking)
+}
+
+// Refusal says why a pod gets no address of a family; "": it does.
+func (c PoolChoice) Refusal(pod string, f ipalloc.Family) string {
+	if c.Pool != noPool {
+		return ""
+	}
+	return c.describe(pod, f)
+}
+
 // describe says, for users, why a pod is for its Cilium pool.
 func (c PoolChoice) describe(pod string, f ipalloc.Family) string {
 	namespace, _, _ := strings.Cut(pod, "/")

@@ -44,7 +44,7 @@ func (e *env) delegatedNode(name string) *delegated {
 	store, err := nodeipam.Open(filepath.Join(e.TB.TempDir(), name))
 	e.Must(err)
 	d := &delegated{env: e, node: name, store: store, pods: map[types.UID]string{}}
-	d.agent = &nodeagent.Agent{Node: name, Store: store, Client: ofNode{e.Client, name}, Live: e.Client, ReportEvery: 200 * time.Millisecond, Now: time.Now}
+	d.agent = &nodeagent.Agent{Node: name, Store: store, Watched: ofNode{e.Client, name}, Live: e.Client, Client: e.Client, ReportEvery: 200 * time.Millisecond, Now: time.Now}
 	e.Eventually("Cilium's agent starts on "+name, func() error {
 		cn, err := e.ciliumNode(name)
 		if err != nil {
@@ -79,7 +79,10 @@ type ofNode struct {
 }
 
 func (c ofNode) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	return c.Client.List(ctx, list, client.MatchingFields{"spec.nodeName": c.node})
+	if _, ok := list.(*corev1.PodList); ok {
+		return c.Client.List(ctx, list, client.MatchingFields{"spec.nodeName": c.node})
+	}
+	return c.Client.List(ctx, list)
 }
 
 func (d *delegated) reconcile(ctx context.Context) error {
@@ -90,7 +93,7 @@ func (d *delegated) reconcile(ctx context.Context) error {
 // kubelet starts pods that have no address, and ends those that are deleted.
 func (d *delegated) kubelet(ctx context.Context) error {
 	list := &corev1.PodList{}
-	if err := d.agent.Client.List(ctx, list); err != nil {
+	if err := d.agent.Watched.List(ctx, list); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -107,7 +110,7 @@ func (d *delegated) kubelet(ctx context.Context) error {
 		if _, started := d.pods[pod.UID]; started {
 			continue
 		}
-		addrs, err := d.store.Assign(ctx, nodeipam.Owner{Attachment: nodeipam.Attachment{Container: string(pod.UID)}, Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID)}, "")
+		addrs, err := d.store.Assign(ctx, nodeipam.Owner{Attachment: nodeipam.Attachment{Container: string(pod.UID)}, Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID)})
 		var none *nodeipam.NoAddressError
 		if errors.As(err, &none) || errors.Is(err, nodeipam.ErrNotReady) {
 			continue
@@ -184,7 +187,7 @@ func TestNodeAgent(t *testing.T) {
 		return nil
 	})
 	e.Eventually("the node agent has seen that", func() error {
-		blocks, err := d.store.Blocks()
+		blocks, err := d.store.Node()
 		if err == nil && !slices.ContainsFunc(blocks.Blocks, func(b nodeipam.Block) bool { return b.CIDR == cidr && b.Closed }) {
 			err = fmt.Errorf("it assigns from %v", blocks.Blocks)
 		}

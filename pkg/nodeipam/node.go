@@ -16,17 +16,29 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Blocks are the blocks that a node's pods get addresses of.
-type Blocks struct {
-	// Version is the resourceVersion of the CiliumNode that they are from.
+// Node is what the node agent knows of its node.
+type Node struct {
+	// Version is the resourceVersion of the CiliumNode that the blocks are from.
 	Version string `json:"version"`
 	// Families are the families that each pod gets an address of.
 	Families [2]bool `json:"families"`
 	// Blocks are sorted by CIDR. None overlaps another.
 	Blocks []Block `json:"blocks"`
+	// OnlyDefault: there is no other Cilium pool than the default one, so Pods is empty.
+	OnlyDefault bool `json:"onlyDefault,omitempty"`
+	// Pods are the node's pods, by UID.
+	Pods map[string]Pod `json:"pods,omitempty"`
 }
 
-// Block is one of them.
+// Pod is a pod that is bound to the node.
+type Pod struct {
+	// Pools are the Cilium pools, by family, that it gets addresses of; "": the default one.
+	Pools [2]string `json:"pools"`
+	// Refused says why it gets no address; "": it does.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Block is a block whose addresses the node's pods get.
 type Block struct {
 	CIDR netip.Prefix `json:"cidr"`
 	// Pool is the Cilium pool of the pods that it is for; "": the default one.
@@ -41,25 +53,26 @@ type Block struct {
 	Withheld []netip.Prefix `json:"withheld,omitempty"`
 }
 
-// Blocks returns the blocks that SetBlocks wrote, or ErrNotReady.
-func (s *Store) Blocks() (*Blocks, error) {
-	content, err := os.ReadFile(s.path("blocks.json"))
+// Node returns what SetNode wrote, or ErrNotReady.
+func (s *Store) Node() (*Node, error) {
+	content, err := os.ReadFile(s.path("node.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNotReady
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the node's blocks: %w", err)
 	}
-	blocks := &Blocks{}
-	if err := json.Unmarshal(content, blocks); err != nil {
-		return nil, fmt.Errorf("reading the node's blocks from %s: %w", s.path("blocks.json"), err)
+	node := &Node{}
+	if err := json.Unmarshal(content, node); err != nil {
+		return nil, fmt.Errorf("reading the node's blocks from %s: %w", s.path("node.json"), err)
 	}
-	return blocks, nil
+	return node, nil
 }
 
-// SetBlocks replaces the blocks. Once it returns, no address of a block that is closed, or missing, is assigned.
-func (s *Store) SetBlocks(ctx context.Context, blocks Blocks) error {
-	content, err := json.Marshal(blocks)
+// SetNode replaces what is known of the node. Once it returns, no address of a block that is closed, or missing, is
+// assigned.
+func (s *Store) SetNode(ctx context.Context, node Node) error {
+	content, err := json.Marshal(node)
 	if err != nil {
 		return err
 	}
@@ -69,18 +82,31 @@ func (s *Store) SetBlocks(ctx context.Context, blocks Blocks) error {
 	}
 	defer s.removeDraft(draft)
 	return s.locked(ctx, func() error {
-		if err := os.Rename(draft, s.path("blocks.json")); err != nil {
+		if err := os.Rename(draft, s.path("node.json")); err != nil {
 			return fmt.Errorf("writing the node's blocks: %w", err)
 		}
 		return syncDir(s.dir)
 	})
 }
 
+// pod returns an owner's pod. The error is ErrNotReady or a RefusedError.
+func (n *Node) pod(owner Owner) (Pod, error) {
+	pod, known := n.Pods[owner.UID]
+	switch {
+	case n.Families == [2]bool{}, !known && !n.OnlyDefault:
+		return pod, ErrNotReady
+	case pod.Refused != "":
+		return pod, &RefusedError{pod.Refused}
+	default:
+		return pod, nil
+	}
+}
+
 // firstFree returns a free address of the first block that has one, and the block: so later blocks become empty. Within
 // a block the addresses take turns, as others may still know the last pod of an address. The zero Addr: there is none.
-func (bs *Blocks) firstFree(pool string, family ipalloc.Family, taken map[netip.Addr]Owner, last map[netip.Prefix]netip.Addr) (netip.Prefix, netip.Addr) {
-	for i := range bs.Blocks {
-		b := &bs.Blocks[i]
+func (n *Node) firstFree(pool string, family ipalloc.Family, taken map[netip.Addr]Owner, last map[netip.Prefix]netip.Addr) (netip.Prefix, netip.Addr) {
+	for i := range n.Blocks {
+		b := &n.Blocks[i]
 		if b.Pool != pool || b.Closed || ipalloc.FamilyOf(b.CIDR.Addr()) != family {
 			continue
 		}
@@ -133,13 +159,13 @@ func (b *Block) ranges() []netipx.IPRange {
 }
 
 // readLast returns the address that was assigned last in each of the blocks; of some it may be unknown.
-func (s *Store) readLast(blocks *Blocks) map[netip.Prefix]netip.Addr {
+func (s *Store) readLast(node *Node) map[netip.Prefix]netip.Addr {
 	last := map[netip.Prefix]netip.Addr{}
 	if content, err := os.ReadFile(s.path("last.json")); err == nil {
 		_ = json.Unmarshal(content, &last) // a crash may have cut it off
 	}
 	maps.DeleteFunc(last, func(cidr netip.Prefix, _ netip.Addr) bool {
-		return !slices.ContainsFunc(blocks.Blocks, func(b Block) bool { return b.CIDR == cidr })
+		return !slices.ContainsFunc(node.Blocks, func(b Block) bool { return b.CIDR == cidr })
 	})
 	return last
 }
