@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -33,20 +34,23 @@ type config struct {
 		types.IPAM
 		// Dir is the node's store; "": nodeipam.DefaultDir.
 		Dir string `json:"dir"`
-		// Wait is how many seconds ADD waits for a free address. Absent: defaultWait.
+		// Wait is the number of seconds that ADD waits for a free address. Absent: defaultWait.
 		Wait *float64 `json:"wait"`
 	} `json:"ipam"`
 }
 
-// defaultWait covers the claim of another block. The kubelet tries a pod whose ADD failed again after 10 to 15 s
+// defaultWait covers the claim of another block. After a failed ADD the kubelet waits for 10 to 15 s
 // (pkg/kubelet/pod_workers.go, backOffPeriod).
 const defaultWait = 10 * time.Second
 
 // lockWait is longer than any process holds the lock of the store.
 const lockWait = 10 * time.Second
 
-// retry is the time between two attempts to find a free address.
-const retry = 50 * time.Millisecond
+// The time between two attempts to find a free address grows.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 500 * time.Millisecond
+)
 
 // podArgs are the arguments that container runtimes pass for a pod (CNI_ARGS).
 type podArgs struct {
@@ -56,7 +60,7 @@ type podArgs struct {
 	K8S_POD_UID       types.UnmarshallableString
 }
 
-// errPluginNotAvailable is the code by which STATUS says that ADD would fail (CNI 1.1, section 3).
+// errPluginNotAvailable is STATUS's code for an ADD that would fail (CNI 1.1, section 3).
 const errPluginNotAvailable = 50
 
 // open reads the configuration and opens the store.
@@ -80,18 +84,27 @@ func attachmentOf(args *skel.CmdArgs) nodeipam.Attachment {
 	return nodeipam.Attachment{Container: args.ContainerID, Interface: args.IfName}
 }
 
+// ownerOf returns the pod's sandbox that a command is for.
+func ownerOf(args *skel.CmdArgs) (nodeipam.Owner, error) {
+	pod := podArgs{}
+	if err := types.LoadArgs(args.Args, &pod); err != nil {
+		return nodeipam.Owner{}, types.NewError(types.ErrInvalidEnvironmentVariables, "cannot read CNI_ARGS", err.Error())
+	}
+	owner := nodeipam.Owner{Attachment: attachmentOf(args), UID: string(pod.K8S_POD_UID), Netns: args.Netns}
+	if pod.K8S_POD_NAME != "" {
+		owner.Pod = string(pod.K8S_POD_NAMESPACE + "/" + pod.K8S_POD_NAME)
+	}
+	return owner, nil
+}
+
 func add(args *skel.CmdArgs) error {
 	conf, store, err := open(args)
 	if err != nil {
 		return err
 	}
-	pod := podArgs{}
-	if err := types.LoadArgs(args.Args, &pod); err != nil {
-		return types.NewError(types.ErrInvalidEnvironmentVariables, "cannot read CNI_ARGS", err.Error())
-	}
-	owner := nodeipam.Owner{Attachment: attachmentOf(args), UID: string(pod.K8S_POD_UID), Netns: args.Netns}
-	if pod.K8S_POD_NAME != "" {
-		owner.Pod = string(pod.K8S_POD_NAMESPACE + "/" + pod.K8S_POD_NAME)
+	owner, err := ownerOf(args)
+	if err != nil {
+		return err
 	}
 	wait := defaultWait
 	if conf.IPAM.Wait != nil {
@@ -112,7 +125,11 @@ func add(args *skel.CmdArgs) error {
 // assign assigns addresses, and waits for a block if none is free.
 func assign(store *nodeipam.Store, owner nodeipam.Owner, wait time.Duration) ([]netip.Addr, error) {
 	deadline := time.Now().Add(wait)
-	for {
+	parent := os.Getppid()
+	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
+		if os.Getppid() != parent { // the runtime has called DEL
+			return nil, types.NewError(types.ErrTryAgainLater, "the process that asked for an address is gone", "")
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 		addrs, err := store.Assign(ctx, owner)
 		cancel()
@@ -138,7 +155,11 @@ func del(args *skel.CmdArgs) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 	defer cancel()
-	if err := store.Release(ctx, attachmentOf(args)); err != nil {
+	owner, err := ownerOf(args)
+	if err != nil {
+		return err
+	}
+	if err := store.ReleasePod(ctx, owner); err != nil {
 		return types.NewError(types.ErrIOFailure, "cannot release the pod's addresses", err.Error())
 	}
 	return nil
@@ -182,6 +203,9 @@ func gc(args *skel.CmdArgs) error {
 	conf, store, err := open(args)
 	if err != nil {
 		return err
+	}
+	if conf.ValidAttachments == nil {
+		return types.NewError(types.ErrInvalidNetworkConfig, "GC needs cni.dev/valid-attachments", "")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 	defer cancel()

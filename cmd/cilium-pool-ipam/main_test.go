@@ -66,7 +66,7 @@ func (r *runtime) setBlocks(cidrs ...string) {
 	}
 }
 
-// call runs a command for a container, and returns what the plugin prints, also beside an error.
+// call runs a command for a container, and returns the plugin's output, also beside an error.
 func (r *runtime) call(ctx context.Context, command, container string, more map[string]any) (string, error) {
 	config := map[string]any{"cniVersion": "1.1.0", "name": "cilium", "type": "cilium-cni",
 		"ipam": map[string]any{"type": "cilium-pool-ipam", "dir": r.dir, "wait": r.wait}}
@@ -85,7 +85,7 @@ func (r *runtime) call(ctx context.Context, command, container string, more map[
 	return string(out), err
 }
 
-// add returns the addresses of ADD, or what the plugin printed instead.
+// add returns the addresses of ADD, or the plugin's output instead.
 func (r *runtime) add(ctx context.Context, container string) ([]netip.Addr, string) {
 	out, err := r.call(ctx, "ADD", container, nil)
 	result := &cniv1.Result{}

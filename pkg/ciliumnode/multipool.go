@@ -271,6 +271,9 @@ func (c Change) patchPools(v *View) *patch {
 	}
 	for _, cidr := range sorted(c.Blocks) {
 		pool := cmp.Or(c.CiliumPools[cidr], defaultPool)
+		if slices.Contains(c.Park, cidr) {
+			pool += parkedSuffix // a node agent is to close it
+		}
 		if !slices.Contains(listed, cidr) && slices.Contains(c.Assign, cidr) {
 			added[pool] = append(added[pool], cidr)
 		}

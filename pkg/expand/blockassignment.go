@@ -366,9 +366,9 @@ func (w *blockShare) reassignUsed(p *planner) {
 
 // clearAll deletes leftover release entries: an agent that is assigned whole blocks
 // answers none. A block about to cool down keeps its entries until then.
-func (w *blockShare) clearAll(p *planner) {
-	for _, a := range w.blocks.walk {
-		if b := w.blocks.blockOf(a); b == nil || !p.conditionFirst(b) {
+func (p *planner) clearAll() {
+	for _, a := range p.blocks.walk {
+		if b := p.blocks.blockOf(a); b == nil || !p.conditionFirst(b) {
 			p.clear(a)
 		}
 	}

@@ -86,6 +86,9 @@ func (p *planner) deleteCooled() {
 		if b.Phase != ipalloc.CoolingDown || b.change != changeNone {
 			continue
 		}
+		if p.state.BlockAssignment != nil && p.state.BlockAssignment.NodeAgent && !p.usage.reported {
+			continue // it may still assign from the block, by an earlier CiliumNode
+		}
 		if p.dueOrRequeue(b.CooldownUntil) && b.published == 0 && b.users == 0 && !b.Listed {
 			p.plan.Delete = append(p.plan.Delete, b.CIDR)
 		}

@@ -98,7 +98,7 @@ func decideBlocks(s *State, input *input) (Plan, Memory) {
 
 	// 4. Advance: close the draining blocks, one at a time, and every empty block by one step.
 	w.parkDraining(p)
-	w.clearAll(p)
+	p.clearAll()
 	w.forgetReturned(p)
 	p.coolEmpty()
 	p.deleteCooled()

@@ -182,7 +182,8 @@ func (p *planner) countServedElsewhere() {
 		}
 	}
 	for a := range p.state.Used {
-		if p.state.ours(a) && p.state.Pool[a] == "" && !p.counted(a) {
+		ofOthers := p.state.BlockAssignment != nil && p.blocks.blockOf(a) == nil // another Cilium pool, or a CIDR that counts whole
+		if p.state.ours(a) && p.state.Pool[a] == "" && !ofOthers && !p.counted(a) {
 			n++
 		}
 	}

@@ -29,6 +29,7 @@ func decideForNodeAgent(s *State, input *input) (Plan, Memory) {
 	// 4. Advance: close leaving blocks, and let returned ones cool down.
 	p.drainAgain()
 	p.closeLeaving()
+	p.clearAll()
 	p.coolEmpty()
 	p.deleteCooled()
 
@@ -111,10 +112,12 @@ func (bs *blocks) countListed(w *BlockAssignment) {
 	}
 }
 
-// relistUsed lists blocks of addresses in use that are missing from the list, as after a CiliumNode was deleted.
+// relistUsed lists blocks of addresses in use that are missing from the list, as after a CiliumNode was deleted. A node
+// agent that has reported knows best which are.
 func (p *planner) relistUsed() {
 	for _, a := range p.lost(p.state.BlockAssignment.isPublished) {
-		if b := p.blocks.blockOf(a); b.published == 0 && b.Size > 0 {
+		_, reported := p.state.Used[a]
+		if b := p.blocks.blockOf(a); b.published == 0 && b.Size > 0 && (reported || !p.usage.reported) {
 			b.assigned = true
 		}
 	}
@@ -124,7 +127,7 @@ func (p *planner) relistUsed() {
 func (p *planner) closeLeaving() {
 	for _, b := range p.blocks.all {
 		leaves := b.leavesByPlan()
-		if b.Listed && leaves && !b.Parked {
+		if (b.Listed || b.assigned) && leaves && !b.Parked {
 			p.plan.Close = append(p.plan.Close, b.CIDR)
 		}
 		if b.Parked && !leaves {
@@ -147,5 +150,5 @@ func (p *planner) obstacleToReturn(b *block) (WaitReason, []string) {
 // keepsOne reports whether the node keeps one block although no pod needs it.
 func (p *planner) keepsOne() bool {
 	w := p.state.BlockAssignment
-	return w == nil || !w.NoPreallocation
+	return w == nil || !w.NoPreallocation && !w.familyUnused()
 }

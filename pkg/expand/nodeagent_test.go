@@ -88,7 +88,23 @@ func TestDecideForNodeAgent(t *testing.T) {
 		},
 		"a block of an address in use is listed again": {
 			state: node(lone(first), lone(second, draining(Reclaim)), byNodeAgent(first), used("10.0.0.9")),
-			want:  []string{"needs 1 of 6", "assign 10.0.0.8/29", "10.0.0.8/29 waits for Pods default/10.0.0.9"},
+			want:  []string{"needs 1 of 6", "assign 10.0.0.8/29", "close 10.0.0.8/29", "10.0.0.8/29 waits for Pods default/10.0.0.9"},
+		},
+		"not for a pod's status alone, once the node agent has reported": {
+			state: node(lone(first), lone(second, draining(Reclaim)), byNodeAgent(first), pod("default/a", "10.0.0.9")),
+			want:  []string{"needs 1 of 6", "10.0.0.8/29 waits for Pods default/a"},
+		},
+		"addresses of other Cilium pools are no part of the demand, nor hide a shortage": {
+			state: node(lone(first), byNodeAgent(first), used("10.0.0.1-10.0.0.6 10.9.0.1-10.9.0.9"), pods(3), limits(Limits{MaxAllocate: 6})),
+			want:  []string{"needs 9 of 6", "short of 3"},
+		},
+		"entries that a fence left are deleted": {
+			state: node(lone(first), byNodeAgent(first), entries("10.0.0.9", Marked)),
+			want:  []string{"needs 0 of 6", "clear 10.0.0.9"},
+		},
+		"a block is not deleted before the node agent has reported": {
+			state: node(lone(first), lone(second, cooling(NodeGone, noon), request(Deleted)), byNodeAgent(first), silent),
+			want:  []string{"needs 0 of 6"},
 		},
 		"one that cools down drains again first": {
 			state: node(lone(first), lone(second, cooling(Returned, noon)), byNodeAgent(first), used("10.0.0.9")),

@@ -78,8 +78,8 @@ func (o *offering) offerable(u requestUse) int {
 func (o *offering) free(u requestUse) int {
 	free := o.state.BlockAssignment.Foreign
 	serves := func(b *block) bool {
-		isOpen := !o.state.isClosed(b.Block) && !(o.state.BlockAssignment.NodeAgent && b.Parked)
-		return b.Listed && b.Phase == ipalloc.InService && isOpen && !o.drains(b)
+		isClosed := o.state.isClosed(b.Block) || o.state.BlockAssignment.NodeAgent && b.Parked
+		return b.Listed && b.Phase == ipalloc.InService && !isClosed && !o.drains(b)
 	}
 	for _, b := range o.blocks.all {
 		if serves(b) {

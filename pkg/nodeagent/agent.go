@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -49,34 +50,36 @@ type Agent struct {
 	Now func() time.Time
 
 	reported time.Time
-	// orphans are addresses whose pods are gone, and the time since when.
+	// orphans are addresses without a sandbox, with the time since then.
 	orphans map[netip.Addr]time.Time
 }
 
 const (
 	// drainEvery is the time between two looks for addresses in use in closed blocks.
 	drainEvery = time.Second
-	// orphanedFor is the time after which an address is free whose pod and network namespace are gone: the container
-	// runtime releases it much sooner, if it does.
+	// orphanedFor is the time until an address without a sandbox is free: the container runtime releases it much
+	// sooner, if it does.
 	orphanedFor = 5 * time.Minute
 	// lockWait is longer than any process holds the lock of the store.
 	lockWait = 10 * time.Second
 )
 
-// unknownPod stands for a pod whose name the store does not know.
+// unknownPod stands for a pod without a name in the store.
 const unknownPod = "unknown/unknown"
 
 // Reconcile brings the store and the CiliumNode in step once.
 func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
-	defer cancel()
 	cn := &ciliumv2.CiliumNode{}
-	if err := a.Watched.Get(ctx, types.NamespacedName{Name: a.Node}, cn); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err) // the store keeps what pods have
+	err := a.Watched.Get(ctx, types.NamespacedName{Name: a.Node}, cn)
+	if apierrors.IsNotFound(err) {
+		return ctrl.Result{}, a.closeAll(ctx)
+	}
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 	families := ciliumnode.AgentFamilies(cn)
-	if families == [2]bool{} {
-		return ctrl.Result{}, nil // Cilium's agent has not started: it writes the CiliumNode then
+	if families == [2]bool{} { // Cilium's agent has not started since the CiliumNode was created: it writes it then
+		return ctrl.Result{}, a.closeAll(ctx)
 	}
 	var pods corev1.PodList
 	if err := a.Watched.List(ctx, &pods); err != nil {
@@ -89,13 +92,13 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	if isOlder, err := a.isOlder(ctx, cn); isOlder || err != nil {
 		return ctrl.Result{RequeueAfter: drainEvery}, err
 	}
-	if err := a.setNode(ctx, node, pods.Items); err != nil {
+	if err := a.setNode(ctx, cn, node, pods.Items); err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := a.releaseOrphans(ctx, pods.Items); err != nil {
 		return ctrl.Result{}, err
 	}
-	err := a.report(ctx, cn, node)
+	err = a.report(ctx, cn, node, pods.Items)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{RequeueAfter: drainEvery}, nil // the watch shows the cause
 	}
@@ -103,6 +106,30 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		return ctrl.Result{RequeueAfter: drainEvery}, err
 	}
 	return ctrl.Result{RequeueAfter: a.ReportEvery}, err
+}
+
+// closeAll closes all blocks: without a CiliumNode they may become other nodes'. Pods keep their addresses.
+func (a *Agent) closeAll(ctx context.Context) error {
+	node, err := a.Store.Node()
+	if err != nil {
+		return ignoreNotReady(err)
+	}
+	isOpen := func(b nodeipam.Block) bool { return !b.Closed }
+	if !slices.ContainsFunc(node.Blocks, isOpen) {
+		return nil
+	}
+	for i := range node.Blocks {
+		node.Blocks[i].Closed = true
+	}
+	log.FromContext(ctx).Info("no further pod gets an address, as there is no CiliumNode of a running agent")
+	return a.set(ctx, *node)
+}
+
+// set writes into the store.
+func (a *Agent) set(ctx context.Context, node nodeipam.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	return a.Store.SetNode(ctx, node)
 }
 
 // blocksOf returns the blocks that a CiliumNode lists.
@@ -148,8 +175,8 @@ func (a *Agent) choosePools(ctx context.Context, node *nodeipam.Node, pods []cor
 	return nil
 }
 
-// isOlder reports whether the CiliumNode is older than what the store has of it, as an API server that lags may show it: a
-// block that this node has returned since may be another node's. If the API server knows nothing newer, etcd was restored.
+// isOlder reports whether the CiliumNode is older than the one in the store, as an API server that lags may show it: a
+// block that this node has returned since may be another node's. If the API server has no newer one, etcd was restored.
 func (a *Agent) isOlder(ctx context.Context, cn *ciliumv2.CiliumNode) (bool, error) {
 	current, err := a.Store.Node()
 	if err != nil {
@@ -178,13 +205,14 @@ func ignoreNotReady(err error) error {
 	return err
 }
 
-// setNode writes what has changed into the store. A store without blocks is new, or was lost: it first adopts the
+// setNode writes changes into the store. A store without blocks is new, or was lost: it first adopts the
 // addresses of running pods, which another IPAM assigned, or this one.
-func (a *Agent) setNode(ctx context.Context, node nodeipam.Node, pods []corev1.Pod) error {
+func (a *Agent) setNode(ctx context.Context, cn *ciliumv2.CiliumNode, node nodeipam.Node, pods []corev1.Pod) error {
 	current, err := a.Store.Node()
 	switch {
 	case errors.Is(err, nodeipam.ErrNotReady):
 		adopted := addressesOf(pods)
+		maps.Copy(adopted, reportedBy(cn, pods))
 		if err := a.Store.Adopt(ctx, adopted); err != nil {
 			return err
 		}
@@ -195,11 +223,12 @@ func (a *Agent) setNode(ctx context.Context, node nodeipam.Node, pods []corev1.P
 	if current != nil {
 		known := *current
 		known.Version = node.Version
+		node.Boot = nodeipam.BootID()
 		if reflect.DeepEqual(known, node) {
 			return nil
 		}
 	}
-	if err := a.Store.SetNode(ctx, node); err != nil {
+	if err := a.set(ctx, node); err != nil {
 		return err
 	}
 	if current == nil || !reflect.DeepEqual(current.Blocks, node.Blocks) {
@@ -213,7 +242,7 @@ func addressesOf(pods []corev1.Pod) map[netip.Addr]nodeipam.Owner {
 	out := map[netip.Addr]nodeipam.Owner{}
 	for i := range pods {
 		pod := &pods[i]
-		if pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if !mayRun(pod) {
 			continue
 		}
 		for _, ip := range pod.Status.PodIPs {
@@ -225,6 +254,24 @@ func addressesOf(pods []corev1.Pod) map[netip.Addr]nodeipam.Owner {
 	return out
 }
 
+// reportedBy returns the addresses of pods in the last report, which statuses may not show yet.
+func reportedBy(cn *ciliumv2.CiliumNode, pods []corev1.Pod) map[netip.Addr]nodeipam.Owner {
+	out := map[netip.Addr]nodeipam.Owner{}
+	for key, ip := range cn.Status.IPAM.Used {
+		isOwner := func(pod corev1.Pod) bool { return mayRun(&pod) && pod.Namespace+"/"+pod.Name == ip.Owner }
+		i := slices.IndexFunc(pods, isOwner)
+		if addr, ok := ipalloc.ParseAddr(key); ok && i >= 0 {
+			out[addr] = nodeipam.Owner{Pod: ip.Owner, UID: uidOf(&pods[i])}
+		}
+	}
+	return out
+}
+
+// mayRun reports whether a pod may have a network of its own.
+func mayRun(pod *corev1.Pod) bool {
+	return !pod.Spec.HostNetwork && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
 // uidOf returns a pod's UID as container runtimes know it: that of a static pod is not the UID of its mirror.
 func uidOf(pod *corev1.Pod) string {
 	if hash := pod.Annotations["kubernetes.io/config.mirror"]; hash != "" {
@@ -233,20 +280,26 @@ func uidOf(pod *corev1.Pod) string {
 	return string(pod.UID)
 }
 
-// releaseOrphans releases addresses that no container runtime will: their pod is gone, and so is its network namespace.
+// releaseOrphans releases addresses that no container runtime will: see orphan.
 func (a *Agent) releaseOrphans(ctx context.Context, pods []corev1.Pod) error {
 	taken, err := a.Store.Assignments()
 	if err != nil {
 		return err
 	}
-	known := map[string]bool{}
+	known := map[string]*corev1.Pod{}
 	for i := range pods {
-		known[uidOf(&pods[i])] = true
+		known[uidOf(&pods[i])] = &pods[i]
+	}
+	sandboxes := map[string]int{}
+	for _, owner := range taken {
+		if owner.Netns != "" && !isGone(owner.Netns) {
+			sandboxes[owner.UID]++
+		}
 	}
 	orphans := map[netip.Addr]time.Time{}
 	expired := map[netip.Addr]nodeipam.Owner{}
 	for addr, owner := range taken {
-		if owner.UID == "" || known[owner.UID] || !isGone(owner.Netns) {
+		if !isOrphan(addr, owner, known[owner.UID], sandboxes[owner.UID] > 0) {
 			continue
 		}
 		since, seen := a.orphans[addr]
@@ -262,19 +315,33 @@ func (a *Agent) releaseOrphans(ctx context.Context, pods []corev1.Pod) error {
 	if len(expired) == 0 {
 		return nil
 	}
-	log.FromContext(ctx).Info("releasing addresses whose pods are gone", "addresses", expired)
+	log.FromContext(ctx).Info("releasing addresses whose sandboxes are gone", "addresses", expired)
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
 	return a.Store.ReleaseWhere(ctx, func(addr netip.Addr, owner nodeipam.Owner) bool {
 		orphan, ok := expired[addr]
 		return ok && orphan == owner // not of a pod that has it by now
 	})
 }
 
-// isGone reports whether a network namespace is gone; "" is of an adopted pod. It is not known where this process does
-// not see the directory.
-func isGone(netns string) bool {
-	if netns == "" {
-		return true
+// isOrphan reports whether no sandbox seems to have an address: its network namespace is gone, and its pod, which may be
+// nil, is too, or has another sandbox. Of an adopted address only the pod is known.
+func isOrphan(addr netip.Addr, owner nodeipam.Owner, pod *corev1.Pod, hasSandbox bool) bool {
+	if owner.Netns != "" {
+		return isGone(owner.Netns) && (pod == nil || hasSandbox)
 	}
+	if owner.UID == "" {
+		return false
+	}
+	isNamed := func(ip corev1.PodIP) bool {
+		named, ok := ipalloc.ParseAddr(ip.IP)
+		return ok && named == addr
+	}
+	return pod == nil || !mayRun(pod) || len(pod.Status.PodIPs) > 0 && !slices.ContainsFunc(pod.Status.PodIPs, isNamed)
+}
+
+// isGone reports whether a network namespace is gone. It is not known where this process does not see the directory.
+func isGone(netns string) bool {
 	if _, err := os.Stat(filepath.Dir(netns)); err != nil {
 		return false
 	}
@@ -282,9 +349,9 @@ func isGone(netns string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// report writes the addresses in use, and returns closed blocks without any at once. The store assigns none of a closed
-// block since setNode.
-func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, node nodeipam.Node) error {
+// report writes the addresses in use, and returns closed blocks without any at once: neither in the store, which assigns
+// none of a closed block since setNode, nor by the status of a pod.
+func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, node nodeipam.Node, pods []corev1.Pod) error {
 	taken, err := a.Store.Assignments()
 	if err != nil {
 		return err
@@ -293,13 +360,14 @@ func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, node nodeip
 	for addr, owner := range taken {
 		report.Used[addr] = cmp.Or(owner.Pod, unknownPod)
 	}
+	named := addressesOf(pods)
 	for _, b := range node.Blocks {
-		inBlock := func(addr netip.Addr) bool { return b.CIDR.Contains(addr) }
-		if b.Closed && !containsKey(taken, inBlock) {
+		if b.Closed && !containsKey(taken, b.CIDR.Contains) && !containsKey(named, b.CIDR.Contains) {
 			report.Returned = append(report.Returned, b.CIDR)
 		}
 	}
-	if len(report.Returned) == 0 && a.Now().Sub(a.reported) < a.ReportEvery {
+	isNew := len(cn.Spec.IPAM.Pools.Requested) == 0
+	if !isNew && len(report.Returned) == 0 && a.Now().Sub(a.reported) < a.ReportEvery {
 		return nil
 	}
 	if err := report.Write(ctx, a.Client, cn); err != nil {

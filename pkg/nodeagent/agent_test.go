@@ -31,7 +31,7 @@ type node struct {
 	*testing.T
 	agent *Agent
 	now   time.Time
-	// stale, if set, is what the watch still shows of the CiliumNode.
+	// stale, if set, is the CiliumNode as the watch still shows it.
 	stale *ciliumv2.CiliumNode
 }
 
@@ -198,6 +198,15 @@ func TestPoolChoice(t *testing.T) {
 	n.expect("seen", n.add("unseen"), "[10.0.0.2]")
 }
 
+// A lost store also adopts the addresses in the last report, as statuses of pods may not show them yet.
+func TestLostStore(t *testing.T) {
+	cn := ciliumNode("default=10.0.0.0/29")
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/new"}, "10.0.0.2": {Owner: "default/ended"}, "10.0.0.3": {Owner: "router"}}
+	n := newNode(t, cn, fixtures.Pod("new", "uid-new", "n"))
+	n.reconcile()
+	n.expect("used", n.used(), "10.0.0.1 default/new")
+}
+
 // Nothing is assigned before Cilium's agent says which families it runs.
 func TestBeforeCiliumStarts(t *testing.T) {
 	cn := ciliumNode("default=10.0.0.0/29")
@@ -227,6 +236,48 @@ func TestClosedBlock(t *testing.T) {
 	n.operatorLists("default=10.0.0.0/29")
 	n.reconcile()
 	n.expect("ADD in a block that came back", n.add("c"), "[10.0.0.2]")
+}
+
+// A closed block stays as long as a pod's status names an address of it, though the store does not know the pod.
+func TestClosedBlockOfUnknownPod(t *testing.T) {
+	n := newNode(t, ciliumNode("default.draining.cilium-pool.io=10.0.0.0/29"))
+	n.reconcile()
+	n.expect("listed without pods", n.listed(), "")
+	n.operatorLists("default.draining.cilium-pool.io=10.0.0.0/29")
+	web := fixtures.Pod("web", "w", "n", "10.0.0.1")
+	if err := n.agent.Client.Create(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	n.reconcile()
+	n.expect("listed", n.listed(), "default.draining.cilium-pool.io[10.0.0.0/29]")
+}
+
+// Without a CiliumNode, or before Cilium's agent has written a new one, no further pod gets an address: the blocks may be
+// other nodes'.
+func TestCiliumNodeGone(t *testing.T) {
+	n := newNode(t, ciliumNode("default=10.0.0.0/29"))
+	n.reconcile()
+	n.expect("ADD", n.add("a"), "[10.0.0.1]")
+	if err := n.agent.Client.Delete(t.Context(), n.live()); err != nil {
+		t.Fatal(err)
+	}
+	n.reconcile()
+	n.expect("ADD without a CiliumNode", n.add("b"), "no free ipv4 address of Cilium pool default on this node")
+	again := ciliumNode("default=10.0.0.0/29")
+	again.Spec.Addresses = nil
+	if err := n.agent.Client.Create(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	n.reconcile()
+	n.expect("ADD before the agent runs", n.add("b"), "no free ipv4 address of Cilium pool default on this node")
+	runs := n.live()
+	runs.Spec.Addresses = ciliumNode().Spec.Addresses
+	if err := n.agent.Client.Update(t.Context(), runs); err != nil {
+		t.Fatal(err)
+	}
+	n.reconcile()
+	n.expect("ADD", n.add("b"), "[10.0.0.2]")
+	n.expect("used", n.used(), "10.0.0.1 default/a")
 }
 
 // An older version of the CiliumNode, from an API server that lags, brings no returned block back. A restore of etcd

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"go4.org/netipx"
 
@@ -20,6 +21,9 @@ import (
 type Node struct {
 	// Version is the resourceVersion of the CiliumNode that the blocks are from.
 	Version string `json:"version"`
+	// Boot identifies the run of the machine that they are known in. Another run waits until the node agent has read the
+	// CiliumNode again: the Node may have been gone meanwhile, and its blocks may be another node's.
+	Boot string `json:"boot"`
 	// Families are the families that each pod gets an address of.
 	Families [2]bool `json:"families"`
 	// Blocks are sorted by CIDR. None overlaps another.
@@ -64,7 +68,7 @@ func (s *Store) Node() (*Node, error) {
 	}
 	node := &Node{}
 	if err := json.Unmarshal(content, node); err != nil {
-		return nil, fmt.Errorf("reading the node's blocks from %s: %w", s.path("node.json"), err)
+		return nil, fmt.Errorf("%w: reading %s: %w", ErrNotReady, s.path("node.json"), err)
 	}
 	return node, nil
 }
@@ -72,6 +76,7 @@ func (s *Store) Node() (*Node, error) {
 // SetNode replaces what is known of the node. Once it returns, no address of a block that is closed, or missing, is
 // assigned.
 func (s *Store) SetNode(ctx context.Context, node Node) error {
+	node.Boot = BootID()
 	content, err := json.Marshal(node)
 	if err != nil {
 		return err
@@ -89,11 +94,20 @@ func (s *Store) SetNode(ctx context.Context, node Node) error {
 	})
 }
 
+// BootID identifies the run of the machine.
+func BootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}
+
 // pod returns an owner's pod. The error is ErrNotReady or a RefusedError.
 func (n *Node) pod(owner Owner) (Pod, error) {
 	pod, known := n.Pods[owner.UID]
 	switch {
-	case n.Families == [2]bool{}, !known && !n.OnlyDefault:
+	case n.Families == [2]bool{}, n.Boot != BootID(), !known && !n.OnlyDefault:
 		return pod, ErrNotReady
 	case pod.Refused != "":
 		return pod, &RefusedError{pod.Refused}
@@ -102,19 +116,34 @@ func (n *Node) pod(owner Owner) (Pod, error) {
 	}
 }
 
-// firstFree returns a free address of the first block that has one, and the block: so later blocks become empty. Within
-// a block the addresses take turns, as others may still know the last pod of an address. The zero Addr: there is none.
-func (n *Node) firstFree(pool string, family ipalloc.Family, taken map[netip.Addr]Owner, last map[netip.Prefix]netip.Addr) (netip.Prefix, netip.Addr) {
-	for i := range n.Blocks {
-		b := &n.Blocks[i]
-		if b.Pool != pool || b.Closed || ipalloc.FamilyOf(b.CIDR.Addr()) != family {
+// choose returns a free address of each family, of the first block that has one, and records it as the block's last: so
+// later blocks become empty. Within a block the addresses take turns, as others may still know the last pod of an address.
+// The error is a NoAddressError.
+func (n *Node) choose(pod Pod, taken map[netip.Addr]Owner, last map[netip.Prefix]netip.Addr) ([]netip.Addr, error) {
+	var chosen []netip.Addr
+	for _, family := range ipalloc.Families() {
+		if !n.Families[family] {
 			continue
 		}
-		if addr := b.firstFree(taken, last[b.CIDR]); addr.IsValid() {
-			return b.CIDR, addr
+		addr := netip.Addr{}
+		for i := range n.Blocks {
+			b := &n.Blocks[i]
+			if b.Pool != pod.Pools[family] || b.Closed || ipalloc.FamilyOf(b.CIDR.Addr()) != family {
+				continue
+			}
+			if addr = b.firstFree(taken, last[b.CIDR]); addr.IsValid() {
+				if last != nil {
+					last[b.CIDR] = addr
+				}
+				break
+			}
 		}
+		if !addr.IsValid() {
+			return nil, &NoAddressError{pod.Pools[family], family}
+		}
+		chosen = append(chosen, addr)
 	}
-	return netip.Prefix{}, netip.Addr{}
+	return chosen, nil
 }
 
 // firstFree returns the first free address after last, or before it; the zero Addr: there is none.

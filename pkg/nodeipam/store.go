@@ -25,9 +25,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -54,6 +51,8 @@ type Owner struct {
 // Store is the store of one node. Any number of processes may use one directory.
 type Store struct {
 	dir string
+	// agentLock is open while LockAgent's lock is held.
+	agentLock *os.File
 }
 
 // Open returns the store in a directory, and creates it.
@@ -93,68 +92,119 @@ func (e *RefusedError) Error() string { return e.Why }
 // has some already gets these again. The addresses are on disk when it returns. The error is ErrNotReady, a
 // NoAddressError, a RefusedError, or of the file system; then nothing is assigned.
 func (s *Store) Assign(ctx context.Context, owner Owner) ([]netip.Addr, error) {
+	if err := s.checkFree(owner); err != nil {
+		return nil, err // many may wait for an address, and would load disk and lock
+	}
 	draft, err := s.writeDraft(owner) // it is synced before the lock, and the links after it: a sync takes milliseconds
 	if err != nil {
 		return nil, err
 	}
 	defer s.removeDraft(draft)
-	var found, added []netip.Addr
+	var found []netip.Addr
 	err = s.locked(ctx, func() error {
 		var err error
-		found, added, err = s.assignLocked(owner, draft)
+		found, err = s.assignLocked(owner, draft)
 		return err
 	})
-	if err == nil {
-		err = s.syncAddresses()
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		return found, nil
+	if err := s.syncAddresses(); err != nil {
+		return nil, errors.Join(err, s.Release(ctx, owner.Attachment))
 	}
-	for _, addr := range added {
-		err = errors.Join(err, s.remove(addr))
-	}
-	return nil, err
+	return found, nil
 }
 
-// assignLocked links a draft to a free address of each family that the attachment has none of yet. It returns all
-// addresses of the attachment, and those that it added, also beside an error.
-func (s *Store) assignLocked(owner Owner, draft string) (found, added []netip.Addr, err error) {
+// checkFree returns the error of Assign if no address is free. It looks at the names of files alone.
+func (s *Store) checkFree(owner Owner) error {
 	node, err := s.Node()
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	pod, err := node.pod(owner)
 	if err != nil {
-		return nil, nil, err
+		return err
+	}
+	files, err := s.addresses()
+	if err != nil {
+		return err
+	}
+	taken := map[netip.Addr]Owner{}
+	for _, addr := range files {
+		taken[addr] = Owner{}
+	}
+	_, err = node.choose(pod, taken, nil)
+	var none *NoAddressError
+	if errors.As(err, &none) {
+		if all, err := s.Assignments(); err == nil && hasAddress(all, owner) {
+			return nil // its own count, too
+		}
+	}
+	return err
+}
+
+// hasAddress reports whether an attachment, or an unknown sandbox of its pod, has an address.
+func hasAddress(taken map[netip.Addr]Owner, owner Owner) bool {
+	for _, other := range taken {
+		if other.Attachment == owner.Attachment || other.isAdopted(owner.UID) {
+			return true
+		}
+	}
+	return false
+}
+
+// isAdopted reports whether an address was adopted from a pod.
+func (o Owner) isAdopted(uid string) bool { return o.Container == "" && o.UID != "" && o.UID == uid }
+
+// assignLocked links a draft to a free address of each family that the attachment has none of yet, and returns all its
+// addresses. It frees those that were adopted from the pod: a pod that gets a new sandbox has no other any more.
+func (s *Store) assignLocked(owner Owner, draft string) (found []netip.Addr, err error) {
+	node, err := s.Node()
+	if err != nil {
+		return nil, err
+	}
+	pod, err := node.pod(owner)
+	if err != nil {
+		return nil, err
 	}
 	taken, err := s.Assignments()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	for addr, other := range taken {
+		if other.isAdopted(owner.UID) {
+			if err := s.remove(addr); err != nil {
+				return nil, err
+			}
+			delete(taken, addr)
+		}
 	}
 	last := s.readLast(node)
 	for _, family := range ipalloc.Families() {
-		if !node.Families[family] {
-			continue
+		if addr := addressOf(taken, owner.Attachment, family); addr.IsValid() {
+			found = append(found, addr)
+			node.Families[family] = false
 		}
-		addr := addressOf(taken, owner.Attachment, family)
-		if !addr.IsValid() {
-			block, free := node.firstFree(pod.Pools[family], family, taken, last)
-			if !free.IsValid() {
-				return nil, added, &NoAddressError{pod.Pools[family], family}
-			}
-			if err := os.Link(draft, s.addressPath(free)); err != nil {
-				return nil, added, fmt.Errorf("assigning %s: %w", free, err)
-			}
-			added = append(added, free)
-			last[block] = free
-			addr = free
-		}
-		found = append(found, addr)
 	}
-	if len(added) > 0 {
+	chosen, err := node.choose(pod, taken, last)
+	if err != nil {
+		return nil, err
+	}
+	for i, addr := range chosen {
+		if err := os.Link(draft, s.addressPath(addr)); err != nil {
+			err = fmt.Errorf("assigning %s: %w", addr, err)
+			for _, linked := range chosen[:i] {
+				err = errors.Join(err, s.remove(linked))
+			}
+			return nil, err
+		}
+	}
+	if len(chosen) > 0 {
 		s.writeLast(last)
 	}
-	return found, added, nil
+	found = append(found, chosen...)
+	slices.SortFunc(found, netip.Addr.Compare) // IPv4 first
+	return found, nil
 }
 
 // addressOf returns an attachment's address of a family; the zero Addr: it has none.
@@ -172,9 +222,24 @@ func (s *Store) Release(ctx context.Context, attachment Attachment) error {
 	return s.ReleaseWhere(ctx, func(_ netip.Addr, owner Owner) bool { return owner.Attachment == attachment })
 }
 
-// ReleaseWhere frees the addresses that isFree selects.
+// ReleasePod frees the addresses of an attachment, and those that were adopted from its pod.
+func (s *Store) ReleasePod(ctx context.Context, owner Owner) error {
+	return s.ReleaseWhere(ctx, func(_ netip.Addr, other Owner) bool {
+		return other.Attachment == owner.Attachment || other.isAdopted(owner.UID)
+	})
+}
+
+// ReleaseWhere frees the addresses that isFree selects. It writes nothing if there are none.
 func (s *Store) ReleaseWhere(ctx context.Context, isFree func(netip.Addr, Owner) bool) error {
-	err := s.locked(ctx, func() error {
+	taken, err := s.Assignments()
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(taken, func(addr netip.Addr, owner Owner) bool { return !isFree(addr, owner) })
+	if len(taken) == 0 {
+		return nil
+	}
+	err = s.locked(ctx, func() error {
 		taken, err := s.Assignments()
 		if err != nil {
 			return err
@@ -200,34 +265,31 @@ func (s *Store) remove(addr netip.Addr) error {
 // Adopt records addresses that pods have already, as a store that was lost, or that is new, lacks them. An address
 // with an owner keeps it.
 func (s *Store) Adopt(ctx context.Context, owners map[netip.Addr]Owner) error {
-	return s.locked(ctx, func() error {
-		for addr, owner := range owners {
-			draft, err := s.writeDraft(owner)
-			if err != nil {
-				return err
-			}
-			err = os.Link(draft, s.addressPath(addr))
-			s.removeDraft(draft)
-			if err != nil && !errors.Is(err, fs.ErrExist) {
-				return fmt.Errorf("adopting %s: %w", addr, err)
-			}
+	for addr, owner := range owners {
+		if _, err := os.Stat(s.addressPath(addr)); err == nil {
+			continue
 		}
-		return s.syncAddresses()
-	})
+		draft, err := s.writeDraft(owner)
+		if err != nil {
+			return err
+		}
+		err = s.locked(ctx, func() error { return os.Link(draft, s.addressPath(addr)) })
+		s.removeDraft(draft)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("adopting %s: %w", addr, err)
+		}
+	}
+	return s.syncAddresses()
 }
 
 // Assignments returns the owners of all addresses. That of a file which cannot be read is zero.
 func (s *Store) Assignments() (map[netip.Addr]Owner, error) {
-	files, err := os.ReadDir(s.path("addresses"))
+	addrs, err := s.addresses()
 	if err != nil {
-		return nil, fmt.Errorf("reading the store of addresses: %w", err)
+		return nil, err
 	}
-	taken := make(map[netip.Addr]Owner, len(files))
-	for _, file := range files {
-		addr, err := netip.ParseAddr(file.Name())
-		if err != nil {
-			continue // not ours
-		}
+	taken := make(map[netip.Addr]Owner, len(addrs))
+	for _, addr := range addrs {
 		var owner Owner
 		content, err := os.ReadFile(s.addressPath(addr))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -241,106 +303,17 @@ func (s *Store) Assignments() (map[netip.Addr]Owner, error) {
 	return taken, nil
 }
 
-// writeDraft writes an owner into a file of its own, synced, and returns its path.
-func (s *Store) writeDraft(owner Owner) (string, error) {
-	content, err := json.Marshal(owner)
+// addresses returns the addresses that are taken.
+func (s *Store) addresses() ([]netip.Addr, error) {
+	files, err := os.ReadDir(s.path("addresses"))
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("reading the store of addresses: %w", err)
 	}
-	return s.writeSynced(content)
-}
-
-// writeSynced writes a new file with a name of its own, and syncs it.
-func (s *Store) writeSynced(content []byte) (string, error) {
-	file, err := os.CreateTemp(s.dir, draftPattern)
-	if err != nil {
-		return "", fmt.Errorf("writing to the store of addresses: %w", err)
-	}
-	_, err = file.Write(content)
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err != nil {
-		s.removeDraft(file.Name())
-		return "", fmt.Errorf("writing to the store of addresses: %w", err)
-	}
-	return file.Name(), nil
-}
-
-const draftPattern = "draft-*"
-
-// removeDraft removes a draft. One that stays is harmless until RemoveDrafts removes it.
-func (s *Store) removeDraft(path string) { _ = os.Remove(path) }
-
-// RemoveDrafts removes drafts that killed processes left, if they are older than an hour.
-func (s *Store) RemoveDrafts() {
-	drafts, err := filepath.Glob(s.path(draftPattern))
-	if err != nil {
-		return
-	}
-	for _, draft := range drafts {
-		if info, err := os.Stat(draft); err == nil && time.Since(info.ModTime()) > time.Hour {
-			s.removeDraft(draft)
+	addrs := make([]netip.Addr, 0, len(files))
+	for _, file := range files {
+		if addr, err := netip.ParseAddr(file.Name()); err == nil { // others are not ours
+			addrs = append(addrs, addr)
 		}
 	}
-}
-
-// syncAddresses makes links and removals of addresses outlive a crash of the machine.
-func (s *Store) syncAddresses() error { return syncDir(s.path("addresses")) }
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("syncing the store of addresses: %w", err)
-	}
-	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
-		return fmt.Errorf("syncing the store of addresses: %w", err)
-	}
-	return nil
-}
-
-// LockAgent waits until no other node agent works on the store. The lock ends with the process.
-func (s *Store) LockAgent(ctx context.Context) error {
-	_, err := s.lock(ctx, "agent.lock")
-	return err
-}
-
-// locked runs change while no other process changes the store.
-func (s *Store) locked(ctx context.Context, change func() error) error {
-	file, err := s.lock(ctx, "lock")
-	if err != nil {
-		return err
-	}
-	defer file.Close() // unlocks
-	return change()
-}
-
-// lock locks a file until it is closed, in the order of the calls. The kernel closes the files of a process that dies.
-func (s *Store) lock(ctx context.Context, name string) (*os.File, error) {
-	file, err := os.OpenFile(s.path(name), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("locking the store of addresses: %w", err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- flock(file) }()
-	select {
-	case err := <-done:
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("locking %s: %w", file.Name(), err), file.Close())
-		}
-		return file, nil
-	case <-ctx.Done():
-		go func() {
-			<-done
-			file.Close()
-		}()
-		return nil, fmt.Errorf("another process holds the lock %s: %w", file.Name(), ctx.Err())
-	}
-}
-
-func flock(file *os.File) error {
-	for {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
+	return addrs, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -177,6 +178,59 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
+// A pod has no adopted address any more once its sandbox ends, or it gets another one.
+func TestAdoptedAddressesEnd(t *testing.T) {
+	adopted := map[netip.Addr]Owner{netip.MustParseAddr("10.0.0.5"): {Pod: "default/c", UID: "uid-c"}}
+	for name, end := range map[string]func(s *Store) error{
+		"ADD": func(s *Store) error {
+			addrs, err := s.Assign(t.Context(), owner("c"))
+			if fmt.Sprint(addrs) != "[10.0.0.1]" {
+				t.Errorf("assigned %v", addrs)
+			}
+			return errors.Join(err, s.Release(t.Context(), owner("c").Attachment))
+		},
+		"DEL":                func(s *Store) error { return s.ReleasePod(t.Context(), owner("c")) },
+		"DEL of another pod": func(s *Store) error { return s.ReleasePod(t.Context(), owner("other")) },
+	} {
+		s := newStore(t, block("10.0.0.0/29"))
+		err := errors.Join(s.Adopt(t.Context(), adopted), end(s))
+		left, _ := s.Assignments()
+		if stays := name == "DEL of another pod"; err != nil || len(left) > 0 != stays {
+			t.Errorf("%s: left %v, %v", name, left, err)
+		}
+	}
+}
+
+// One node agent works on a store at a time, as long as its process lives.
+func TestLockAgent(t *testing.T) {
+	s := newStore(t)
+	if err := s.LockAgent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC() // it closes files without a reference
+	runtime.GC()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	other := &Store{dir: s.dir}
+	if err := other.LockAgent(ctx); err == nil {
+		t.Error("a second node agent has the lock")
+	}
+	runtime.KeepAlive(s)
+}
+
+// After the machine's start, pods wait until the node agent has read the CiliumNode again.
+func TestAnotherBoot(t *testing.T) {
+	s := newStore(t, block("10.0.0.0/29"))
+	content, err := os.ReadFile(s.path("node.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, s.path("node.json"), strings.Replace(string(content), BootID(), "another", 1))
+	if _, err := s.Assign(t.Context(), owner("c")); !errors.Is(err, ErrNotReady) {
+		t.Errorf("error %v, want %v", err, ErrNotReady)
+	}
+}
+
 // No error leaves an address behind, or gives one twice.
 func TestFailedAssign(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -185,9 +239,9 @@ func TestFailedAssign(t *testing.T) {
 	}{
 		"no file of the node": {func(t *testing.T, s *Store) { remove(t, s.path("node.json")) }, "has not seen this node"},
 		"one that is cut off": {func(t *testing.T, s *Store) { write(t, s.path("node.json"), `{"blo`) },
-			"reading the node's blocks from"},
+			"has not seen this node, or this pod, yet: reading"},
 		"the second family is exhausted": {func(t *testing.T, s *Store) { write(t, s.path("addresses/fd00::"), "") }, "no free ipv6 address"},
-		"no directory":                   {func(t *testing.T, s *Store) { remove(t, s.dir) }, "writing to the store of addresses"},
+		"no directory":                   {func(t *testing.T, s *Store) { remove(t, s.dir) }, "has not seen this node"},
 		"the lock is held": {func(t *testing.T, s *Store) {
 			file, err := s.lock(t.Context(), "lock")
 			if err != nil {

@@ -342,7 +342,9 @@ func (c *Cluster) assignment(s *Snapshot, share *Share, view *ciliumnode.View, b
 			continue
 		}
 		w.Assigned = append(w.Assigned, p)
-		if !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p }) {
+		isBlock := slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p })
+		isClosed := w.NodeAgent && slices.Contains(s.CiliumNode.Parked(), p)
+		if !isBlock && !isClosed {
 			w.Foreign += view.BlockAssignment.Count(p)
 		}
 	}
