@@ -135,9 +135,12 @@ func assign(store *nodeipam.Store, owner nodeipam.Owner, wait time.Duration) ([]
 		cancel()
 		var none *nodeipam.NoAddressError
 		lacks := errors.As(err, &none) || errors.Is(err, nodeipam.ErrNotReady)
+		var refused *nodeipam.RefusedError
 		switch {
 		case err == nil:
 			return addrs, nil
+		case errors.As(err, &refused):
+			return nil, types.NewError(types.ErrTryAgainLater, err.Error(), "")
 		case !lacks:
 			return nil, types.NewError(types.ErrIOFailure, "cannot assign an address", err.Error())
 		case time.Now().After(deadline):
@@ -228,7 +231,11 @@ func status(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if _, err := store.Node(); err != nil {
+	node, err := store.Node()
+	if err == nil && node.Boot != nodeipam.BootID() {
+		err = nodeipam.ErrNotReady
+	}
+	if err != nil {
 		return types.NewError(errPluginNotAvailable, err.Error(), "")
 	}
 	return nil

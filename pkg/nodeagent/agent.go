@@ -160,7 +160,11 @@ func (a *Agent) choosePools(ctx context.Context, node *nodeipam.Node, pods []cor
 	for i := range pods {
 		pod := &pods[i]
 		var namespace corev1.Namespace
-		if err := a.Watched.Get(ctx, types.NamespacedName{Name: pod.Namespace}, &namespace); err != nil {
+		err := a.Watched.Get(ctx, types.NamespacedName{Name: pod.Namespace}, &namespace)
+		if apierrors.IsNotFound(err) {
+			continue // it waits until the watch shows the Namespace
+		}
+		if err != nil {
 			return fmt.Errorf("reading Namespace %s: %w", pod.Namespace, err)
 		}
 		var chosen nodeipam.Pod
@@ -280,7 +284,7 @@ func uidOf(pod *corev1.Pod) string {
 	return string(pod.UID)
 }
 
-// releaseOrphans releases addresses that no container runtime will: see orphan.
+// releaseOrphans releases addresses that no container runtime will: see isOrphan.
 func (a *Agent) releaseOrphans(ctx context.Context, pods []corev1.Pod) error {
 	taken, err := a.Store.Assignments()
 	if err != nil {

@@ -158,27 +158,39 @@ func (j *routeJudge) rearm(writes int) {
 	j.left, j.dead = writes, make(chan struct{})
 }
 
-func (j *routeJudge) mustAnnounce(node string, cidrs []string) {
+// unannounced returns the fault of publishing blocks now; "": none.
+func (j *routeJudge) unannounced(node string, cidrs []string) string {
 	if node == j.except {
-		return
+		return ""
 	}
 	announced, err := announcedBy(j.env, node)
 	for _, cidr := range cidrs {
 		if err != nil || !slices.Contains(texts(announced), cidr) {
-			j.TB.Errorf("%s is published on %s, which announces %v (%v)", cidr, node, announced, err)
+			return fmt.Sprintf("%s is published on %s, which announces %v (%v)", cidr, node, announced, err)
 		}
 	}
+	return ""
 }
 
-func (j *routeJudge) mustNotAnnounce(obj client.Object) {
+// announced returns the fault of deleting an object now; "": none.
+func (j *routeJudge) announced(obj client.Object) string {
 	block, ok := obj.(*v1alpha1.PodIPBlock)
 	if !ok {
-		return
+		return ""
 	}
 	announced, err := announcedBy(j.env, block.Spec.NodeName)
 	if err != nil || slices.Contains(texts(announced), block.Spec.CIDR) {
-		j.TB.Errorf("block %s is let go of, and %s announces %v (%v)", block.Spec.CIDR, block.Spec.NodeName, announced, err)
+		return fmt.Sprintf("block %s is let go of, and %s announces %v (%v)", block.Spec.CIDR, block.Spec.NodeName, announced, err)
 	}
+	return ""
+}
+
+// judge reports the fault of a write that passed. One that fails, as of a Node that is gone, changes nothing.
+func (j *routeJudge) judge(fault string, err error) error {
+	if err == nil && fault != "" {
+		j.TB.Error(fault)
+	}
+	return err
 }
 
 func (j *routeJudge) wrap(c client.WithWatch) client.Client {
@@ -193,20 +205,21 @@ func (j *routeJudge) wrap(c client.WithWatch) client.Client {
 			if err := j.mayWrite(); err != nil {
 				return err
 			}
+			fault := ""
 			switch o.(type) {
 			case *ciliumv2.CiliumNode, *corev1.Node:
 				body, err := patch.Data(o)
 				j.Must(err)
-				j.mustAnnounce(o.GetName(), listedIn(body))
+				fault = j.unannounced(o.GetName(), listedIn(body))
 			}
-			return c.Patch(ctx, o, patch, opts...)
+			return j.judge(fault, c.Patch(ctx, o, patch, opts...))
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			if err := j.mayWrite(); err != nil {
 				return err
 			}
-			j.mustNotAnnounce(o)
-			return c.Delete(ctx, o, opts...)
+			fault := j.announced(o)
+			return j.judge(fault, c.Delete(ctx, o, opts...))
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			if err := j.mayWrite(); err != nil {
