@@ -133,17 +133,18 @@ func assign(store *nodeipam.Store, owner nodeipam.Owner, wait time.Duration) ([]
 		ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 		addrs, err := store.Assign(ctx, owner)
 		cancel()
-		var none *nodeipam.NoAddressError
-		lacks := errors.As(err, &none) || errors.Is(err, nodeipam.ErrNotReady)
-		var refused *nodeipam.RefusedError
-		switch {
-		case err == nil:
+		if err == nil {
 			return addrs, nil
-		case errors.As(err, &refused):
+		}
+		var refused *nodeipam.RefusedError
+		if errors.As(err, &refused) {
 			return nil, types.NewError(types.ErrTryAgainLater, err.Error(), "")
-		case !lacks:
+		}
+		var none *nodeipam.NoAddressError
+		if !errors.As(err, &none) && !errors.Is(err, nodeipam.ErrNotReady) {
 			return nil, types.NewError(types.ErrIOFailure, "cannot assign an address", err.Error())
-		case time.Now().After(deadline):
+		}
+		if time.Now().After(deadline) {
 			return nil, types.NewError(types.ErrTryAgainLater, err.Error(), fmt.Sprintf("waited for %s. The condition %s of the Node says why",
 				wait, "cilium-pool.io/PodAddressShortage"))
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -186,37 +187,46 @@ func TestKilled(t *testing.T) {
 		defer cancel()
 		do(ctx)
 	}
+	add := func(container string) {
+		killed(func(ctx context.Context) {
+			addrs, _ := r.add(ctx, container)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, addr := range addrs {
+				if other, ok := live[addr]; ok {
+					t.Errorf("%s is in %s and %s", addr, other, container)
+				}
+				live[addr] = container
+			}
+		})
+	}
+	del := func(container string) {
+		mu.Lock()
+		maps.DeleteFunc(live, func(_ netip.Addr, owner string) bool { return owner == container })
+		mu.Unlock()
+		for passed := false; !passed; {
+			killed(func(ctx context.Context) {
+				_, err := r.call(ctx, "DEL", container, nil)
+				passed = err == nil
+			})
+		}
+	}
 	next := make(chan int)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
+			var running []string // each beside the next few
 			for n := range next {
 				container := fmt.Sprint("c", n)
-				killed(func(ctx context.Context) {
-					addrs, _ := r.add(ctx, container)
-					mu.Lock()
-					defer mu.Unlock()
-					for _, addr := range addrs {
-						if other, ok := live[addr]; ok {
-							t.Errorf("%s is in %s and %s", addr, other, container)
-						}
-						live[addr] = container
-					}
-				})
-				time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
-				mu.Lock()
-				for addr, owner := range live {
-					if owner == container {
-						delete(live, addr)
-					}
+				add(container)
+				running = append(running, container)
+				if len(running) > rand.IntN(4) {
+					del(running[0])
+					running = running[1:]
 				}
-				mu.Unlock()
-				for passed := false; !passed; {
-					killed(func(ctx context.Context) {
-						_, err := r.call(ctx, "DEL", container, nil)
-						passed = err == nil
-					})
-				}
+			}
+			for _, container := range running {
+				del(container)
 			}
 		})
 	}

@@ -63,24 +63,8 @@ func (o *checkOptions) addFlags(fs *pflag.FlagSet) {
 func runCheck(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	const name = "cilium-pool-operator check"
 	o := &checkOptions{Options: check.NewOptions()}
-	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
-	fs.SortFlags = false
-	fs.Usage = func() {}
-	o.addFlags(fs)
-	err := fs.Parse(args)
-	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprint(stdout, checkUsage, fs.FlagUsages())
-		return 0
-	}
-	if err == nil && fs.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
-	if err == nil {
-		err = o.Validate()
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "%s: %v\nSee %s --help.\n", name, err, name)
-		return 2
+	if code, ends := parseSubcommand(name, checkUsage, args, o.addFlags, o.Validate, stdout, stderr); ends {
+		return code
 	}
 	config, err := restConfig(o.kubeconfig, o.context, "--kubeconfig or --context")
 	if err != nil {
@@ -93,4 +77,28 @@ func runCheck(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	return o.Run(ctx, name, bounded(ctx, config), stdout, stderr)
+}
+
+// parseSubcommand reads the command line of a subcommand. If it ends the process, as by --help, it returns the exit code.
+func parseSubcommand(name, usage string, args []string, addFlags func(*pflag.FlagSet), validate func() error, stdout, stderr io.Writer) (code int, ends bool) {
+	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.Usage = func() {}
+	addFlags(fs)
+	err := fs.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprint(stdout, usage, fs.FlagUsages())
+		return 0, true
+	}
+	if err == nil && fs.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if err == nil {
+		err = validate()
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\nSee %s --help.\n", name, err, name)
+		return 2, true
+	}
+	return 0, false
 }

@@ -70,24 +70,8 @@ func (o *nodeAgentOptions) validate() error {
 func runNodeAgent(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	const name = "cilium-pool-operator node-agent"
 	o := &nodeAgentOptions{}
-	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
-	fs.SortFlags = false
-	fs.Usage = func() {}
-	o.addFlags(fs)
-	err := fs.Parse(args)
-	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprint(stdout, nodeAgentUsage, fs.FlagUsages())
-		return 0
-	}
-	if err == nil && fs.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
-	if err == nil {
-		err = o.validate()
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "%s: %v\nSee %s --help.\n", name, err, name)
-		return 2
+	if code, ends := parseSubcommand(name, nodeAgentUsage, args, o.addFlags, o.validate, stdout, stderr); ends {
+		return code
 	}
 	logger, err := o.log.logger()
 	if err != nil {

@@ -117,22 +117,32 @@ func (c *Client) BumpVersion(ctx context.Context, v *View, addr netip.Addr) (*Vi
 
 // write patches the spec, or the part of the status that section names.
 func (c *Client) write(ctx context.Context, v *View, section string, patch any) (*View, error) {
-	body, err := json.Marshal(patch)
-	if err != nil {
+	o := c.Mode.object(v.Name)
+	if section != "spec" {
+		o = CRD.object(v.Name)
+	}
+	if err := send(ctx, c.Writer, o, section, patch); err != nil {
 		return nil, err
 	}
-	o := c.Mode.object(v.Name)
+	return c.viewOf(o), nil
+}
+
+// send patches the spec, or the part of the status that section names, and decodes the response into o.
+func send(ctx context.Context, w client.Client, o client.Object, section string, patch any) error {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
 	raw := client.RawPatch(types.MergePatchType, body)
 	if section == "spec" {
-		err = c.Writer.Patch(ctx, o, raw)
+		err = w.Patch(ctx, o, raw)
 	} else {
-		o = CRD.object(v.Name)
-		err = c.Writer.Status().Patch(ctx, o, raw)
+		err = w.Status().Patch(ctx, o, raw)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("patching %s of CiliumNode %s: %w", section, v.Name, err)
+		return fmt.Errorf("patching %s of CiliumNode %s: %w", section, o.GetName(), err)
 	}
-	return c.viewOf(o), nil
+	return nil
 }
 
 // Create creates the CiliumNode of a Node, as its agent would: owned by the Node, with

@@ -2,15 +2,12 @@ package ciliumnode
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/netip"
 	"slices"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -18,14 +15,12 @@ import (
 
 // viewOfNodeAgent reads a CiliumNode that a node agent reports in. Cilium's agent itself has no address of its blocks.
 func viewOfNodeAgent(cn *ciliumv2.CiliumNode) *View {
-	v := viewOfPools(cn)
+	v := viewOfPools(cn, nil)
 	w := v.BlockAssignment
 	w.NodeAgent = true
-	w.LeftReport = false
 	v.Used = readUsed(cn)
 	v.Own = nil
 	listed := v.ListedInAnyPool()
-	w.Taken = append(leftovers(cn, nil), cidrsBeside(v.entries, defaultPool)...)
 	for addr := range v.Used {
 		if single := ipalloc.Single(addr); !ipalloc.Covered(single, listed) {
 			w.Taken = append(w.Taken, single)
@@ -138,7 +133,8 @@ func (r NodeReport) remaining(cn *ciliumv2.CiliumNode) []ipamtypes.IPAMPoolAlloc
 func (r NodeReport) usedChanges(cn *ciliumv2.CiliumNode) map[string]any {
 	changes := map[string]any{}
 	for key := range cn.Status.IPAM.Used {
-		if addr, ok := ipalloc.ParseAddr(key); !ok || addr.String() != key || !hasKey(r.Used, addr) {
+		addr, _ := ipalloc.ParseAddr(key)
+		if _, used := r.Used[addr]; !used || addr.String() != key {
 			changes[key] = nil
 		}
 	}
@@ -150,27 +146,10 @@ func (r NodeReport) usedChanges(cn *ciliumv2.CiliumNode) map[string]any {
 	return changes
 }
 
-func hasKey[K comparable, V any](m map[K]V, key K) bool {
-	_, ok := m[key]
-	return ok
-}
-
-// writeIPAM patches spec.ipam or status.ipam, conditional on the version of cn, and returns the CiliumNode as written.
+// writeIPAM patches ipam in a section, spec or status, conditional on the version of cn, and returns the CiliumNode as written.
 func writeIPAM(ctx context.Context, c client.Client, cn *ciliumv2.CiliumNode, section string, ipam map[string]any) (*ciliumv2.CiliumNode, error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": cn.ResourceVersion}, section: map[string]any{"ipam": ipam}})
-	if err != nil {
-		return nil, err
-	}
 	written := &ciliumv2.CiliumNode{}
 	written.Name = cn.Name
-	raw := client.RawPatch(types.MergePatchType, body)
-	if section == "spec" {
-		err = c.Patch(ctx, written, raw)
-	} else {
-		err = c.Status().Patch(ctx, written, raw)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("patching %s.ipam of CiliumNode %s: %w", section, cn.Name, err)
-	}
-	return written, nil
+	patch := map[string]any{"metadata": map[string]any{"resourceVersion": cn.ResourceVersion}, section: map[string]any{"ipam": ipam}}
+	return written, send(ctx, c, written, section, patch)
 }

@@ -103,7 +103,7 @@ func (m Mode) View(obj client.Object) *View {
 	}
 	switch m {
 	case MultiPool:
-		return viewOfPools(cn)
+		return viewOfPools(cn, readUsed(cn))
 	case DelegatedPlugin:
 		return viewOfNodeAgent(cn)
 	case ClusterPool:

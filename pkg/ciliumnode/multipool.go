@@ -72,8 +72,8 @@ func (w *BlockAssignment) Uses(f ipalloc.Family) bool { return !w.Reported() || 
 // pools in spec.ipam.pools.allocated, removes CIDRs without an address in use once the rest covers
 // its requests, and restores a CIDR that was removed while in use. Other agents route to all of them
 // (pkg/k8s/node.go, ParseCiliumNode), so podCIDRs stays empty.
-func viewOfPools(cn *ciliumv2.CiliumNode) *View {
-	report := readUsed(cn) // of crd mode, and obsolete
+// report is that of an agent in crd mode, and obsolete.
+func viewOfPools(cn *ciliumv2.CiliumNode, report map[netip.Addr]string) *View {
 	requests := cn.Spec.IPAM.Pools.Requested
 	requested := requestedOf(requests, defaultPool)
 	v := newView(cn)
@@ -272,7 +272,7 @@ func (c Change) patchPools(v *View) *patch {
 	for _, cidr := range sorted(c.Blocks) {
 		pool := cmp.Or(c.CiliumPools[cidr], defaultPool)
 		if slices.Contains(c.Park, cidr) {
-			pool += parkedSuffix // a node agent is to close it
+			pool += parkedSuffix // the node agent closes it
 		}
 		if !slices.Contains(listed, cidr) && slices.Contains(c.Assign, cidr) {
 			added[pool] = append(added[pool], cidr)

@@ -19,14 +19,13 @@ func Decide(now time.Time, p Policy, s State, b Budget, m Memory) (Plan, Memory)
 	if s.Gone {
 		return returnAll(&s, input)
 	}
-	switch {
-	case s.BlockAssignment == nil:
+	if s.BlockAssignment == nil {
 		return decideAddresses(&s, input)
-	case s.BlockAssignment.NodeAgent:
-		return decideForNodeAgent(&s, input)
-	default:
-		return decideBlocks(&s, input)
 	}
+	if s.BlockAssignment.NodeAgent {
+		return decideForNodeAgent(&s, input)
+	}
+	return decideBlocks(&s, input)
 }
 
 // decideAddresses decides for an agent that is assigned addresses.

@@ -123,7 +123,7 @@ func (p *planner) relistUsed() {
 	}
 }
 
-// closeLeaving closes the listed blocks that leave, and opens those that no longer do.
+// closeLeaving closes the listed blocks that leave, and opens the closed blocks that stay.
 func (p *planner) closeLeaving() {
 	for _, b := range p.blocks.all {
 		leaves := b.leavesByPlan()

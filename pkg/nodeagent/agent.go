@@ -89,10 +89,14 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	if err := a.choosePools(ctx, &node, pods.Items); err != nil {
 		return ctrl.Result{}, err
 	}
-	if isOlder, err := a.isOlder(ctx, cn); isOlder || err != nil {
+	stored, err := a.stored()
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if isOlder, err := a.isOlder(ctx, cn, stored); isOlder || err != nil {
 		return ctrl.Result{RequeueAfter: drainEvery}, err
 	}
-	if err := a.setNode(ctx, cn, node, pods.Items); err != nil {
+	if err := a.setNode(ctx, cn, stored, node, pods.Items); err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := a.releaseOrphans(ctx, pods.Items); err != nil {
@@ -110,9 +114,9 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 
 // closeAll closes all blocks: without a CiliumNode they may become other nodes'. Pods keep their addresses.
 func (a *Agent) closeAll(ctx context.Context) error {
-	node, err := a.Store.Node()
-	if err != nil {
-		return ignoreNotReady(err)
+	node, err := a.stored()
+	if node == nil {
+		return err
 	}
 	isOpen := func(b nodeipam.Block) bool { return !b.Closed }
 	if !slices.ContainsFunc(node.Blocks, isOpen) {
@@ -123,6 +127,15 @@ func (a *Agent) closeAll(ctx context.Context) error {
 	}
 	log.FromContext(ctx).Info("no further pod gets an address, as there is no CiliumNode of a running agent")
 	return a.set(ctx, *node)
+}
+
+// stored returns the node as it is in the store; nil: the store is new, or was lost.
+func (a *Agent) stored() (*nodeipam.Node, error) {
+	node, err := a.Store.Node()
+	if errors.Is(err, nodeipam.ErrNotReady) {
+		return nil, nil
+	}
+	return node, err
 }
 
 // set writes into the store.
@@ -181,12 +194,8 @@ func (a *Agent) choosePools(ctx context.Context, node *nodeipam.Node, pods []cor
 
 // isOlder reports whether the CiliumNode is older than the one in the store, as an API server that lags may show it: a
 // block that this node has returned since may be another node's. If the API server has no newer one, etcd was restored.
-func (a *Agent) isOlder(ctx context.Context, cn *ciliumv2.CiliumNode) (bool, error) {
-	current, err := a.Store.Node()
-	if err != nil {
-		return false, ignoreNotReady(err)
-	}
-	if !precedes(cn.ResourceVersion, current.Version) {
+func (a *Agent) isOlder(ctx context.Context, cn *ciliumv2.CiliumNode, stored *nodeipam.Node) (bool, error) {
+	if stored == nil || !precedes(cn.ResourceVersion, stored.Version) {
 		return false, nil
 	}
 	live := &ciliumv2.CiliumNode{}
@@ -202,40 +211,28 @@ func precedes(version, other string) bool {
 	return err == nil && order < 0
 }
 
-func ignoreNotReady(err error) error {
-	if errors.Is(err, nodeipam.ErrNotReady) {
-		return nil
-	}
-	return err
-}
-
 // setNode writes changes into the store. A store without blocks is new, or was lost: it first adopts the
 // addresses of running pods, which another IPAM assigned, or this one.
-func (a *Agent) setNode(ctx context.Context, cn *ciliumv2.CiliumNode, node nodeipam.Node, pods []corev1.Pod) error {
-	current, err := a.Store.Node()
-	switch {
-	case errors.Is(err, nodeipam.ErrNotReady):
+func (a *Agent) setNode(ctx context.Context, cn *ciliumv2.CiliumNode, stored *nodeipam.Node, node nodeipam.Node, pods []corev1.Pod) error {
+	if stored == nil {
 		adopted := addressesOf(pods)
 		maps.Copy(adopted, reportedBy(cn, pods))
 		if err := a.Store.Adopt(ctx, adopted); err != nil {
 			return err
 		}
 		log.FromContext(ctx).Info("the store of addresses is new", "adopted", len(adopted))
-	case err != nil:
-		return err
+		stored = &nodeipam.Node{}
 	}
-	if current != nil {
-		known := *current
-		known.Version = node.Version
-		node.Boot = nodeipam.BootID()
-		if reflect.DeepEqual(known, node) {
-			return nil
-		}
+	known := *stored
+	known.Version = node.Version
+	node.Boot = nodeipam.BootID()
+	if reflect.DeepEqual(known, node) {
+		return nil
 	}
 	if err := a.set(ctx, node); err != nil {
 		return err
 	}
-	if current == nil || !reflect.DeepEqual(current.Blocks, node.Blocks) {
+	if !reflect.DeepEqual(stored.Blocks, node.Blocks) {
 		log.FromContext(ctx).Info("assigning from", "blocks", node.Blocks)
 	}
 	return nil
@@ -294,16 +291,16 @@ func (a *Agent) releaseOrphans(ctx context.Context, pods []corev1.Pod) error {
 	for i := range pods {
 		known[uidOf(&pods[i])] = &pods[i]
 	}
-	sandboxes := map[string]int{}
+	hasSandbox := map[string]bool{}
 	for _, owner := range taken {
 		if owner.Netns != "" && !isGone(owner.Netns) {
-			sandboxes[owner.UID]++
+			hasSandbox[owner.UID] = true
 		}
 	}
 	orphans := map[netip.Addr]time.Time{}
 	expired := map[netip.Addr]nodeipam.Owner{}
 	for addr, owner := range taken {
-		if !isOrphan(addr, owner, known[owner.UID], sandboxes[owner.UID] > 0) {
+		if !isOrphan(addr, owner, known[owner.UID], hasSandbox[owner.UID]) {
 			continue
 		}
 		since, seen := a.orphans[addr]
@@ -364,9 +361,9 @@ func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, node nodeip
 	for addr, owner := range taken {
 		report.Used[addr] = cmp.Or(owner.Pod, unknownPod)
 	}
-	named := addressesOf(pods)
+	inUse := slices.Concat(slices.Collect(maps.Keys(taken)), slices.Collect(maps.Keys(addressesOf(pods))))
 	for _, b := range node.Blocks {
-		if b.Closed && !containsKey(taken, b.CIDR.Contains) && !containsKey(named, b.CIDR.Contains) {
+		if b.Closed && !slices.ContainsFunc(inUse, b.CIDR.Contains) {
 			report.Returned = append(report.Returned, b.CIDR)
 		}
 	}
@@ -382,13 +379,4 @@ func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, node nodeip
 		log.FromContext(ctx).Info("returned closed blocks", "blocks", report.Returned)
 	}
 	return nil
-}
-
-func containsKey[K comparable, V any](m map[K]V, is func(K) bool) bool {
-	for key := range m {
-		if is(key) {
-			return true
-		}
-	}
-	return false
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Node is what the node agent knows of its node.
+// Node describes a node to the plugin.
 type Node struct {
 	// Version is the resourceVersion of the CiliumNode that the blocks are from.
 	Version string `json:"version"`
@@ -73,8 +73,7 @@ func (s *Store) Node() (*Node, error) {
 	return node, nil
 }
 
-// SetNode replaces what is known of the node. Once it returns, no address of a block that is closed, or missing, is
-// assigned.
+// SetNode replaces the node's description. Once it returns, pods get no address of closed and missing blocks.
 func (s *Store) SetNode(ctx context.Context, node Node) error {
 	node.Boot = BootID()
 	content, err := json.Marshal(node)

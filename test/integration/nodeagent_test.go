@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,9 +33,7 @@ type delegated struct {
 	node  string
 	store *nodeipam.Store
 	agent *nodeagent.Agent
-
-	mu   sync.Mutex
-	pods map[types.UID]string // with an address
+	pods  map[types.UID]bool // with an address
 }
 
 // delegatedNode creates a Node and runs it until the test ends.
@@ -43,7 +42,7 @@ func (e *env) delegatedNode(name string) *delegated {
 	e.bareNode(name, nil)
 	store, err := nodeipam.Open(filepath.Join(e.TB.TempDir(), name))
 	e.Must(err)
-	d := &delegated{env: e, node: name, store: store, pods: map[types.UID]string{}}
+	d := &delegated{env: e, node: name, store: store, pods: map[types.UID]bool{}}
 	d.agent = &nodeagent.Agent{Node: name, Store: store, Watched: ofNode{e.Client, name}, Live: e.Client, Client: e.Client, ReportEvery: 200 * time.Millisecond, Now: time.Now}
 	e.Eventually("Cilium's agent starts on "+name, func() error {
 		cn, err := e.ciliumNode(name)
@@ -60,14 +59,12 @@ func (e *env) delegatedNode(name string) *delegated {
 		running.Wait()
 	})
 	for _, step := range []func(context.Context) error{d.reconcile, d.kubelet} {
-		running.Go(func() {
-			for ctx.Err() == nil {
-				if err := step(ctx); err != nil && ctx.Err() == nil {
-					e.TB.Errorf("node %s: %v", name, err)
-				}
-				time.Sleep(20 * time.Millisecond)
+		act := func(ctx context.Context) {
+			if err := step(ctx); err != nil && ctx.Err() == nil {
+				e.TB.Errorf("node %s: %v", name, err)
 			}
-		})
+		}
+		running.Go(func() { wait.UntilWithContext(ctx, act, 20*time.Millisecond) })
 	}
 	return d
 }
@@ -96,8 +93,6 @@ func (d *delegated) kubelet(ctx context.Context) error {
 	if err := d.agent.Watched.List(ctx, list); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	bound := map[types.UID]bool{}
 	var ended []*corev1.Pod
 	for i := range list.Items {
@@ -107,7 +102,7 @@ func (d *delegated) kubelet(ctx context.Context) error {
 			continue
 		}
 		bound[pod.UID] = true
-		if _, started := d.pods[pod.UID]; started {
+		if d.pods[pod.UID] {
 			continue
 		}
 		addrs, err := d.store.Assign(ctx, nodeipam.Owner{Attachment: nodeipam.Attachment{Container: string(pod.UID)}, Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID)})
@@ -118,7 +113,7 @@ func (d *delegated) kubelet(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		d.pods[pod.UID] = addrs[0].String()
+		d.pods[pod.UID] = true
 		pod.Status.PodIP = addrs[0].String()
 		pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
 		if err := d.Client.Status().Update(ctx, pod); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
