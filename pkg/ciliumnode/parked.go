@@ -1,6 +1,7 @@
 package ciliumnode
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -44,7 +45,8 @@ func (v *View) Parked() []netip.Prefix {
 // agent ignores a pool without an entry; that of the reserved pool goes.
 func park(allocated []poolCIDRs, parks, unparks []netip.Prefix) []poolCIDRs {
 	out := slices.Clone(allocated)
-	for _, entry := range allocated {
+	moved := map[string][]netip.Prefix{}
+	for i, entry := range allocated {
 		pool, parked := unparked(entry.Pool)
 		move := parks
 		target := entry.Pool + parkedSuffix
@@ -52,24 +54,20 @@ func park(allocated []poolCIDRs, parks, unparks []netip.Prefix) []poolCIDRs {
 			move = unparks
 			target = pool
 		}
-		var moved []netip.Prefix
-		remaining := slices.DeleteFunc(slices.Clone(entry.CIDRs), func(p iputil.Prefix) bool {
+		out[i].CIDRs = slices.DeleteFunc(slices.Clone(entry.CIDRs), func(p iputil.Prefix) bool {
 			cidr := ipalloc.Canonical(p.Prefix)
 			moves := slices.Contains(move, cidr)
 			if moves {
-				moved = append(moved, cidr)
+				moved[target] = append(moved[target], cidr)
 			}
 			return moves
 		})
-		if len(moved) == 0 {
-			continue
-		}
-		index := indexOf(out, entry.Pool)
-		out[index].CIDRs = remaining
-		if parked && out[index].empty() {
-			out = slices.Delete(out, index, index+1)
-		}
-		out = withCIDRs(out, target, moved)
 	}
-	return out
+	for _, pool := range slices.Sorted(maps.Keys(moved)) {
+		out = withCIDRs(out, pool, moved[pool])
+	}
+	return slices.DeleteFunc(out, func(e poolCIDRs) bool {
+		_, parked := unparked(e.Pool)
+		return parked && e.empty()
+	})
 }

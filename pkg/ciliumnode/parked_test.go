@@ -62,6 +62,10 @@ func TestParkPatch(t *testing.T) {
 			[]string{"default 10.0.0.1/30", "default.draining.cilium-pool.io 10.0.0.0/30"}, Change{Unpark: cidrs("10.0.0.0/30")},
 			head + `{"pool":"default","cidrs":["10.0.0.1/30"]}]}}}}`,
 		},
+		"one for another": {
+			[]string{"default 10.0.0.0/30", "default.draining.cilium-pool.io 10.0.0.4/30"}, Change{Park: cidrs("10.0.0.0/30"), Unpark: cidrs("10.0.0.4/30")},
+			head + `{"pool":"default","cidrs":["10.0.0.4/30"]},{"pool":"default.draining.cilium-pool.io","cidrs":["10.0.0.0/30"]}]}}}}`,
+		},
 		"not twice":                {[]string{"default", "default.draining.cilium-pool.io 10.0.0.4/30"}, Change{Park: cidrs("10.0.0.4/30")}, ""},
 		"not what is on no list":   {[]string{"default 10.0.0.0/30"}, Change{Park: cidrs("10.0.0.4/30")}, ""},
 		"what is gone stays away":  {[]string{"default 10.0.0.0/30"}, Change{Unpark: cidrs("10.0.0.4/30")}, ""},
