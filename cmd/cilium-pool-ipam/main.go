@@ -233,7 +233,7 @@ func status(args *skel.CmdArgs) error {
 		return err
 	}
 	node, err := store.Node()
-	if err == nil && node.Boot != nodeipam.BootID() {
+	if err == nil && node.Boot != store.Boot {
 		err = nodeipam.ErrNotReady
 	}
 	if err != nil {

@@ -77,9 +77,16 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	stored, err := a.stored()
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	families := ciliumnode.AgentFamilies(cn)
-	if families == [2]bool{} { // Cilium's agent has not started since the CiliumNode was created: it writes it then
-		return ctrl.Result{}, a.closeAll(ctx)
+	if families == [2]bool{} { // Cilium's agent has not started since the CiliumNode was created: it writes them then
+		if stored == nil {
+			return ctrl.Result{}, nil
+		}
+		families = stored.Families
 	}
 	var pods corev1.PodList
 	if err := a.Watched.List(ctx, &pods); err != nil {
@@ -87,10 +94,6 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	}
 	node := nodeipam.Node{Version: cn.ResourceVersion, Families: families, Blocks: blocksOf(cn)}
 	if err := a.choosePools(ctx, &node, pods.Items); err != nil {
-		return ctrl.Result{}, err
-	}
-	stored, err := a.stored()
-	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if isOlder, err := a.isOlder(ctx, cn, stored); isOlder || err != nil {
@@ -225,7 +228,7 @@ func (a *Agent) setNode(ctx context.Context, cn *ciliumv2.CiliumNode, stored *no
 	}
 	known := *stored
 	known.Version = node.Version
-	node.Boot = nodeipam.BootID()
+	node.Boot = a.Store.Boot
 	if reflect.DeepEqual(known, node) {
 		return nil
 	}

@@ -75,7 +75,7 @@ func (s *Store) Node() (*Node, error) {
 
 // SetNode replaces the node's description. Once it returns, pods get no address of closed and missing blocks.
 func (s *Store) SetNode(ctx context.Context, node Node) error {
-	node.Boot = BootID()
+	node.Boot = s.Boot
 	content, err := json.Marshal(node)
 	if err != nil {
 		return err
@@ -93,8 +93,8 @@ func (s *Store) SetNode(ctx context.Context, node Node) error {
 	})
 }
 
-// BootID identifies the run of the machine.
-func BootID() string {
+// bootID returns the kernel's name for the run of the machine.
+func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
@@ -102,11 +102,11 @@ func BootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// pod returns an owner's pod. The error is ErrNotReady or a RefusedError.
-func (n *Node) pod(owner Owner) (Pod, error) {
-	pod, known := n.Pods[owner.UID]
+// podOf returns an owner's pod. The error is ErrNotReady or a RefusedError.
+func (s *Store) podOf(node *Node, owner Owner) (Pod, error) {
+	pod, known := node.Pods[owner.UID]
 	switch {
-	case n.Families == [2]bool{}, n.Boot != BootID(), !known && !n.OnlyDefault:
+	case node.Families == [2]bool{}, node.Boot != s.Boot, !known && !node.OnlyDefault:
 		return pod, ErrNotReady
 	case pod.Refused != "":
 		return pod, &RefusedError{pod.Refused}

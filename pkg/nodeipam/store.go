@@ -50,6 +50,9 @@ type Owner struct {
 
 // Store is the store of one node. Any number of processes may use one directory.
 type Store struct {
+	// Boot identifies the run of the machine. Open sets it.
+	Boot string
+
 	dir string
 	// agentLock is open while LockAgent's lock is held.
 	agentLock *os.File
@@ -57,7 +60,7 @@ type Store struct {
 
 // Open returns the store in a directory, and creates it.
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: dir}
+	s := &Store{dir: dir, Boot: bootID()}
 	if err := os.MkdirAll(s.path("addresses"), 0o700); err != nil {
 		return nil, fmt.Errorf("creating the store of addresses: %w", err)
 	}
@@ -121,7 +124,7 @@ func (s *Store) checkFree(owner Owner) error {
 	if err != nil {
 		return err
 	}
-	pod, err := node.pod(owner)
+	pod, err := s.podOf(node, owner)
 	if err != nil {
 		return err
 	}
@@ -163,7 +166,7 @@ func (s *Store) assignLocked(owner Owner, draft string) (found []netip.Addr, err
 	if err != nil {
 		return nil, err
 	}
-	pod, err := node.pod(owner)
+	pod, err := s.podOf(node, owner)
 	if err != nil {
 		return nil, err
 	}

@@ -221,11 +221,7 @@ func TestLockAgent(t *testing.T) {
 // After the machine's start, pods wait until the node agent has read the CiliumNode again.
 func TestAnotherBoot(t *testing.T) {
 	s := newStore(t, block("10.0.0.0/29"))
-	content, err := os.ReadFile(s.path("node.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, s.path("node.json"), strings.Replace(string(content), BootID(), "another", 1))
+	s.Boot = "another"
 	if _, err := s.Assign(t.Context(), owner("c")); !errors.Is(err, ErrNotReady) {
 		t.Errorf("error %v, want %v", err, ErrNotReady)
 	}

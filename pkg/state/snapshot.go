@@ -85,6 +85,10 @@ func (c *Cluster) snapshot(name string, node *corev1.Node, labelsFinal bool, now
 		s.PoolChoices = c.Pods.PoolChoices(name, c.CiliumPools.Picking())
 	}
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
+	if cn := s.CiliumNode; cn != nil && cn.BlockAssignment != nil && cn.BlockAssignment.NodeAgent {
+		s.Settled = cn.BlockAssignment.Reported() // its report is from the node's disk
+		s.Settles = time.Time{}
+	}
 	s.AgentSeen = c.Agents.Runs(name) || s.CiliumNode.HasAgent()
 	served := c.poolsFor(node)
 	s.Standing = c.standing(s, served, labelsFinal, now)

@@ -163,7 +163,7 @@ func modeOf(seed uint64) ciliumnode.Mode {
 // mode the CiliumNode belongs to the agent alone.
 func faultsIn(mode ciliumnode.Mode) world.Faults {
 	switch mode {
-	case ciliumnode.MultiPool:
+	case ciliumnode.MultiPool, ciliumnode.DelegatedPlugin:
 		return world.AllFaults() &^ world.AgentEmpty
 	case ciliumnode.Kubernetes:
 		return world.AllFaults() &^ (world.AgentEmpty | world.CiliumNodeGone | world.Edits)
@@ -179,7 +179,9 @@ func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	}
 	r := rand.New(rand.NewPCG(seed, 9))
 	c.Settings.Mode, c.Upgraded.Mode = mode, mode
-	c.Reserve = map[string]int{crd.DefaultCiliumPool: []int{1, 2, 4}[r.IntN(3)]}
+	if mode == ciliumnode.MultiPool || mode == ciliumnode.Kubernetes {
+		c.Reserve = map[string]int{crd.DefaultCiliumPool: []int{1, 2, 4}[r.IntN(3)]}
+	}
 	c.Faults &= faultsIn(mode)
 }
 

@@ -50,7 +50,7 @@ func draw(o origin) scenario {
 	o.profile.adapt(seed, &c)
 	adaptTo(o.mode, seed, &c)
 	o.traits.adapt(seed, &c)
-	c.Model = o.mode != ciliumnode.Kubernetes && o.traits&^modelledTraits == 0
+	c.Model = o.mode != ciliumnode.Kubernetes && o.mode != ciliumnode.DelegatedPlugin && o.traits&^modelledTraits == 0
 	c.ModelAlone = o.modelAlone
 	for _, some := range []map[world.Verb]float64{w, frozen} {
 		o.traits.weigh(some)

@@ -120,7 +120,13 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 // in returns the traits of the set that a world in a mode can have; "": in any mode.
 func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode != ciliumnode.CRD && mode != "" {
-		t &^= adoption | moves
+		t &^= adoption
+	}
+	if mode == ciliumnode.MultiPool || mode == ciliumnode.Kubernetes {
+		t &^= moves
+	}
+	if mode == ciliumnode.DelegatedPlugin {
+		t &^= families | restores
 	}
 	if mode == ciliumnode.Kubernetes {
 		t &^= scheduling | families | restores

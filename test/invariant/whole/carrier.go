@@ -24,9 +24,10 @@ import (
 // The programs that write, as the API server names them: by the beginning of
 // their user agent (apimachinery, pkg/apis/meta/v1, managedFields).
 const (
-	AgentWriter    = "cilium-agent"
-	OperatorWriter = "cilium-pool-operator"
-	CiliumWriter   = "cilium-operator"
+	AgentWriter     = "cilium-agent"
+	NodeAgentWriter = "cilium-pool-node-agent"
+	OperatorWriter  = "cilium-pool-operator"
+	CiliumWriter    = "cilium-operator"
 	// Unknown stands for an unknown writer.
 	Unknown = "an unknown writer"
 )
@@ -80,6 +81,8 @@ type Carrier struct {
 	// Takes is the writer that may remove CIDRs from the list. Empty: none, as long as
 	// the object exists.
 	Takes string
+	// Closes: a CIDR under a reserved pool is closed to new pods, and only such a CIDR may be removed.
+	Closes bool
 }
 
 // KnowsWriters reports whether the writer of a list is known.
@@ -99,6 +102,14 @@ func InPools() Carrier {
 		Fields: [][]string{{"f:spec", "f:ipam", "f:pools", "f:allocated"}},
 		Takes:  AgentWriter,
 	}
+}
+
+// ByNodeAgent is mode delegated-plugin: this project's node agent removes closed CIDRs.
+func ByNodeAgent() Carrier {
+	c := InPools()
+	c.Takes = NodeAgentWriter
+	c.Closes = true
+	return c
 }
 
 // OnNode is kubernetes mode: the podCIDRs and annotations of a Node.

@@ -44,7 +44,7 @@ func (r *Rules) seeList(c invariant.Change) {
 		switch {
 		case c.New != nil:
 			r.taken++
-			r.went(c, e.CIDR, who)
+			r.went(c, e, who)
 		case c.Kind == invariant.KindCiliumNode && r.nodes[c.Name] != nil && !invariant.OwnedByAnother(c.Old, r.nodes[c.Name]):
 			r.inUse(c, e.CIDR, "deleted with its object, under its Node,")
 		}
@@ -142,11 +142,11 @@ func (r *Rules) rewritten(c invariant.Change, before, after []Entry) {
 		if slices.Contains(before, e) {
 			continue
 		}
-		if len(parked) > 1 {
+		if len(parked) > 1 && !r.carrier.Closes {
 			r.find(c, 2, "%v are parked at once", parked)
 		}
 		left := func(p ipamtypes.IPAMPoolAllocation) bool { return p.Pool == e.Pool } // with or without a CIDR
-		if !slices.ContainsFunc(c.New.(*ciliumv2.CiliumNode).Spec.IPAM.Pools.Allocated, left) {
+		if !r.carrier.Closes && !slices.ContainsFunc(c.New.(*ciliumv2.CiliumNode).Spec.IPAM.Pools.Allocated, left) {
 			r.find(c, 2, "%s was parked, and no entry of its pool is left", e)
 		}
 		if !r.drained[drain{c.Name, e.CIDR}] {
@@ -170,11 +170,14 @@ func (r *Rules) seeRequests(c invariant.Change) {
 func late(c invariant.Change, b block) bool { return versionOf(c.Old) < b.from }
 
 // went is rule 2 for a CIDR that is no longer assigned.
-func (r *Rules) went(c invariant.Change, cidr netip.Prefix, who string) {
+func (r *Rules) went(c invariant.Change, e Entry, who string) {
 	if who != r.carrier.Takes {
-		r.find(c, 2, "%s removed by %s", cidr, who)
+		r.find(c, 2, "%s removed by %s", e.CIDR, who)
 	}
-	r.inUse(c, cidr, "removed by "+who)
+	if r.carrier.Closes && !e.Parked {
+		r.find(c, 2, "%s removed by %s while pods may get addresses of it", e.CIDR, who)
+	}
+	r.inUse(c, e.CIDR, "removed by "+who)
 }
 
 // isLeft reports whether an agent requests addresses, but none of the family of addr: it does not run

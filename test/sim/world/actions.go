@@ -86,14 +86,28 @@ const (
 
 	AgentFamilies Verb = "agent-families" // it restarts with other families
 
+	NodeAgentStart   Verb = "node-agent-start" // this project's
+	NodeAgentPod     Verb = "node-agent-sees-pod"
+	NodeAgentRun     Verb = "node-agent-reconcile"
+	NodeAgentCall    Verb = "node-agent-call"
+	NodeAgentFails   Verb = "node-agent-call-fails"
+	NodeAgentUnheard Verb = "node-agent-call-unheard"
+	NodeAgentKills   Verb = "node-agent-call-kills"
+	NodeAgentDies    Verb = "node-agent-dies"
+	Reboot           Verb = "reboot"
+	DiskLost         Verb = "disk-lost"
+
 	PodNew    Verb = "pod-new"
 	PodAdd    Verb = "pod-add"
+	AddKilled Verb = "pod-add-killed" // the runtime is, once the plugin has assigned addresses
 	PodStatus Verb = "pod-status"
 	PodFinish Verb = "pod-finish"
 	PodDelete Verb = "pod-delete"
 	PodDel    Verb = "pod-del"
 	PodGone   Verb = "pod-gone"
 	PodForce  Verb = "pod-force"
+
+	SandboxDel Verb = "sandbox-del" // of one that is gone
 )
 
 // Actions of the scheduler, and of those who create pods for it.
@@ -160,6 +174,7 @@ func (w *World) Enabled() []Action {
 	}
 	for _, m := range w.machines {
 		if !m.off {
+			w.workload.enableNodeAgent(m)
 			w.workload.enableAgent(m)
 			w.migration.enableMove(m)
 			w.workload.enableFamilies(m)
@@ -195,7 +210,7 @@ func (w *World) Can(a Action) bool { return slices.Contains(w.Enabled(), a) }
 func (w *World) count(a Action) {
 	w.Counts.Ops[string(a.Verb)]++
 	w.Counts.Steps++
-	if !w.fixed() {
+	if !w.fixed() && !w.delegated() {
 		w.Counts.Comparable++
 	}
 }
@@ -212,7 +227,7 @@ func (w *World) Do(a Action) {
 	switch o, m := w.operator(a.Who), w.machine(a.Who); {
 	case o != nil:
 		w.processes.doOperator(a, o)
-	case m != nil && w.workload.doAgent(a.Verb, m), m != nil && w.workload.doPod(a.Verb, m, a.What):
+	case m != nil && w.workload.doAgent(a.Verb, m), m != nil && w.workload.doNodeAgent(a.Verb, m, a.What), m != nil && w.workload.doPod(a.Verb, m, a.What):
 	case a.Who == schedulerName:
 		w.sched.do(a.Verb, a.What)
 	case a.Who == people && w.migration.mover != nil && w.migration.doMover(a.Verb, a.What):

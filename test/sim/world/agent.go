@@ -76,7 +76,8 @@ type machine struct {
 	silent bool      // it never answers
 	again  time.Time // when its kubelet starts it again
 
-	kubelet *kubelet
+	kubelet   *kubelet
+	nodeAgent *nodeAgent // nil: Cilium's agent assigns addresses
 }
 
 // open lets the agent assign addresses to the pods it had.
@@ -100,6 +101,10 @@ func (m *machine) boot() {
 		return
 	}
 	m.moved = true
+	if m.nodeAgent != nil {
+		m.bootDelegated()
+		return
+	}
 	if m.w.whole() {
 		m.bootWhole()
 		return
@@ -186,6 +191,10 @@ func (m *machine) observe() {
 		}
 	}
 	cn, _ := v.New.(*ciliumv2.CiliumNode)
+	if m.nodeAgent != nil {
+		m.nodeAgent.sees(cn)
+		return
+	}
 	if m.whole != nil {
 		m.seesList(cn)
 		return
@@ -258,12 +267,18 @@ func (m *machine) own() {
 }
 
 func (m *machine) crash() {
-	m.phase, m.store, m.old, m.whole, m.waits, m.seen, m.asked = down, nil, nil, nil, nil, nil, false
+	m.phase, m.store, m.old, m.whole, m.waits, m.asked = down, nil, nil, nil, nil, false
+	if m.nodeAgent == nil { // else it goes on
+		m.seen = nil
+	}
 	m.kubelet.pod.ready = false
 }
 
 // mayReport reports whether a report is requested and due.
 func (m *machine) mayReport() bool {
+	if m.nodeAgent != nil {
+		return false
+	}
 	if m.whole != nil {
 		// The behavior of an agent that has not seen its own last write for this long is not
 		// specified (docs/modes.md).
@@ -275,7 +290,7 @@ func (m *machine) mayReport() bool {
 }
 
 // reads reports whether the agent runs and reads the operator's writes.
-func (m *machine) reads() bool { return m.store != nil || m.whole != nil }
+func (m *machine) reads() bool { return m.store != nil || m.whole != nil || m.nodeAgent.up() }
 
 // report writes the whole status; after a conflict the next trigger tries again
 // (pkg/ipam/crd.go:505).
@@ -306,6 +321,9 @@ func (m *machine) reportNothing() {
 
 // switchOff is the end of the machine and of its disk.
 func (m *machine) switchOff() {
+	if m.nodeAgent != nil {
+		m.loseDisk()
+	}
 	m.crash()
 	m.off, m.endpoints, m.router = true, map[string]*endpoint{}, map[agent.Family]netip.Addr{}
 }

@@ -124,7 +124,7 @@ func ask(obj client.Object, what string) {
 func (m *machine) askedBy(pod *corev1.Pod) (pools [2]string, ok bool) {
 	for _, family := range m.families {
 		f := familyOf(family)
-		if m.whole == nil {
+		if m.whole == nil && m.nodeAgent == nil {
 			pools[f] = crd.DefaultCiliumPool
 		} else if pools[f], ok = m.w.workload.askedBy(pod, f); !ok {
 			return pools, false

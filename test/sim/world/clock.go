@@ -80,6 +80,7 @@ func (c *clock) next() time.Time {
 	}
 	for _, m := range c.machines {
 		m.dues(c.cfg.UpdateRate, at)
+		m.nodeAgent.dues(at)
 		for _, slot := range c.workload.slots {
 			if t, ok := c.workload.refused[m.kubelet.podKey(slot)]; ok {
 				at(t.Add(addRetry))

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeipam"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
@@ -52,16 +53,21 @@ func finished(pod *corev1.Pod) bool {
 // wantsAdd reports whether the pod waits for its addresses.
 func (m *kubelet) wantsAdd(slot string, pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp == nil && !finished(pod) && m.endpoints[slot] == nil &&
-		m.w.workload.dropped[string(pod.UID)] == nil && m.w.clock.now.Sub(m.w.workload.refused[m.podKey(slot)]) >= addRetry
+		m.w.workload.dropped[string(pod.UID)] == nil && !m.nodeAgent.hasDead(pod) && m.w.clock.now.Sub(m.w.workload.refused[m.podKey(slot)]) >= addRetry
 }
 
 // add is a CNI ADD.
 func (m *kubelet) add(slot string) {
 	pod := m.podObject(slot)
 	pools, knows := m.askedBy(pod)
+	var sandbox nodeipam.Owner
 	var v4, v6 netip.Addr
 	err := agent.ErrNotInPool
-	if knows {
+	if m.nodeAgent != nil {
+		if sandbox, v4, v6, err = m.nodeAgent.assign(pod); err != nil {
+			m.nodeAgent.release(sandbox)
+		}
+	} else if knows {
 		v4, v6, err = m.allocate(pools, keyOf(pod))
 	}
 	if err != nil {
@@ -69,7 +75,7 @@ func (m *kubelet) add(slot string) {
 		return
 	}
 	delete(m.w.workload.refused, m.podKey(slot))
-	m.endpoints[slot] = &endpoint{pod: pod, pools: pools, v4: v4, v6: v6}
+	m.endpoints[slot] = &endpoint{pod: pod, sandbox: sandbox, pools: pools, v4: v4, v6: v6}
 	m.w.rules.allocated(m.machine, m.endpoints[slot])
 }
 
@@ -81,6 +87,11 @@ func (m *kubelet) wantsDel(slot string, pod *corev1.Pod) bool {
 
 // del is a CNI DEL.
 func (m *kubelet) del(slot string) {
+	if m.nodeAgent != nil {
+		m.nodeAgent.release(m.endpoints[slot].sandbox)
+		delete(m.endpoints, slot)
+		return
+	}
 	for _, addr := range m.endpoints[slot].addrs() {
 		m.release(addr)
 	}
@@ -145,10 +156,11 @@ type podState struct {
 
 // endpoint is a pod with its addresses.
 type endpoint struct {
-	pod    client.Object
-	pools  [2]string // of Cilium's, that they are of, by family
-	v4, v6 netip.Addr
-	off6   bool // its agent does not run the family of v6
+	pod     client.Object
+	sandbox nodeipam.Owner // where the CNI plugin assigns addresses
+	pools   [2]string      // of Cilium's, that they are of, by family
+	v4, v6  netip.Addr
+	off6    bool // its agent does not run the family of v6
 	// forfeited: its Node was gone for so long that its block went to another node.
 	forfeited bool
 }

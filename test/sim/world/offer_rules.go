@@ -76,7 +76,7 @@ func (r *offerRules) inService(m *machine, f ipalloc.Family, ciliumPool string) 
 	cn, _ := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	n := 0
 	for addr, entry := range addresses(r.poolOf(cn, ciliumPool)) {
-		if ipalloc.FamilyOf(addr) != f || entry.Owner != "" || leaving(cn.Status.IPAM.ReleaseIPs[addr.String()]) || m.router[agentFamily(f)] == addr || r.reserved(addr) {
+		if ipalloc.FamilyOf(addr) != f || entry.Owner != "" || r.isClosed(cn, addr) || leaving(cn.Status.IPAM.ReleaseIPs[addr.String()]) || m.router[agentFamily(f)] == addr || r.reserved(addr) {
 			continue
 		}
 		if b := r.blockWith(m.name, addr); b != nil && phaseOf(b) == "" && !r.space.asked(b) && !isEdge(cidrOf(b), addr) {
@@ -161,7 +161,7 @@ func (r *offerRules) lacksFirstBlock(m *machine, f ipalloc.Family) bool {
 func (r *offerRules) spareBlock(m *machine, by string, f ipalloc.Family) string {
 	cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	policy, ruling := r.space.policy(m.name, f == ipalloc.IPv4)
-	if !ok || r.whole() || m.name == by || m.phase != serving || r.isHeld(ruling) {
+	if !ok || r.multiPool() || m.name == by || m.phase != serving || r.isHeld(ruling) {
 		return ""
 	}
 	held, total := r.heldFor(m, cn, by, f)
@@ -292,7 +292,7 @@ func (r *offerRules) unused(m *machine, f ipalloc.Family, ciliumPool string) int
 		}
 	}
 	for addr, entry := range addresses(pool) {
-		if ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.hasAddress(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[addr.String()]) {
+		if ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.hasAddress(addr) && !r.isClosed(cn, addr) && !leaving(cn.Status.IPAM.ReleaseIPs[addr.String()]) {
 			n++
 		}
 	}

@@ -204,6 +204,9 @@ func (ps *processes) show() {
 			}
 			m.observe()
 		}
+		for m.nodeAgent.up() && m.nodeAgent.podsWait() {
+			m.nodeAgent.seesPod()
+		}
 	}
 	ps.sched.seeAll()
 }

@@ -226,7 +226,10 @@ func (q *queries) isOurs(addr netip.Addr) bool {
 }
 
 // whole reports whether agents are assigned whole blocks, in spec.ipam.pools.
-func (q *queries) whole() bool { return q.cfg.Settings.Mode == ciliumnode.MultiPool }
+func (q *queries) whole() bool { return q.multiPool() || q.delegated() }
+
+// multiPool reports whether Cilium's agents ask for whole blocks, and return them.
+func (q *queries) multiPool() bool { return q.cfg.Settings.Mode == ciliumnode.MultiPool }
 
 // listOf returns the CIDRs that other nodes use for routing, which name a node's blocks:
 // podCIDRs or, where agents are assigned whole blocks, the list of the default pool.

@@ -26,7 +26,7 @@ func (v Verb) GoesOn() bool {
 	switch v {
 	case Start, Lead, Watch, Tell, Reconcile, Call, Shown, Timeout, Thaw,
 		AgentStart, AgentOpen, AgentRestore, AgentServe, AgentSee, AgentReport, AgentPod, AgentSync,
-		PodAdd, PodStatus, PodDel, PodGone, Collect, CommandCall, AgentRollout, SchedulerSee, Schedule:
+		NodeAgentStart, NodeAgentPod, NodeAgentRun, NodeAgentCall, SandboxDel, PodAdd, PodStatus, PodDel, PodGone, Collect, CommandCall, AgentRollout, SchedulerSee, Schedule:
 		return true
 	}
 	return false
@@ -123,6 +123,9 @@ func (qu *quiescence) rest(when string) bool {
 	if len(qu.Violations) == 0 && qu.restartClosed() {
 		rests = qu.Quiesce(limit)
 	}
+	if len(qu.Violations) == 0 && qu.restartUnknown() {
+		rests = qu.Quiesce(limit)
+	}
 	if !rests && len(qu.Violations) == 0 {
 		qu.violate(9, "%s: no rest within %d actions", when, limit)
 	}
@@ -145,7 +148,7 @@ func (qu *quiescence) rest(when string) bool {
 // requests a block of the family that has one, returns it because the other family has none,
 // and requests it again at the next ADD (docs/contributing/architecture.md).
 func (qu *quiescence) dropRefused() bool {
-	return len(qu.cfg.Families) > 1 && qu.whole() &&
+	return len(qu.cfg.Families) > 1 && qu.multiPool() &&
 		qu.deletePods(func(m *machine, slot string, _ *corev1.Pod) bool { return m.endpoints[slot] == nil })
 }
 
@@ -371,6 +374,22 @@ func (qu *quiescence) restartClosed() bool {
 			b, ok := qu.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
 			return ok && b.Spec.NodeName == m.name && b.Status.Closed == nil
 		}) {
+			m.crash()
+			restarted = true
+		}
+	}
+	return restarted
+}
+
+// restartUnknown restarts Cilium's agents whose CiliumNodes users have deleted before a node agent read which families they
+// run: only they write it. It reports whether there were any.
+func (qu *quiescence) restartUnknown() bool {
+	restarted := false
+	for _, m := range qu.machines {
+		if m.nodeAgent == nil || len(ownIn(qu.CiliumNode(m.name))) > 0 {
+			continue
+		}
+		if _, err := m.nodeAgent.store.Node(); err != nil {
 			m.crash()
 			restarted = true
 		}

@@ -43,7 +43,10 @@ func (r *settledRules) checkRest(when string) {
 			r.violate(9, "%s: %s of node %s is still %s", when, key, m.name, state)
 		}
 		r.checkPods(when, m, cn)
-		if r.whole() {
+		if r.delegated() {
+			r.checkReportRest(when, m, cn)
+		}
+		if r.multiPool() {
 			r.checkWholeRest(when, m, cn)
 			continue
 		}
@@ -172,7 +175,7 @@ type heldBlock struct {
 func (r *settledRules) checkBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	var held []heldBlock
 	for _, obj := range r.Blocks() {
-		if obj.Spec.NodeName != m.name {
+		if obj.Spec.NodeName != m.name || r.delegated() && r.modeRules.isPartOfListed(obj, listedIn(cn)) { // it leaves with the other one
 			continue
 		}
 		b := heldBlock{name: obj.Name, cidr: cidrOf(obj)}
@@ -217,7 +220,7 @@ func (r *settledRules) wrongWhileLeaving(obj *v1alpha1.PodIPBlock, b *heldBlock)
 }
 
 func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
-	for addr := range addresses(cn.Spec.IPAM.Pool) {
+	for addr := range addresses(m.w.poolOf(cn)) {
 		if !b.cidr.Contains(addr) {
 			continue
 		}
@@ -294,7 +297,7 @@ func reported(cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
 // roomToStart is room of all pools that an agent waits for when it starts.
 func (m *machine) roomToStart() int {
 	n := m.w.space.room(m.name)
-	if !m.w.whole() {
+	if !m.w.multiPool() {
 		return n
 	}
 	for pool := range m.w.cfg.Reserve {

@@ -34,7 +34,7 @@ func (s *space) withheld(addr netip.Addr) bool {
 // and another pool serves the node.
 func (s *space) mustMove(b *v1alpha1.PodIPBlock, pool *crd.Pool) bool {
 	node, ok := s.api.Get(KindNode, b.Spec.NodeName).(*corev1.Node)
-	if !ok || !pool.DrainUnselected || s.whole() || s.fixed() || s.selects(s.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool), node.Name) {
+	if !ok || !pool.DrainUnselected || s.multiPool() || s.fixed() || s.selects(s.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool), node.Name) {
 		return false
 	}
 	_, ruling := s.policy(node.Name, cidrOf(b).Addr().Is4())

@@ -118,7 +118,9 @@ func (r *modeRules) checkWhole(v Version) {
 			r.checkServed(v.Key, l)
 		}
 	}
-	r.checkParked(v.Key, old, now)
+	if r.multiPool() {
+		r.checkParked(v.Key, old, now)
+	}
 }
 
 // listedBefore returns a CiliumNode's list before its last deletion; it is restored like that.
@@ -141,14 +143,26 @@ func (r *modeRules) checkUnknown(b *v1alpha1.PodIPBlock, how string) {
 	cidr := cidrOf(b)
 	for _, m := range r.machines {
 		node := r.api.Get(KindNode, m.name)
-		if !r.whole() || m.whole == nil || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.NodeName {
+		if !r.whole() || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.NodeName {
 			continue
 		}
-		for _, has := range m.whole.CIDRs() {
+		for _, has := range m.gives() {
 			if has.Overlaps(cidr) && !r.isBeside(b, m.name, has) {
 				r.violate(1, "block %s was %s, and the agent of node %s gives out addresses of %s", b.Name, how, m.name, has)
 			}
 		}
+	}
+}
+
+// gives returns the whole blocks that a machine gives addresses of.
+func (m *machine) gives() []netip.Prefix {
+	switch {
+	case m.whole != nil:
+		return m.whole.CIDRs()
+	case m.nodeAgent != nil:
+		return m.nodeAgent.opens()
+	default:
+		return nil
 	}
 }
 

@@ -26,7 +26,9 @@ func (wl *workload) enableAgent(m *machine) {
 		return
 	}
 	wl.enableStartup(m)
-	wl.enableWatch(m)
+	if m.nodeAgent == nil {
+		wl.enableWatch(m)
+	}
 	if m.mayReport() && !m.silent {
 		wl.can(AgentReport, m.name, "")
 	}
@@ -76,6 +78,9 @@ func (wl *workload) enablePods(m *machine) {
 		pod := m.kubelet.podObject(slot)
 		if m.phase == serving && m.kubelet.wantsAdd(slot, pod) {
 			wl.can(PodAdd, m.name, slot)
+			if m.nodeAgent != nil {
+				wl.canIf(AgentKill, AddKilled, m.name, slot)
+			}
 		}
 		if m.phase == serving && m.kubelet.wantsDel(slot, pod) {
 			wl.can(PodDel, m.name, slot)
@@ -140,6 +145,8 @@ func (wl *workload) doPod(verb Verb, m *machine, slot string) bool {
 		m.kubelet.newPod(slot, asks)
 	case PodAdd:
 		m.kubelet.add(slot)
+	case AddKilled:
+		m.kubelet.addKilled(slot)
 	case PodStatus:
 		m.kubelet.writeStatus(slot)
 	case PodFinish:

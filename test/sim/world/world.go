@@ -184,6 +184,9 @@ func New(cfg Config) *World {
 	}
 	for i := range cfg.Nodes {
 		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), families: cfg.Families, endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
+		if w.delegated() {
+			m.nodeAgent = newNodeAgent(m)
+		}
 		if m.kubelet = (&kubelet{machine: m}); w.gains() {
 			m.families = []agent.Family{agent.IPv4}
 		}
@@ -260,4 +263,5 @@ func (w *World) Close() {
 	if w.migration.mover != nil {
 		w.migration.mover.die()
 	}
+	w.closeNodeAgents()
 }

@@ -26,7 +26,9 @@ type writeRules struct {
 	// cilium-pool.
 	writer  *Operator
 	byMover bool
-	excused map[netip.Addr]excuse
+	// byNodeAgent: it is a write of this project's node agent.
+	byNodeAgent bool
+	excused     map[netip.Addr]excuse
 	// left are the marks that an operator did not withdraw although it knew that the agent had
 	// restarted, with their nodes by address.
 	left  map[netip.Addr]string
@@ -87,6 +89,10 @@ func (r *writeRules) judged(v Version) {
 			r.blockGone(v)
 		}
 	}
+	if r.byNodeAgent {
+		r.seeNodeAgent(v, change)
+		return
+	}
 	if r.writer == nil {
 		r.takeIn(v, change)
 		return
@@ -140,6 +146,8 @@ func newWholeJudge(mode ciliumnode.Mode) *whole.Rules {
 	switch mode {
 	case ciliumnode.MultiPool:
 		return whole.New(whole.InPools())
+	case ciliumnode.DelegatedPlugin:
+		return whole.New(whole.ByNodeAgent())
 	case ciliumnode.Kubernetes:
 		return whole.New(whole.OnNode())
 	}

@@ -127,9 +127,9 @@ func (r *writeRules) blockGone(v Version) {
 // because its Node was gone. Only in kubernetes mode may another Node, which already has an
 // agent, have the block too.
 func (m *machine) isLeftWith(cidr netip.Prefix) bool {
-	if m.whole != nil && m.w.whole() {
+	if (m.whole != nil || m.nodeAgent != nil) && m.w.whole() {
 		_, behind := m.nextSeen() // it may see the block listed yet
-		return behind || slices.ContainsFunc(m.whole.CIDRs(), cidr.Overlaps)
+		return behind || slices.ContainsFunc(m.gives(), cidr.Overlaps)
 	}
 	node := m.w.api.Get(KindNode, m.name)
 	return m.w.fixed() && m.old != nil && slices.Contains(m.old.CIDRs, cidr) && (node == nil || node.GetUID() != m.node)

@@ -1,0 +1,479 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeagent"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeipam"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
+)
+
+// nodeAgent is this project's node agent on a machine, with the store on the machine's disk that the CNI plugin works on.
+// Both are the product's own code; the node agent hands over at each call to the API server.
+type nodeAgent struct {
+	m     *machine
+	dir   string
+	store *nodeipam.Store
+	boots int
+	agent *nodeagent.Agent // nil: it is down
+	// pods are the node's pods as its watch shows them, and readPods is how many versions of pods it has read. The
+	// machine's seen and read are those of the CiliumNode.
+	pods     map[string]*corev1.Pod
+	readPods int
+	due      time.Time // when it reconciles again
+
+	pending *call // nil: no reconcile is in progress
+	yield   func(*call) bool
+	next    func() (*call, bool)
+	stop    func()
+	result  ctrl.Result
+	err     error
+
+	sandboxes int
+	// dead are sandboxes that are gone, and were not released.
+	dead []deadSandbox
+}
+
+// deadSandbox is a sandbox that is gone. If it is lost, no runtime knows that it was there.
+type deadSandbox struct {
+	nodeipam.Owner
+	lost bool
+}
+
+// nodeAgentRetry is the wait of a node agent after an error.
+const nodeAgentRetry = time.Second
+
+// localRouter is the agents' own address, the same on all nodes (docs/modes.md).
+var localRouter = map[agent.Family]netip.Addr{agent.IPv4: netip.MustParseAddr("169.254.23.0"), agent.IPv6: netip.MustParseAddr("fe80::1")}
+
+// newNodeAgent returns the node agent of a machine in its first boot, with an empty disk.
+func newNodeAgent(m *machine) *nodeAgent {
+	parent := ""
+	if _, err := os.Stat("/dev/shm"); err == nil {
+		parent = "/dev/shm" // a sync costs nothing there
+	}
+	dir, err := os.MkdirTemp(parent, "sim-"+m.name)
+	m.w.mustNot(err)
+	n := &nodeAgent{m: m, dir: dir}
+	n.boot()
+	return n
+}
+
+// up reports whether it runs.
+func (n *nodeAgent) up() bool { return n != nil && n.agent != nil }
+
+// start starts its process. Its first lists are of some versions ago.
+func (n *nodeAgent) start(versionsAgo int) {
+	n.agent = &nodeagent.Agent{
+		Node: n.m.name, Store: n.store, Watched: watchedBy{nodeAgent: n}, Live: live{caller: n}, Client: live{caller: n},
+		ReportEvery: 4 * n.m.w.cfg.UpdateRate, Now: n.m.w.Now,
+	}
+	api := n.m.w.api
+	n.m.read = max(0, len(api.history[KindCiliumNode])-versionsAgo)
+	n.m.seen, _ = api.at(KindCiliumNode, n.m.read)[n.m.name].(*ciliumv2.CiliumNode)
+	n.readPods = max(0, len(api.history[KindPod])-versionsAgo)
+	n.pods = map[string]*corev1.Pod{}
+	for key, obj := range api.at(KindPod, n.readPods) {
+		n.takePod(key, obj)
+	}
+	n.due = n.m.w.clock.now
+}
+
+func (n *nodeAgent) takePod(key string, obj client.Object) {
+	delete(n.pods, key)
+	if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName == n.m.name {
+		n.pods[key] = pod
+	}
+}
+
+// sees processes an event of its watch of the CiliumNode.
+func (n *nodeAgent) sees(cn *ciliumv2.CiliumNode) {
+	n.m.seen = cn
+	n.due = n.m.w.clock.now
+}
+
+// seesPod processes the next event of its watch of pods.
+func (n *nodeAgent) seesPod() {
+	v := n.m.w.api.history[KindPod][n.readPods]
+	n.readPods++
+	n.takePod(v.Key, v.New)
+	n.due = n.m.w.clock.now
+}
+
+func (n *nodeAgent) podsWait() bool { return n.readPods < len(n.m.w.api.history[KindPod]) }
+
+// die ends the process, wherever it is.
+func (n *nodeAgent) die() {
+	if n.pending != nil {
+		n.stop()
+		n.pending = nil
+	}
+	n.agent = nil
+}
+
+// boot begins another run of the machine: all sandboxes are gone.
+func (n *nodeAgent) boot() {
+	n.boots++
+	store, err := nodeipam.Open(filepath.Join(n.dir, "store"))
+	n.m.w.mustNot(err)
+	n.store = store
+	n.store.Boot = fmt.Sprint(n.boots)
+	n.m.w.mustNot(os.RemoveAll(filepath.Join(n.dir, "netns")))
+	n.m.w.mustNot(os.Mkdir(filepath.Join(n.dir, "netns"), 0o700))
+}
+
+// reboot restarts the machine. Its kubelet releases the sandboxes later.
+func (m *machine) reboot() {
+	m.crash()
+	m.nodeAgent.die()
+	for _, slot := range sortedKeys(m.endpoints) {
+		m.nodeAgent.dead = append(m.nodeAgent.dead, deadSandbox{Owner: m.endpoints[slot].sandbox})
+	}
+	m.endpoints = map[string]*endpoint{}
+	m.nodeAgent.boot()
+}
+
+// loseDisk restarts the machine with an empty disk, as after it was installed again.
+func (m *machine) loseDisk() {
+	m.crash()
+	m.nodeAgent.die()
+	m.endpoints = map[string]*endpoint{}
+	m.nodeAgent.dead = nil
+	m.w.mustNot(os.RemoveAll(filepath.Join(m.nodeAgent.dir, "store")))
+	m.nodeAgent.boot()
+}
+
+// bootDelegated starts Cilium's agent, which waits for nothing, and allocates nothing.
+func (m *machine) bootDelegated() {
+	for _, family := range m.families {
+		m.router[family] = localRouter[family]
+	}
+	m.discover()
+	m.phase, m.kubelet.pod.ready = serving, true
+}
+
+// assign is a CNI ADD in the plugin. The sandbox exists if it fails.
+func (n *nodeAgent) assign(pod client.Object) (sandbox nodeipam.Owner, v4, v6 netip.Addr, err error) {
+	n.sandboxes++
+	name := fmt.Sprint("c", n.sandboxes)
+	sandbox = nodeipam.Owner{
+		Attachment: nodeipam.Attachment{Container: name, Interface: "eth0"}, Pod: keyOf(pod), UID: string(pod.GetUID()),
+		Netns: filepath.Join(n.dir, "netns", name),
+	}
+	n.m.w.mustNot(os.WriteFile(sandbox.Netns, nil, 0o600))
+	addrs, err := n.store.Assign(context.Background(), sandbox)
+	for _, addr := range addrs {
+		if addr.Is4() {
+			v4 = addr
+		} else {
+			v6 = addr
+		}
+	}
+	return sandbox, v4, v6, err
+}
+
+// release is a CNI DEL, after which the runtime removes the sandbox.
+func (n *nodeAgent) release(sandbox nodeipam.Owner) {
+	n.m.w.mustNot(n.store.ReleasePod(context.Background(), sandbox))
+	n.removeNetns(sandbox)
+}
+
+func (n *nodeAgent) removeNetns(sandbox nodeipam.Owner) {
+	if err := os.Remove(sandbox.Netns); !errors.Is(err, os.ErrNotExist) {
+		n.m.w.mustNot(err)
+	}
+}
+
+// addKilled is a CNI ADD whose runtime is killed once the plugin has assigned addresses. The runtime may or may not know of
+// the sandbox when it is back.
+func (m *kubelet) addKilled(slot string) {
+	n := m.nodeAgent
+	sandbox, _, _, err := n.assign(m.podObject(slot))
+	m.w.workload.refused[m.podKey(slot)] = m.w.clock.now
+	if err != nil {
+		n.release(sandbox)
+		return
+	}
+	n.removeNetns(sandbox)
+	n.dead = append(n.dead, deadSandbox{sandbox, m.w.pick(m.name, uint64(n.sandboxes), 3) == 0})
+}
+
+// releaseDead is a CNI DEL for a sandbox that is gone.
+func (n *nodeAgent) releaseDead(container string) {
+	i := slices.IndexFunc(n.dead, func(d deadSandbox) bool { return d.Container == container })
+	n.release(n.dead[i].Owner)
+	n.dead = slices.Delete(n.dead, i, i+1)
+}
+
+// hasDead reports whether a kubelet has to have a sandbox of a pod released before it makes another one.
+func (n *nodeAgent) hasDead(pod client.Object) bool {
+	return n != nil && slices.ContainsFunc(n.dead, func(d deadSandbox) bool { return !d.lost && d.UID == string(pod.GetUID()) })
+}
+
+// opens returns the blocks that the plugin assigns addresses of.
+func (n *nodeAgent) opens() []netip.Prefix {
+	node, err := n.store.Node()
+	if err != nil || node.Boot != n.store.Boot {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, b := range node.Blocks {
+		if !b.Closed {
+			out = append(out, b.CIDR)
+		}
+	}
+	return out
+}
+
+// reconcile begins a reconcile, and runs it to its first call.
+func (n *nodeAgent) reconcile() {
+	n.due = time.Time{}
+	ctx := n.m.w.quiet
+	if n.m.w.trace != nil {
+		ctx = log.IntoContext(context.Background(), traceLogger(func(line string) { n.m.w.tracef("node agent %s: %s", n.m.name, line) }))
+	}
+	n.next, n.stop = iter.Pull(func(yield func(*call) bool) {
+		defer func() {
+			if thrown := recover(); thrown != nil && thrown != any(crash{}) {
+				panic(thrown)
+			}
+		}()
+		n.yield = yield
+		n.result, n.err = n.agent.Reconcile(ctx, ctrl.Request{})
+	})
+	n.resume()
+}
+
+// resume runs a reconcile to its next call, or to its end.
+func (n *nodeAgent) resume() {
+	c, more := n.next()
+	n.pending = c
+	if more {
+		return
+	}
+	n.pending = nil
+	wait := n.result.RequeueAfter
+	if n.err != nil {
+		n.m.w.tracef("node agent %s: error %v", n.m.name, n.err)
+		wait = nodeAgentRetry
+	}
+	if wait > 0 && n.due.IsZero() { // else an event came meanwhile
+		n.due = n.m.w.clock.now.Add(wait)
+	}
+}
+
+func (n *nodeAgent) in() *World { return n.m.w }
+
+// send hands over a call, and returns once the world has performed it.
+func (n *nodeAgent) send(c *call) error {
+	if !n.yield(c) {
+		panic(crash{})
+	}
+	switch c.fate {
+	case failed:
+		return errLine
+	case unheard:
+		_ = n.carryOut(c)
+		return errLine
+	}
+	return n.carryOut(c)
+}
+
+func (n *nodeAgent) carryOut(c *call) error {
+	n.m.w.rules.byNodeAgent = true
+	defer func() { n.m.w.rules.byNodeAgent = false }()
+	if c.writes() && !c.conditional {
+		n.m.w.violate(4, "node agent %s: %s is not conditional", n.m.name, c)
+	}
+	err := c.do()
+	if err != nil {
+		n.m.w.tracef("node agent %s: %s: %v", n.m.name, c, err)
+	}
+	return err
+}
+
+// watchedBy reads what a node agent's watches show. Namespaces and CiliumPodIPPools are always up to date.
+type watchedBy struct {
+	client.Reader
+	*nodeAgent
+}
+
+// Get implements client.Reader.
+func (w watchedBy) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	kind := kindOf(obj)
+	stored := w.m.w.api.Get(kind, nameOf(key))
+	if kind == KindCiliumNode {
+		stored = nil
+		if w.m.seen != nil {
+			stored = w.m.seen
+		}
+	}
+	if stored == nil {
+		return apierrors.NewNotFound(kind.resource(), nameOf(key))
+	}
+	assign(obj, stored.DeepCopyObject().(client.Object))
+	return nil
+}
+
+// List implements client.Reader.
+func (w watchedBy) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch list := list.(type) {
+	case *corev1.PodList:
+		for _, key := range sortedKeys(w.pods) {
+			list.Items = append(list.Items, *w.pods[key].DeepCopy())
+		}
+	case *ciliumv2alpha1.CiliumPodIPPoolList:
+		list.Items = allOf[ciliumv2alpha1.CiliumPodIPPool](w.m.w, KindCiliumPool)
+	default:
+		panic(fmt.Sprintf("no such list here: %T", list))
+	}
+	return nil
+}
+
+// enableNodeAgent enables the steps of a machine's node agent, and faults of its machine.
+func (wl *workload) enableNodeAgent(m *machine) {
+	n := m.nodeAgent
+	if n == nil {
+		return
+	}
+	for _, dead := range n.dead {
+		if !dead.lost {
+			wl.can(SandboxDel, m.name, dead.Container)
+		}
+	}
+	wl.canIf(AgentKill, Reboot, m.name, "")
+	wl.canIf(NodeGone, DiskLost, m.name, "")
+	if !n.up() {
+		wl.can(NodeAgentStart, m.name, "")
+		wl.canIf(StaleList, NodeAgentStart, m.name, "stale")
+		return
+	}
+	wl.canIf(AgentKill, NodeAgentDies, m.name, "")
+	wl.enableWatch(m)
+	if n.podsWait() {
+		wl.can(NodeAgentPod, m.name, "")
+	}
+	if n.pending == nil {
+		if !n.due.IsZero() && !wl.clock.now.Before(n.due) && !m.silent {
+			wl.can(NodeAgentRun, m.name, "")
+		}
+		return
+	}
+	wl.can(NodeAgentCall, m.name, "")
+	wl.canIf(Fail, NodeAgentFails, m.name, "")
+	if n.pending.writes() {
+		wl.canIf(Unheard, NodeAgentUnheard, m.name, "")
+		wl.canIf(KillAfterWrite, NodeAgentKills, m.name, "")
+	}
+}
+
+func (wl *workload) doNodeAgent(verb Verb, m *machine, what string) bool {
+	n := m.nodeAgent
+	switch verb {
+	case SandboxDel:
+		n.releaseDead(what)
+	case Reboot:
+		m.reboot()
+	case DiskLost:
+		m.loseDisk()
+	case NodeAgentStart:
+		n.start(wl.processes.versionsAgo(what))
+	case NodeAgentPod:
+		n.seesPod()
+	case NodeAgentRun:
+		n.reconcile()
+	case NodeAgentDies:
+		n.die()
+	case NodeAgentKills:
+		_ = n.carryOut(n.pending)
+		n.die()
+	case NodeAgentFails:
+		n.pending.fate = failed
+		n.resume()
+	case NodeAgentUnheard:
+		n.pending.fate = unheard
+		n.resume()
+	case NodeAgentCall:
+		n.resume()
+	default:
+		return false
+	}
+	return true
+}
+
+// dues reports when the node agent reconciles again.
+func (n *nodeAgent) dues(at func(time.Time)) {
+	if n.up() && n.pending == nil {
+		at(n.due)
+	}
+}
+
+// seeNodeAgent judges a node agent's write: it takes no block off the list in which a pod has an address.
+func (r *writeRules) seeNodeAgent(v Version, change invariant.Change) {
+	change.Writer = whole.NodeAgentWriter
+	for _, f := range r.wholeJudge.Step(change) {
+		r.violate(f.Rule, "%s: %s", f.Subject, f.Text)
+	}
+	r.judge.Take(change)
+	old, _ := v.Old.(*ciliumv2.CiliumNode)
+	now, _ := v.New.(*ciliumv2.CiliumNode)
+	if old != nil && now != nil {
+		r.checkPool(v.Key, old, now, true)
+	}
+}
+
+// checkReportRest checks at rest that a CiliumNode shows the addresses that pods have, and no other.
+func (r *settledRules) checkReportRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
+	used := map[netip.Addr]bool{}
+	for addr := range addresses(cn.Status.IPAM.Used) {
+		used[addr] = true
+	}
+	for _, slot := range sortedKeys(m.endpoints) {
+		for _, addr := range m.endpoints[slot].addrs() {
+			if !used[addr] {
+				r.violate(9, "%s: %s of pod %s on node %s is not reported", when, addr, slot, m.name)
+			}
+			delete(used, addr)
+		}
+	}
+	for addr := range used {
+		r.violate(9, "%s: node %s reports %s, which no pod has", when, m.name, addr)
+	}
+}
+
+// isClosed reports whether an address is in a block that gives none to new pods.
+func (q *queries) isClosed(cn *ciliumv2.CiliumNode, addr netip.Addr) bool {
+	return q.delegated() && slices.ContainsFunc(whole.Entries(cn), func(e whole.Entry) bool { return e.Parked && e.CIDR.Contains(addr) })
+}
+
+// delegated reports whether this project's node agents assign addresses, of whole blocks.
+func (q *queries) delegated() bool { return q.cfg.Settings.Mode == ciliumnode.DelegatedPlugin }
+
+// closeNodeAgents ends node agents and removes the machines' disks.
+func (w *World) closeNodeAgents() {
+	for _, m := range w.machines {
+		if m.nodeAgent != nil {
+			m.nodeAgent.die()
+			w.mustNot(os.RemoveAll(m.nodeAgent.dir))
+		}
+	}
+}
