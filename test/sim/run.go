@@ -179,9 +179,7 @@ func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	}
 	r := rand.New(rand.NewPCG(seed, 9))
 	c.Settings.Mode, c.Upgraded.Mode = mode, mode
-	if mode == ciliumnode.MultiPool || mode == ciliumnode.Kubernetes {
-		c.Reserve = map[string]int{crd.DefaultCiliumPool: []int{1, 2, 4}[r.IntN(3)]}
-	}
+	c.Reserve = map[string]int{crd.DefaultCiliumPool: []int{1, 2, 4}[r.IntN(3)]}
 	c.Faults &= faultsIn(mode)
 }
 

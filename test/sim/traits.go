@@ -131,8 +131,11 @@ func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode == ciliumnode.Kubernetes {
 		t &^= scheduling | families | restores
 	}
+	if mode != "" && !mode.ManyPools() {
+		t &^= pools
+	}
 	if mode != ciliumnode.MultiPool && mode != "" {
-		t &^= pools | parking
+		t &^= parking
 	}
 	if mode == ciliumnode.Kubernetes { // its worlds have both families as it is
 		t &^= dual

@@ -6,6 +6,7 @@ import (
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -200,6 +201,9 @@ func (r *Rules) inUse(c invariant.Change, cidr netip.Prefix, how string) {
 		}
 	}
 	for name, pod := range r.pods[c.Name] {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
 		for _, ip := range pod.Status.PodIPs {
 			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) && pod.DeletionTimestamp == nil {
 				r.find(c, 2, "%s %s while pod %s has %s", cidr, how, name, addr)

@@ -183,7 +183,7 @@ func (r *settledRules) checkBlocks(when string, m *machine, cn *ciliumv2.CiliumN
 		leaving := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockDraining) || obj.DeletionTimestamp != nil
 		if wrong := r.wrongAtRest(obj, &b, leaving); wrong != "" {
 			r.violate(9, "%s: block %s of node %s %s", when, obj.Name, m.name, wrong)
-		} else if !leaving && !r.space.asked(obj) {
+		} else if !leaving && !r.space.asked(obj) && r.ciliumPoolOf(obj) == crd.DefaultCiliumPool { // of others there is no reserve
 			held = append(held, b)
 		}
 	}
@@ -194,6 +194,9 @@ func (r *settledRules) checkBlocks(when string, m *machine, cn *ciliumv2.CiliumN
 // wrongAtRest returns why a block may not be in its state at rest; "": it may.
 func (r *settledRules) wrongAtRest(obj *v1alpha1.PodIPBlock, b *heldBlock, leaving bool) string {
 	hasRoom := r.space.room(obj.Spec.NodeName) > 0
+	if pool := r.ciliumPoolOf(obj); pool != "" && pool != crd.DefaultCiliumPool {
+		hasRoom = r.space.freeBlocks(obj.Spec.NodeName, b.cidr.Addr().Is4(), pool) > 0
+	}
 	switch {
 	case meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockCoolingDown):
 		return "still cools down"

@@ -48,7 +48,7 @@ func (s *space) othersMove(b *v1alpha1.PodIPBlock) bool {
 	if !ok {
 		return false
 	}
-	if pool, _ := crd.PoolFrom(obj, s.cfg.Settings.Defaults); !s.mustMove(b, pool) {
+	if pool, _ := crd.PoolFrom(obj, s.defaults()); !s.mustMove(b, pool) {
 		return false
 	}
 	others := map[string]bool{}
@@ -61,6 +61,14 @@ func (s *space) othersMove(b *v1alpha1.PodIPBlock) bool {
 		}
 	}
 	return len(others) >= maxMoves(obj)
+}
+
+// defaults are the operators', as they apply to the mode.
+func (s *space) defaults() crd.Defaults {
+	d := s.cfg.Settings.Defaults
+	d.WholeBlocks = s.cfg.Settings.Mode.WholeBlocks()
+	d.CiliumPools = s.cfg.Settings.Mode.ManyPools()
+	return d
 }
 
 // awaitsTurn reports whether a block of a node, of the family of cidr, has to leave once other
@@ -107,7 +115,7 @@ func (s *space) asked(b *v1alpha1.PodIPBlock) bool {
 	if !ok {
 		return true
 	}
-	pool, err := crd.PoolFrom(obj, s.cfg.Settings.Defaults)
+	pool, err := crd.PoolFrom(obj, s.defaults())
 	return err != nil || pool.Deleting || pool.Drains(cidrOf(b)) || s.mustMove(b, pool)
 }
 
