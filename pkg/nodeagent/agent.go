@@ -71,7 +71,7 @@ const unknownPod = "unknown/unknown"
 func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	cn := &ciliumv2.CiliumNode{}
 	err := a.Watched.Get(ctx, types.NamespacedName{Name: a.Node}, cn)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || err == nil && a.isOfAnotherBoot(cn) {
 		return ctrl.Result{}, a.closeAll(ctx)
 	}
 	if err != nil {
@@ -113,6 +113,12 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		return ctrl.Result{RequeueAfter: drainEvery}, err
 	}
 	return ctrl.Result{RequeueAfter: a.ReportEvery}, err
+}
+
+// isOfAnotherBoot reports whether Cilium's agent has not written the CiliumNode since the machine's start. It may be of a
+// Node that was deleted meanwhile. (Cilium v1.20.2, pkg/nodediscovery/nodediscovery.go, mutateNodeResource.)
+func (a *Agent) isOfAnotherBoot(cn *ciliumv2.CiliumNode) bool {
+	return cn.Spec.BootID != "" && a.Store.Boot != "" && cn.Spec.BootID != a.Store.Boot
 }
 
 // closeAll closes all blocks: without a CiliumNode they may become other nodes'. Pods keep their addresses.

@@ -207,13 +207,26 @@ func TestLostStore(t *testing.T) {
 	n.expect("used", n.used(), "10.0.0.1 default/new")
 }
 
-// Nothing is assigned before Cilium's agent says which families it runs.
+// Nothing is assigned before Cilium's agent says which families it runs, or if the CiliumNode is of another run of the
+// machine: it may be of a Node that was deleted.
 func TestBeforeCiliumStarts(t *testing.T) {
 	cn := ciliumNode("default=10.0.0.0/29")
 	cn.Spec.Addresses = nil
 	n := newNode(t, cn)
 	n.reconcile()
 	n.expect("ADD", n.add("a"), nodeipam.ErrNotReady.Error())
+	of := ciliumNode("default=10.0.0.0/29")
+	of.Spec.BootID = "another"
+	n = newNode(t, of)
+	n.reconcile()
+	n.expect("ADD after another boot", n.add("a"), nodeipam.ErrNotReady.Error())
+	starts := n.live()
+	starts.Spec.BootID = n.agent.Store.Boot
+	if err := n.agent.Client.Update(t.Context(), starts); err != nil {
+		t.Fatal(err)
+	}
+	n.reconcile()
+	n.expect("ADD once Cilium's agent has started", n.add("a"), "[10.0.0.1]")
 }
 
 // A closed block serves its pods until the last one ends, and no other. Then it is returned at once.

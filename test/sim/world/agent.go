@@ -143,7 +143,7 @@ func (m *machine) discover() {
 	}
 	cn.OwnerReferences = ownerOf(node)
 	cn.Labels = maps.Clone(node.Labels)
-	cn.Spec.BootID = "boot"
+	cn.Spec.BootID = m.bootID()
 	cn.Spec.Addresses = nil
 	if m.w.cfg.Cluster != nil {
 		cn.Spec.Addresses = addressesOf(node)

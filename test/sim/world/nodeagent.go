@@ -65,8 +65,8 @@ const nodeAgentRetry = time.Second
 // localRouter is the agents' own address, the same on all nodes (docs/modes.md).
 var localRouter = map[agent.Family]netip.Addr{agent.IPv4: netip.MustParseAddr("169.254.23.0"), agent.IPv6: netip.MustParseAddr("fe80::1")}
 
-// newNodeAgent returns the node agent of a machine in its first boot, with an empty disk.
-func newNodeAgent(m *machine) *nodeAgent {
+// newNodeAgent gives a machine in its first boot a node agent, with an empty disk.
+func newNodeAgent(m *machine) {
 	parent := ""
 	if _, err := os.Stat("/dev/shm"); err == nil {
 		parent = "/dev/shm" // a sync costs nothing there
@@ -74,8 +74,8 @@ func newNodeAgent(m *machine) *nodeAgent {
 	dir, err := os.MkdirTemp(parent, "sim-"+m.name)
 	m.w.mustNot(err)
 	n := &nodeAgent{m: m, dir: dir}
+	m.nodeAgent = n
 	n.boot()
-	return n
 }
 
 // up reports whether it runs.
@@ -136,9 +136,17 @@ func (n *nodeAgent) boot() {
 	store, err := nodeipam.Open(filepath.Join(n.dir, "store"))
 	n.m.w.mustNot(err)
 	n.store = store
-	n.store.Boot = fmt.Sprint(n.boots)
+	n.store.Boot = n.m.bootID()
 	n.m.w.mustNot(os.RemoveAll(filepath.Join(n.dir, "netns")))
 	n.m.w.mustNot(os.Mkdir(filepath.Join(n.dir, "netns"), 0o700))
+}
+
+// bootID identifies the machine's run.
+func (m *machine) bootID() string {
+	if m.nodeAgent == nil {
+		return "boot"
+	}
+	return fmt.Sprint(m.name, "-", m.nodeAgent.boots)
 }
 
 // reboot restarts the machine. Its kubelet releases the sandboxes later.

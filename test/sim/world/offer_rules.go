@@ -264,7 +264,7 @@ func (r *offerRules) addressUse(m *machine, f ipalloc.Family, ciliumPool string)
 	}
 	for _, slot := range r.workload.slots {
 		pod := m.kubelet.podObject(slot)
-		if pod == nil || finished(pod) || pod.DeletionTimestamp != nil || requestedBy(pod) != ciliumPool {
+		if pod == nil || finished(pod) || pod.DeletionTimestamp != nil && m.endpoints[slot] == nil || requestedBy(pod) != ciliumPool {
 			continue
 		}
 		if m.endpoints[slot] == nil && r.workload.dropped[string(pod.UID)] == nil {

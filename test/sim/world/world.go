@@ -185,7 +185,7 @@ func New(cfg Config) *World {
 	for i := range cfg.Nodes {
 		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), families: cfg.Families, endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
 		if w.delegated() {
-			m.nodeAgent = newNodeAgent(m)
+			newNodeAgent(m)
 		}
 		if m.kubelet = (&kubelet{machine: m}); w.gains() {
 			m.families = []agent.Family{agent.IPv4}
