@@ -75,10 +75,18 @@ type NodeReport struct {
 }
 
 // Write writes a report as far as it differs from cn, conditional on its version. The addresses come first: once the
-// CiliumNode says that its node agent runs, it shows all in use.
+// CiliumNode says that its node agent runs, it shows all in use. They take the marks of release-ips away: so an operator that
+// has written one knows that the report is younger.
 func (r NodeReport) Write(ctx context.Context, c client.Client, cn *ciliumv2.CiliumNode) error {
+	status := map[string]any{}
 	if used := r.usedChanges(cn); len(used) > 0 {
-		written, err := writeIPAM(ctx, c, cn, "status", map[string]any{"used": used})
+		status["used"] = used
+	}
+	if len(cn.Status.IPAM.ReleaseIPs) > 0 {
+		status["release-ips"] = nil
+	}
+	if len(status) > 0 {
+		written, err := writeIPAM(ctx, c, cn, "status", status)
 		if err != nil {
 			return err
 		}

@@ -64,20 +64,23 @@ const (
 	lockWait = 10 * time.Second
 )
 
+// mostBoots is how many boots of the machine the store knows.
+const mostBoots = 16
+
 // unknownPod stands for a pod without a name in the store.
 const unknownPod = "unknown/unknown"
 
 // Reconcile brings the store and the CiliumNode in step once.
 func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	cn := &ciliumv2.CiliumNode{}
-	err := a.Watched.Get(ctx, types.NamespacedName{Name: a.Node}, cn)
-	if apierrors.IsNotFound(err) || err == nil && a.isOfAnotherBoot(cn) {
-		return ctrl.Result{}, a.closeAll(ctx)
-	}
+	stored, err := a.stored()
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	stored, err := a.stored()
+	cn := &ciliumv2.CiliumNode{}
+	err = a.Watched.Get(ctx, types.NamespacedName{Name: a.Node}, cn)
+	if apierrors.IsNotFound(err) || err == nil && !a.isOfThisBoot(cn, stored) {
+		return ctrl.Result{}, a.closeAll(ctx, stored)
+	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -115,17 +118,21 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	return ctrl.Result{RequeueAfter: a.ReportEvery}, err
 }
 
-// isOfAnotherBoot reports whether Cilium's agent has not written the CiliumNode since the machine's start. It may be of a
-// Node that was deleted meanwhile. (Cilium v1.20.2, pkg/nodediscovery/nodediscovery.go, mutateNodeResource.)
-func (a *Agent) isOfAnotherBoot(cn *ciliumv2.CiliumNode) bool {
-	return cn.Spec.BootID != "" && a.Store.Boot != "" && cn.Spec.BootID != a.Store.Boot
+// isOfThisBoot reports whether Cilium's agent has written the CiliumNode since the machine's start. Otherwise it may be of
+// another machine, or of a Node that was deleted meanwhile. A restore of etcd may also bring back one of an earlier start.
+// (Cilium v1.20.2, pkg/nodediscovery/nodediscovery.go, mutateNodeResource.)
+func (a *Agent) isOfThisBoot(cn *ciliumv2.CiliumNode, stored *nodeipam.Node) bool {
+	if cn.Spec.BootID == "" || cn.Spec.BootID == a.Store.Boot {
+		return true
+	}
+	return stored != nil && stored.Boot == a.Store.Boot && slices.Contains(stored.Boots, cn.Spec.BootID)
 }
 
-// closeAll closes all blocks: without a CiliumNode they may become other nodes'. Pods keep their addresses.
-func (a *Agent) closeAll(ctx context.Context) error {
-	node, err := a.stored()
-	if node == nil {
-		return err
+// closeAll closes all blocks: without a CiliumNode they may become other nodes'. Pods keep their addresses. Those of a store
+// of another boot are closed.
+func (a *Agent) closeAll(ctx context.Context, node *nodeipam.Node) error {
+	if node == nil || node.Boot != a.Store.Boot {
+		return nil
 	}
 	isOpen := func(b nodeipam.Block) bool { return !b.Closed }
 	if !slices.ContainsFunc(node.Blocks, isOpen) {
@@ -235,6 +242,10 @@ func (a *Agent) setNode(ctx context.Context, cn *ciliumv2.CiliumNode, stored *no
 	known := *stored
 	known.Version = node.Version
 	node.Boot = a.Store.Boot
+	node.Boots = stored.Boots
+	if !slices.Contains(node.Boots, node.Boot) {
+		node.Boots = append(slices.Clone(node.Boots[max(0, len(node.Boots)-mostBoots+1):]), node.Boot)
+	}
 	if reflect.DeepEqual(known, node) {
 		return nil
 	}

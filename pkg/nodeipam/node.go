@@ -24,6 +24,8 @@ type Node struct {
 	// Boot identifies the run of the machine that they are known in. Another run waits until the node agent has read the
 	// CiliumNode again: the Node may have been gone meanwhile, and its blocks may be another node's.
 	Boot string `json:"boot"`
+	// Boots are the latest runs of the machine, this one last.
+	Boots []string `json:"boots"`
 	// Families are the families that each pod gets an address of.
 	Families [2]bool `json:"families"`
 	// Blocks are sorted by CIDR. None overlaps another.

@@ -126,7 +126,7 @@ func (t traits) in(mode ciliumnode.Mode) traits {
 		t &^= moves
 	}
 	if mode == ciliumnode.DelegatedPlugin {
-		t &^= families | restores
+		t &^= families
 	}
 	if mode == ciliumnode.Kubernetes {
 		t &^= scheduling | families | restores

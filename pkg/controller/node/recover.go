@@ -95,10 +95,12 @@ const (
 	answerGiven
 )
 
-// probeAgain makes the agent report all addresses it uses, since this process leads. An agent that is assigned whole blocks reports by
-// itself: in multi-pool mode it lists the CIDRs that it uses again, and in kubernetes mode it keeps one block.
+// probeAgain makes the agent report all addresses it uses, since this process leads: a node agent takes the mark away with
+// its report, Cilium's agent answers it. A Cilium agent that is assigned whole blocks reports by itself: in multi-pool mode it
+// lists the CIDRs that it uses again, and in kubernetes mode it keeps one block.
 func (r *Reconciler) probeAgain(ctx context.Context, o *observation, result *result) (answer, error) {
-	if assignment := o.CiliumNode.BlockAssignment; assignment != nil {
+	assignment := o.CiliumNode.BlockAssignment
+	if assignment != nil && !assignment.NodeAgent {
 		rewritten := r.Cluster.Recovery.Rewritten()
 		if assignment.SingleBlock || !r.Clock.Now().Before(rewritten) {
 			return answerGiven, nil
@@ -110,7 +112,7 @@ func (r *Reconciler) probeAgain(ctx context.Context, o *observation, result *res
 	if len(o.Shares) > 0 {
 		family = o.Shares[0].Family
 	}
-	mark := []netip.Addr{expand.ProbeAddress(family, o.CiliumNode.Addresses.Pool)}
+	mark := []netip.Addr{expand.ProbeAddress(family, o.CiliumNode.Published())}
 	entry, ok := o.CiliumNode.Release[mark[0]]
 	wasAsked := r.Cluster.Recovery.Probed(o.Name)
 	marked := ok && entry == expand.Marked
@@ -118,7 +120,7 @@ func (r *Reconciler) probeAgain(ctx context.Context, o *observation, result *res
 		return answerGiven, nil
 	}
 	view := o.CiliumNode
-	if !wasAsked && len(view.Published()) == 0 {
+	if !wasAsked && assignment == nil && len(view.Published()) == 0 {
 		opened, err := r.CiliumNodes.CreatePoolField(ctx, view)
 		if view, err = r.wroteCiliumNode(o, "publish", opened, err); err != nil {
 			return answerAsked, err
@@ -145,9 +147,9 @@ type usedAddress struct {
 // usedOutsideBlocks returns the addresses in no block that the agent's report or pods' statuses name, sorted.
 func (r *Reconciler) usedOutsideBlocks(o *observation) []usedAddress {
 	pools := map[netip.Addr]string{}
-	if o.CiliumNode.Addresses != nil {
-		for addr := range o.CiliumNode.Used {
-			pools[addr] = ""
+	if assignment := o.CiliumNode.BlockAssignment; assignment == nil || assignment.NodeAgent {
+		for addr, owner := range o.CiliumNode.Used {
+			pools[addr] = o.PoolChoices.Of(owner, ipalloc.FamilyOf(addr)).Pool
 		}
 	}
 	for _, pod := range o.Pods {
