@@ -77,7 +77,13 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		return ctrl.Result{}, err
 	}
 	cn := &ciliumv2.CiliumNode{}
-	err = a.Watched.Get(ctx, types.NamespacedName{Name: a.Node}, cn)
+	reader := a.Watched
+	var ofNode []client.ListOption // the watch shows no others
+	if stored == nil {             // a new store must not miss a pod
+		reader = a.Live
+		ofNode = append(ofNode, client.MatchingFields{"spec.nodeName": a.Node})
+	}
+	err = reader.Get(ctx, types.NamespacedName{Name: a.Node}, cn)
 	if apierrors.IsNotFound(err) || err == nil && !a.isOfThisBoot(cn, stored) {
 		return ctrl.Result{}, a.closeAll(ctx, stored)
 	}
@@ -92,7 +98,7 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		families = stored.Families
 	}
 	var pods corev1.PodList
-	if err := a.Watched.List(ctx, &pods); err != nil {
+	if err := reader.List(ctx, &pods, ofNode...); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing the pods of node %s: %w", a.Node, err)
 	}
 	node := nodeipam.Node{Version: cn.ResourceVersion, Families: families, Blocks: blocksOf(cn)}

@@ -47,7 +47,8 @@ func newNode(t *testing.T, objects ...client.Object) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&ciliumv2.CiliumNode{}).Build()
+	nodeOf := func(obj client.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }
+	c := fake.NewClientBuilder().WithScheme(scheme).WithIndex(&corev1.Pod{}, "spec.nodeName", nodeOf).WithObjects(objects...).WithStatusSubresource(&ciliumv2.CiliumNode{}).Build()
 	n := &node{T: t, now: fixtures.Noon()}
 	n.agent = &Agent{
 		Node: "n", Store: store, Watched: watched{c, n}, Live: c, Client: c, ReportEvery: 15 * time.Second, Now: func() time.Time { return n.now },

@@ -72,7 +72,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.AgentDies: .5, world.AgentNothing: .3, world.AgentMutes: .2,
 		world.NodeAgentStart: 10, world.NodeAgentPod: 20, world.NodeAgentRun: 10, world.NodeAgentCall: 20,
 		world.NodeAgentFails: .3, world.NodeAgentUnheard: .5, world.NodeAgentKills: .5, world.NodeAgentDies: .3,
-		world.Reboot: .1, world.DiskLost: .05, world.SandboxDel: 2, world.AddKilled: .5,
+		world.Reboot: .4, world.DiskLost: .2, world.StoreLost: .3, world.SandboxDel: 2, world.AddKilled: 1.5,
 		world.PodNew: 3, world.PodAdd: 15, world.PodStatus: 10, world.PodFinish: .5, world.PodDelete: 2,
 		world.PodDel: 10, world.PodGone: 8, world.PodForce: .2,
 		world.Pass: 8, world.JumpFar: .2, world.Collect: 3,

@@ -96,6 +96,7 @@ const (
 	NodeAgentDies    Verb = "node-agent-dies"
 	Reboot           Verb = "reboot"
 	DiskLost         Verb = "disk-lost"
+	StoreLost        Verb = "store-lost"
 
 	PodNew    Verb = "pod-new"
 	PodAdd    Verb = "pod-add"

@@ -104,6 +104,11 @@ func (m *kubelet) wantsStatus(slot string, pod *corev1.Pod) bool {
 	return e != nil && pod != nil && pod.UID == e.pod.GetUID() && !slices.Equal(pod.Status.PodIPs, e.podIPs()) && !finished(pod)
 }
 
+// isWritten reports whether the status of a pod with addresses shows them.
+func (m *kubelet) isWritten(slot string) bool {
+	return slices.Equal(m.podObject(slot).Status.PodIPs, m.endpoints[slot].podIPs())
+}
+
 func (e *endpoint) podIPs() []corev1.PodIP {
 	var out []corev1.PodIP
 	for _, addr := range []netip.Addr{e.v4, e.v6} {

@@ -133,12 +133,39 @@ func (n *nodeAgent) die() {
 // boot begins another run of the machine: all sandboxes are gone.
 func (n *nodeAgent) boot() {
 	n.boots++
+	n.open()
+	n.m.w.mustNot(os.RemoveAll(filepath.Join(n.dir, "netns")))
+	n.m.w.mustNot(os.Mkdir(filepath.Join(n.dir, "netns"), 0o700))
+}
+
+func (n *nodeAgent) open() {
 	store, err := nodeipam.Open(filepath.Join(n.dir, "store"))
 	n.m.w.mustNot(err)
 	n.store = store
 	n.store.Boot = n.m.bootID()
-	n.m.w.mustNot(os.RemoveAll(filepath.Join(n.dir, "netns")))
-	n.m.w.mustNot(os.Mkdir(filepath.Join(n.dir, "netns"), 0o700))
+}
+
+// loseStore deletes the store of a running machine, as people may who look for space.
+func (m *machine) loseStore() {
+	m.nodeAgent.die()
+	m.w.mustNot(os.RemoveAll(filepath.Join(m.nodeAgent.dir, "store")))
+	m.nodeAgent.open()
+}
+
+// showsAll reports whether the API server shows each address that a pod has: a new store can know no other.
+func (m *machine) showsAll() bool {
+	cn := m.w.CiliumNode(m.name)
+	for slot, e := range m.endpoints {
+		if pod := m.kubelet.podObject(slot); pod == nil || pod.UID != e.pod.GetUID() || finished(pod) {
+			return false
+		}
+		for _, addr := range e.addrs() {
+			if !m.kubelet.isWritten(slot) && (cn == nil || cn.Status.IPAM.Used[addr.String()].Owner != e.owner()) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // bootID identifies the machine's run.
@@ -370,6 +397,9 @@ func (wl *workload) enableNodeAgent(m *machine) {
 	}
 	wl.canIf(AgentKill, Reboot, m.name, "")
 	wl.canIf(NodeGone, DiskLost, m.name, "")
+	if m.showsAll() {
+		wl.canIf(Edits, StoreLost, m.name, "")
+	}
 	if !n.up() {
 		wl.can(NodeAgentStart, m.name, "")
 		wl.canIf(StaleList, NodeAgentStart, m.name, "stale")
@@ -403,6 +433,8 @@ func (wl *workload) doNodeAgent(verb Verb, m *machine, what string) bool {
 		m.reboot()
 	case DiskLost:
 		m.loseDisk()
+	case StoreLost:
+		m.loseStore()
 	case NodeAgentStart:
 		n.start(wl.processes.versionsAgo(what))
 	case NodeAgentPod:
