@@ -76,19 +76,12 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	cn := &ciliumv2.CiliumNode{}
-	reader := a.Watched
-	var ofNode []client.ListOption // the watch shows no others
-	if stored == nil {             // a new store must not miss a pod
-		reader = a.Live
-		ofNode = append(ofNode, client.MatchingFields{"spec.nodeName": a.Node})
-	}
-	err = reader.Get(ctx, types.NamespacedName{Name: a.Node}, cn)
-	if apierrors.IsNotFound(err) || err == nil && !a.isOfThisBoot(cn, stored) {
-		return ctrl.Result{}, a.closeAll(ctx, stored)
-	}
+	cn, pods, err := a.observe(ctx, stored == nil)
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if cn == nil || !a.isOfThisBoot(cn, stored) {
+		return ctrl.Result{}, a.closeAll(ctx, stored)
 	}
 	families := ciliumnode.AgentFamilies(cn)
 	if families == [2]bool{} { // Cilium's agent has not started since the CiliumNode was created: it writes them then
@@ -97,24 +90,20 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		}
 		families = stored.Families
 	}
-	var pods corev1.PodList
-	if err := reader.List(ctx, &pods, ofNode...); err != nil {
-		return ctrl.Result{}, fmt.Errorf("listing the pods of node %s: %w", a.Node, err)
-	}
 	node := nodeipam.Node{Version: cn.ResourceVersion, Families: families, Blocks: blocksOf(cn)}
-	if err := a.choosePools(ctx, &node, pods.Items); err != nil {
+	if err := a.choosePools(ctx, &node, pods); err != nil {
 		return ctrl.Result{}, err
 	}
 	if isOlder, err := a.isOlder(ctx, cn, stored); isOlder || err != nil {
 		return ctrl.Result{RequeueAfter: drainEvery}, err
 	}
-	if err := a.setNode(ctx, cn, stored, node, pods.Items); err != nil {
+	if err := a.setNode(ctx, cn, stored, node, pods); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := a.releaseOrphans(ctx, pods.Items); err != nil {
+	if err := a.releaseOrphans(ctx, pods); err != nil {
 		return ctrl.Result{}, err
 	}
-	err = a.report(ctx, cn, node, pods.Items)
+	err = a.report(ctx, cn, node, pods)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{RequeueAfter: drainEvery}, nil // the watch shows the cause
 	}
@@ -122,6 +111,30 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		return ctrl.Result{RequeueAfter: drainEvery}, err
 	}
 	return ctrl.Result{RequeueAfter: a.ReportEvery}, err
+}
+
+// observe returns the node's pods and its CiliumNode, or nil if there is none. A new store must not miss a pod, so live it
+// reads from the API server itself.
+func (a *Agent) observe(ctx context.Context, live bool) (*ciliumv2.CiliumNode, []corev1.Pod, error) {
+	reader := a.Watched
+	var ofNode []client.ListOption // the watch shows no others
+	if live {
+		reader = a.Live
+		ofNode = append(ofNode, client.MatchingFields{"spec.nodeName": a.Node})
+	}
+	cn := &ciliumv2.CiliumNode{}
+	err := reader.Get(ctx, types.NamespacedName{Name: a.Node}, cn)
+	if apierrors.IsNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading CiliumNode %s: %w", a.Node, err)
+	}
+	var pods corev1.PodList
+	if err := reader.List(ctx, &pods, ofNode...); err != nil {
+		return nil, nil, fmt.Errorf("listing the pods of node %s: %w", a.Node, err)
+	}
+	return cn, pods.Items, nil
 }
 
 // isOfThisBoot reports whether Cilium's agent has written the CiliumNode since the machine's start. Otherwise it may be of

@@ -228,7 +228,7 @@ func (w *World) Do(a Action) {
 	switch o, m := w.operator(a.Who), w.machine(a.Who); {
 	case o != nil:
 		w.processes.doOperator(a, o)
-	case m != nil && w.workload.doAgent(a.Verb, m), m != nil && w.workload.doNodeAgent(a.Verb, m, a.What), m != nil && w.workload.doPod(a.Verb, m, a.What):
+	case m != nil && w.workload.do(a, m):
 	case a.Who == schedulerName:
 		w.sched.do(a.Verb, a.What)
 	case a.Who == people && w.migration.mover != nil && w.migration.doMover(a.Verb, a.What):

@@ -169,7 +169,7 @@ func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object 
 	return obj
 }
 
-// opensPool reports whether a change gives a CiliumNode an empty pool, which an API server tells from none.
+// opensPool reports whether a change creates an empty pool in a CiliumNode: API servers distinguish it from none.
 func opensPool(old, obj client.Object) bool {
 	before, _ := old.(*ciliumv2.CiliumNode)
 	after, ok := obj.(*ciliumv2.CiliumNode)

@@ -40,7 +40,7 @@ func (u *users) enableAddresses(m *machine) {
 	}
 }
 
-// setAddress gives a Node one address, in place of those it has.
+// setAddress replaces the addresses of a Node by one.
 func (u *users) setAddress(name, what string) {
 	kind, addr, some := strings.Cut(what, "=")
 	node := u.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)

@@ -2,13 +2,9 @@ package world
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"net/netip"
 	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -19,12 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeagent"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeipam"
-	"github.com/cilium-pool/cilium-pool-operator/test/agent"
-	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
-	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // nodeAgent is this project's node agent on a machine, with the store on the machine's disk that the CNI plugin works on.
@@ -53,17 +45,8 @@ type nodeAgent struct {
 	dead []deadSandbox
 }
 
-// deadSandbox is a sandbox that is gone. If it is lost, no runtime knows that it was there.
-type deadSandbox struct {
-	nodeipam.Owner
-	lost bool
-}
-
 // nodeAgentRetry is the wait of a node agent after an error.
 const nodeAgentRetry = time.Second
-
-// localRouter is the agents' own address, the same on all nodes (docs/modes.md).
-var localRouter = map[agent.Family]netip.Addr{agent.IPv4: netip.MustParseAddr("169.254.23.0"), agent.IPv6: netip.MustParseAddr("fe80::1")}
 
 // newNodeAgent gives a machine in its first boot a node agent, with an empty disk.
 func newNodeAgent(m *machine) {
@@ -128,155 +111,6 @@ func (n *nodeAgent) die() {
 		n.pending = nil
 	}
 	n.agent = nil
-}
-
-// boot begins another run of the machine: all sandboxes are gone.
-func (n *nodeAgent) boot() {
-	n.boots++
-	n.open()
-	n.m.w.mustNot(os.RemoveAll(filepath.Join(n.dir, "netns")))
-	n.m.w.mustNot(os.Mkdir(filepath.Join(n.dir, "netns"), 0o700))
-}
-
-func (n *nodeAgent) open() {
-	store, err := nodeipam.Open(filepath.Join(n.dir, "store"))
-	n.m.w.mustNot(err)
-	n.store = store
-	n.store.Boot = n.m.bootID()
-}
-
-// loseStore deletes the store of a running machine, as people may who look for space.
-func (m *machine) loseStore() {
-	m.nodeAgent.die()
-	m.w.mustNot(os.RemoveAll(filepath.Join(m.nodeAgent.dir, "store")))
-	m.nodeAgent.open()
-}
-
-// showsAll reports whether the API server shows each address that a pod has: a new store can know no other.
-func (m *machine) showsAll() bool {
-	cn := m.w.CiliumNode(m.name)
-	for slot, e := range m.endpoints {
-		if pod := m.kubelet.podObject(slot); pod == nil || pod.UID != e.pod.GetUID() || finished(pod) {
-			return false
-		}
-		for _, addr := range e.addrs() {
-			if !m.kubelet.isWritten(slot) && (cn == nil || cn.Status.IPAM.Used[addr.String()].Owner != e.owner()) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// bootID identifies the machine's run.
-func (m *machine) bootID() string {
-	if m.nodeAgent == nil {
-		return "boot"
-	}
-	return fmt.Sprint(m.name, "-", m.nodeAgent.boots)
-}
-
-// reboot restarts the machine. Its kubelet releases the sandboxes later.
-func (m *machine) reboot() {
-	m.crash()
-	m.nodeAgent.die()
-	for _, slot := range sortedKeys(m.endpoints) {
-		m.nodeAgent.dead = append(m.nodeAgent.dead, deadSandbox{Owner: m.endpoints[slot].sandbox})
-	}
-	m.endpoints = map[string]*endpoint{}
-	m.nodeAgent.boot()
-}
-
-// loseDisk restarts the machine with an empty disk, as after it was installed again.
-func (m *machine) loseDisk() {
-	m.crash()
-	m.nodeAgent.die()
-	m.endpoints = map[string]*endpoint{}
-	m.nodeAgent.dead = nil
-	m.w.mustNot(os.RemoveAll(filepath.Join(m.nodeAgent.dir, "store")))
-	m.nodeAgent.boot()
-}
-
-// bootDelegated starts Cilium's agent, which waits for nothing, and allocates nothing.
-func (m *machine) bootDelegated() {
-	for _, family := range m.families {
-		m.router[family] = localRouter[family]
-	}
-	m.discover()
-	m.phase, m.kubelet.pod.ready = serving, true
-}
-
-// assign is a CNI ADD in the plugin. The sandbox exists if it fails.
-func (n *nodeAgent) assign(pod client.Object) (sandbox nodeipam.Owner, v4, v6 netip.Addr, err error) {
-	n.sandboxes++
-	name := fmt.Sprint("c", n.sandboxes)
-	sandbox = nodeipam.Owner{
-		Attachment: nodeipam.Attachment{Container: name, Interface: "eth0"}, Pod: keyOf(pod), UID: string(pod.GetUID()),
-		Netns: filepath.Join(n.dir, "netns", name),
-	}
-	n.m.w.mustNot(os.WriteFile(sandbox.Netns, nil, 0o600))
-	addrs, err := n.store.Assign(context.Background(), sandbox)
-	for _, addr := range addrs {
-		if addr.Is4() {
-			v4 = addr
-		} else {
-			v6 = addr
-		}
-	}
-	return sandbox, v4, v6, err
-}
-
-// release is a CNI DEL, after which the runtime removes the sandbox.
-func (n *nodeAgent) release(sandbox nodeipam.Owner) {
-	n.m.w.mustNot(n.store.ReleasePod(context.Background(), sandbox))
-	n.removeNetns(sandbox)
-}
-
-func (n *nodeAgent) removeNetns(sandbox nodeipam.Owner) {
-	if err := os.Remove(sandbox.Netns); !errors.Is(err, os.ErrNotExist) {
-		n.m.w.mustNot(err)
-	}
-}
-
-// addKilled is a CNI ADD whose runtime is killed once the plugin has assigned addresses. The runtime may or may not know of
-// the sandbox when it is back.
-func (m *kubelet) addKilled(slot string) {
-	n := m.nodeAgent
-	sandbox, _, _, err := n.assign(m.podObject(slot))
-	m.w.workload.refused[m.podKey(slot)] = m.w.clock.now
-	if err != nil {
-		n.release(sandbox)
-		return
-	}
-	n.removeNetns(sandbox)
-	n.dead = append(n.dead, deadSandbox{sandbox, m.w.pick(m.name, uint64(n.sandboxes), 3) == 0})
-}
-
-// releaseDead is a CNI DEL for a sandbox that is gone.
-func (n *nodeAgent) releaseDead(container string) {
-	i := slices.IndexFunc(n.dead, func(d deadSandbox) bool { return d.Container == container })
-	n.release(n.dead[i].Owner)
-	n.dead = slices.Delete(n.dead, i, i+1)
-}
-
-// hasDead reports whether a kubelet has to have a sandbox of a pod released before it makes another one.
-func (n *nodeAgent) hasDead(pod client.Object) bool {
-	return n != nil && slices.ContainsFunc(n.dead, func(d deadSandbox) bool { return !d.lost && d.UID == string(pod.GetUID()) })
-}
-
-// opens returns the blocks that the plugin assigns addresses of.
-func (n *nodeAgent) opens() []netip.Prefix {
-	node, err := n.store.Node()
-	if err != nil || node.Boot != n.store.Boot {
-		return nil
-	}
-	var out []netip.Prefix
-	for _, b := range node.Blocks {
-		if !b.Closed {
-			out = append(out, b.CIDR)
-		}
-	}
-	return out
 }
 
 // reconcile begins a reconcile, and runs it to its first call.
@@ -466,47 +300,6 @@ func (n *nodeAgent) dues(at func(time.Time)) {
 		at(n.due)
 	}
 }
-
-// seeNodeAgent judges a node agent's write: it takes no block off the list in which a pod has an address.
-func (r *writeRules) seeNodeAgent(v Version, change invariant.Change) {
-	change.Writer = whole.NodeAgentWriter
-	for _, f := range r.wholeJudge.Step(change) {
-		r.violate(f.Rule, "%s: %s", f.Subject, f.Text)
-	}
-	r.judge.Take(change)
-	old, _ := v.Old.(*ciliumv2.CiliumNode)
-	now, _ := v.New.(*ciliumv2.CiliumNode)
-	if old != nil && now != nil {
-		r.checkPool(v.Key, old, now, true)
-	}
-}
-
-// checkReportRest checks at rest that a CiliumNode shows the addresses that pods have, and no other.
-func (r *settledRules) checkReportRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
-	used := map[netip.Addr]bool{}
-	for addr := range addresses(cn.Status.IPAM.Used) {
-		used[addr] = true
-	}
-	for _, slot := range sortedKeys(m.endpoints) {
-		for _, addr := range m.endpoints[slot].addrs() {
-			if !used[addr] {
-				r.violate(9, "%s: %s of pod %s on node %s is not reported", when, addr, slot, m.name)
-			}
-			delete(used, addr)
-		}
-	}
-	for addr := range used {
-		r.violate(9, "%s: node %s reports %s, which no pod has", when, m.name, addr)
-	}
-}
-
-// isClosed reports whether an address is in a block that gives none to new pods.
-func (q *queries) isClosed(cn *ciliumv2.CiliumNode, addr netip.Addr) bool {
-	return q.delegated() && slices.ContainsFunc(whole.Entries(cn), func(e whole.Entry) bool { return e.Parked && e.CIDR.Contains(addr) })
-}
-
-// delegated reports whether this project's node agents assign addresses, of whole blocks.
-func (q *queries) delegated() bool { return q.cfg.Settings.Mode == ciliumnode.DelegatedPlugin }
 
 // closeNodeAgents ends node agents and removes the machines' disks.
 func (w *World) closeNodeAgents() {

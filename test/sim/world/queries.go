@@ -228,6 +228,9 @@ func (q *queries) isOurs(addr netip.Addr) bool {
 // whole reports whether agents are assigned whole blocks, in spec.ipam.pools.
 func (q *queries) whole() bool { return q.multiPool() || q.delegated() }
 
+// delegated reports whether this project's node agents assign addresses, of whole blocks.
+func (q *queries) delegated() bool { return q.cfg.Settings.Mode == ciliumnode.DelegatedPlugin }
+
 // multiPool reports whether Cilium's agents ask for whole blocks, and return them.
 func (q *queries) multiPool() bool { return q.cfg.Settings.Mode == ciliumnode.MultiPool }
 

@@ -104,6 +104,11 @@ func (wl *workload) enablePods(m *machine) {
 	}
 }
 
+// do performs an action of a machine's agents, its kubelet or its pods, and reports whether it is one.
+func (wl *workload) do(a Action, m *machine) bool {
+	return wl.doAgent(a.Verb, m) || wl.doNodeAgent(a.Verb, m, a.What) || wl.doPod(a.Verb, m, a.What)
+}
+
 func (wl *workload) doAgent(verb Verb, m *machine) bool {
 	switch verb {
 	case AgentStart:

@@ -183,13 +183,7 @@ func New(cfg Config) *World {
 		w.poolUsers.makeNamespaces()
 	}
 	for i := range cfg.Nodes {
-		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), families: cfg.Families, endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
-		if w.delegated() {
-			newNodeAgent(m)
-		}
-		if m.kubelet = (&kubelet{machine: m}); w.gains() {
-			m.families = []agent.Family{agent.IPv4}
-		}
+		m := w.newMachine(i)
 		w.machines = append(w.machines, m)
 		w.makeNode(m.name)
 		if cfg.Move != nil {
@@ -203,6 +197,19 @@ func New(cfg Config) *World {
 		w.refinement = newRefinement(w)
 	}
 	return w
+}
+
+// newMachine returns the machine of a node, where nothing has run yet.
+func (w *World) newMachine(i int) *machine {
+	m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), families: w.cfg.Families, endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
+	m.kubelet = &kubelet{machine: m}
+	if w.gains() {
+		m.families = []agent.Family{agent.IPv4}
+	}
+	if w.delegated() {
+		newNodeAgent(m)
+	}
+	return m
 }
 
 // makeNode creates a Node as its kubelet registers it.
