@@ -399,6 +399,9 @@ func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, node nodeip
 	report := ciliumnode.NodeReport{Families: node.Families, Used: map[netip.Addr]string{}}
 	for addr, owner := range taken {
 		report.Used[addr] = cmp.Or(owner.Pod, unknownPod)
+		if owner.Netns != "" && isGone(owner.Netns) { // its pod, if there is one, waits for another address
+			report.Used[addr] = unknownPod
+		}
 	}
 	inUse := slices.Concat(slices.Collect(maps.Keys(taken)), slices.Collect(maps.Keys(addressesOf(pods))))
 	for _, b := range node.Blocks {

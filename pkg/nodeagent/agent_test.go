@@ -121,6 +121,9 @@ func (n *node) reconcile() ctrl.Result {
 func (n *node) add(container string) string {
 	n.Helper()
 	owner := nodeipam.Owner{Attachment: nodeipam.Attachment{Container: container}, Pod: "default/" + container, UID: "uid-" + container, Netns: n.netns(container)}
+	if err := os.WriteFile(owner.Netns, nil, 0o600); err != nil {
+		n.Fatal(err)
+	}
 	addrs, err := n.agent.Store.Assign(n.Context(), owner)
 	if err != nil {
 		return err.Error()
@@ -177,6 +180,16 @@ func TestFirstStart(t *testing.T) {
 	n.now = n.now.Add(time.Hour)
 	n.reconcile()
 	n.expect("version at rest", n.live().ResourceVersion, before)
+}
+
+// A report takes marks away, by which the operator asks for it after a restore of etcd.
+func TestAnswersMark(t *testing.T) {
+	cn := ciliumNode("default=10.0.0.0/29")
+	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"233.252.0.1": "marked-for-release"}
+	n := newNode(t, cn, fixtures.Pod("web", "w", "n", "10.0.0.1"))
+	n.reconcile()
+	n.expect("marks", fmt.Sprint(n.live().Status.IPAM.ReleaseIPs), "map[]")
+	n.expect("used", n.used(), "10.0.0.1 default/web")
 }
 
 // Where there are several Cilium pools, a pod gets an address once the node agent has seen which one it chose.
@@ -343,9 +356,10 @@ func TestOrphans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := owners[netip.MustParseAddr("10.0.0.2")].Netns // of a pod that the API server has forgotten, and that still runs
-	if err := os.WriteFile(ended, nil, 0o600); err != nil {
-		t.Fatal(err)
+	for _, addr := range []string{"10.0.0.1", "10.0.0.3"} { // the other one is of a pod that the API server has forgotten, and that still runs
+		if err := os.Remove(owners[netip.MustParseAddr(addr)].Netns); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := n.agent.Client.Delete(t.Context(), fixtures.Pod("adopted", "adopted", "n")); err != nil {
 		t.Fatal(err)
@@ -353,6 +367,7 @@ func TestOrphans(t *testing.T) {
 	n.reconcile()
 	n.now = n.now.Add(orphanedFor - time.Second)
 	n.reconcile()
+	n.expect("used", n.used(), "10.0.0.1 unknown/unknown, 10.0.0.2 default/ended, 10.0.0.3 unknown/unknown, 10.0.0.9 default/adopted")
 	n.expect("soon", taken(), "default/running default/ended default/torn-down default/adopted")
 	n.now = n.now.Add(time.Second)
 	n.reconcile()

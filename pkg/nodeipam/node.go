@@ -55,8 +55,6 @@ type Block struct {
 	// more than two.
 	AllowFirst bool `json:"allowFirst,omitempty"`
 	AllowLast  bool `json:"allowLast,omitempty"`
-	// Withheld are ranges that no pod gets an address of.
-	Withheld []netip.Prefix `json:"withheld,omitempty"`
 }
 
 // Node returns what SetNode wrote, or ErrNotReady.
@@ -149,43 +147,34 @@ func (n *Node) choose(pod Pod, taken map[netip.Addr]Owner, last map[netip.Prefix
 
 // firstFree returns the first free address after last, or before it; the zero Addr: there is none.
 func (b *Block) firstFree(taken map[netip.Addr]Owner, last netip.Addr) netip.Addr {
-	ranges := b.ranges()
-	for _, begin := range []netip.Addr{last.Next(), b.CIDR.Addr()} {
-		for _, r := range ranges {
-			addr := r.From()
-			if addr.Less(begin) {
-				addr = begin
-			}
-			for ; r.Contains(addr); addr = addr.Next() {
-				if _, isTaken := taken[addr]; !isTaken {
-					return addr
-				}
+	usable := b.usable()
+	for _, begin := range []netip.Addr{last.Next(), usable.From()} {
+		addr := begin
+		if addr.Less(usable.From()) {
+			addr = usable.From()
+		}
+		for ; usable.Contains(addr); addr = addr.Next() {
+			if _, isTaken := taken[addr]; !isTaken {
+				return addr
 			}
 		}
 	}
 	return netip.Addr{}
 }
 
-// ranges returns the addresses that pods may get, sorted.
-func (b *Block) ranges() []netipx.IPRange {
-	var usable netipx.IPSetBuilder
-	usable.AddPrefix(b.CIDR)
+// usable returns the addresses that pods may get.
+func (b *Block) usable() netipx.IPRange {
+	first := b.CIDR.Masked().Addr()
+	end := netipx.PrefixLastIP(b.CIDR)
 	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > 1 {
 		if !b.AllowFirst {
-			usable.Remove(b.CIDR.Masked().Addr())
+			first = first.Next()
 		}
 		if !b.AllowLast {
-			usable.Remove(netipx.PrefixLastIP(b.CIDR))
+			end = end.Prev()
 		}
 	}
-	for _, withheld := range b.Withheld {
-		usable.RemovePrefix(withheld)
-	}
-	set, err := usable.IPSet()
-	if err != nil {
-		return nil // an invalid range withholds the block
-	}
-	return set.Ranges()
+	return netipx.IPRangeFrom(first, end)
 }
 
 // readLast returns the address that was assigned last in each of the blocks; of some it may be unknown.

@@ -70,13 +70,6 @@ func TestAssign(t *testing.T) {
 		b.AllowFirst = true
 		b.AllowLast = true
 	}
-	withhold := func(cidrs ...string) func(*Block) {
-		return func(b *Block) {
-			for _, cidr := range cidrs {
-				b.Withheld = append(b.Withheld, netip.MustParsePrefix(cidr))
-			}
-		}
-	}
 	for name, test := range map[string]struct {
 		blocks []Block
 		want   string
@@ -88,7 +81,6 @@ func TestAssign(t *testing.T) {
 		"blocks in their order":   {blocks: []Block{block("10.0.0.0/30"), block("10.9.0.0/30")}, want: "10.0.0.1 10.0.0.2 10.9.0.1 10.9.0.2"},
 		"a closed block":          {blocks: []Block{block("10.0.0.0/30", closed), block("10.9.0.0/30")}, want: "10.9.0.1 10.9.0.2"},
 		"another Cilium pool":     {blocks: []Block{block("10.0.0.0/30"), block("10.9.0.0/30", blue)}, want: "10.0.0.1 10.0.0.2"},
-		"withheld":                {blocks: []Block{block("10.0.0.0/29", withhold("10.0.0.2/31", "10.0.0.5/32"))}, want: "10.0.0.1 10.0.0.4 10.0.0.6"},
 		"both families":           {blocks: []Block{block("10.0.0.0/30"), block("fd00::/126")}, want: "10.0.0.1 fd00::1 10.0.0.2 fd00::2"},
 		"one family is exhausted": {blocks: []Block{block("10.0.0.0/32"), block("fd00::/126")}, want: "10.0.0.0 fd00::1"},
 		"no block":                {want: ""},
@@ -99,15 +91,6 @@ func TestAssign(t *testing.T) {
 				t.Errorf("assigned %s, want %s", got, test.want)
 			}
 		})
-	}
-}
-
-// A large range that is withheld is skipped, not walked.
-func TestAssignBesideLargeWithheldRange(t *testing.T) {
-	s := newStore(t, block("fd00::/64", func(b *Block) { b.Withheld = []netip.Prefix{netip.MustParsePrefix("fd00::/65")} }))
-	addrs, err := s.Assign(t.Context(), owner("c"))
-	if got := fmt.Sprint(addrs, err); got != "[fd00::8000:0:0:0] <nil>" {
-		t.Error(got)
 	}
 }
 

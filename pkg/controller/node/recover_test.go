@@ -139,6 +139,30 @@ func TestRecoverWholeBlocks(t *testing.T) {
 	}
 }
 
+// A node agent takes the mark away with its report, which is from the node's disk.
+func TestRecoverAsksNodeAgents(t *testing.T) {
+	b := recovering(t, ciliumnode.DelegatedPlugin, fixtures.Pooled(1, "10.0.0.0/30"))
+	b.settleAfter(time.Hour)
+	if got := string(b.raw().Status.IPAM.ReleaseIPs["233.252.0.1"]); got != "marked-for-release" {
+		t.Fatalf("the node agent is asked for a report by %q", got)
+	}
+	b.hasPhases("it has yet to report", "10.0.0.0/30 InService")
+	b.agentIs(func(cn *ciliumv2.CiliumNode) {
+		cn.Status.IPAM.ReleaseIPs = nil
+		cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "10.0.0.9")
+	})
+	b.settle()
+	b.hasPhases("it has reported", "10.0.0.0/30 InService", "10.0.0.8/30 InService")
+	if !b.r.Cluster.Recovery.HasRecovered("n") {
+		t.Error("the node has not recovered")
+	}
+	b.r.Cluster.Recovery.End()
+	b.settle()
+	if listed := b.listed(); !slices.Contains(listed, fixtures.Prefixes("10.0.0.8/30")[0]) {
+		t.Errorf("listed %v, want the block that is back, too", listed)
+	}
+}
+
 // A recovery frees no block of a Node that is gone: the restored objects may be older than the Node.
 func TestRecoveryKeepsBlocksOfGoneNodes(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), inService("10.0.0.0/30"))

@@ -4,6 +4,7 @@ import (
 	stdcmp "cmp"
 	"context"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -170,6 +171,29 @@ func TestRulesOfPools(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) { judge(t, New(InPools()), test.versions, test.gone, test.want) })
+	}
+}
+
+// A node agent removes only closed CIDRs without a pod, of which there may be any number.
+func TestRulesOfNodeAgents(t *testing.T) {
+	const a, b = "10.0.0.0/27", "10.0.0.32/27"
+	draining := metav1.Condition{Type: v1alpha1.BlockDraining, Status: metav1.ConditionTrue}
+	ended := podAt("n1", "10.0.0.33")
+	ended.Status.Phase = corev1.PodSucceeded
+	blocks := []client.Object{podIPBlock(a, "n1", draining), podIPBlock(b, "n1", draining), withList("n1", OperatorWriter, "", a, b)}
+	returned := withList("n1", NodeAgentWriter, "")
+	for name, test := range map[string]struct {
+		versions []client.Object
+		want     []string
+	}{
+		"returns closed blocks":       {versions: []client.Object{parked("n1", a+" "+b), ended, returned}},
+		"returns an open block":       {[]client.Object{withList("n1", NodeAgentWriter, "", a)}, []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-pool-node-agent while pods may"}},
+		"returns a block with a pod":  {[]client.Object{parked("n1", b, a), podAt("n1", "10.0.0.33"), withList("n1", NodeAgentWriter, "", a)}, []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-pool-node-agent while pod p"}},
+		"the operator takes one away": {[]client.Object{parked("n1", b, a), withList("n1", OperatorWriter, "", a)}, []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-pool-operator"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			judge(t, New(ByNodeAgent()), append(slices.Clone(blocks), test.versions...), nil, test.want)
+		})
 	}
 }
 

@@ -132,8 +132,8 @@ func (n *nodeAgent) removeNetns(sandbox nodeipam.Owner) {
 	}
 }
 
-// addKilled is a CNI ADD whose runtime is killed once the plugin has assigned addresses. The runtime may or may not know of
-// the sandbox when it is back.
+// addKilled is a CNI ADD whose runtime is killed once the plugin has assigned addresses. Restarted, it may or may not know of
+// the sandbox.
 func (m *kubelet) addKilled(slot string) {
 	n := m.nodeAgent
 	sandbox, _, _, err := n.assign(m.podObject(slot))

@@ -104,7 +104,7 @@ func (wl *workload) enablePods(m *machine) {
 	}
 }
 
-// do performs an action of a machine's agents, its kubelet or its pods, and reports whether it is one.
+// do performs an action of a machine's agents, its kubelet or its pods; false: it is of something else.
 func (wl *workload) do(a Action, m *machine) bool {
 	return wl.doAgent(a.Verb, m) || wl.doNodeAgent(a.Verb, m, a.What) || wl.doPod(a.Verb, m, a.What)
 }

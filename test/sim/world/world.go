@@ -199,7 +199,7 @@ func New(cfg Config) *World {
 	return w
 }
 
-// newMachine returns the machine of a node, where nothing has run yet.
+// newMachine returns the machine of a node before anything runs there.
 func (w *World) newMachine(i int) *machine {
 	m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), families: w.cfg.Families, endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
 	m.kubelet = &kubelet{machine: m}
