@@ -27,8 +27,8 @@ type nodeAgent struct {
 	store *nodeipam.Store
 	boots int
 	agent *nodeagent.Agent // nil: it is down
-	// pods are the node's pods as its watch shows them, and readPods is how many versions of pods it has read. The
-	// machine's seen and read are those of the CiliumNode.
+	// pods are the node's pods as its watch shows them, after readPods versions of pods. The
+	// machine has seen and read of the CiliumNode.
 	pods     map[string]*corev1.Pod
 	readPods int
 	due      time.Time // when it reconciles again
@@ -48,11 +48,11 @@ type nodeAgent struct {
 // nodeAgentRetry is the wait of a node agent after an error.
 const nodeAgentRetry = time.Second
 
-// newNodeAgent gives a machine in its first boot a node agent, with an empty disk.
+// newNodeAgent installs the node agent of a machine in its first boot, with an empty disk.
 func newNodeAgent(m *machine) {
 	parent := ""
 	if _, err := os.Stat("/dev/shm"); err == nil {
-		parent = "/dev/shm" // a sync costs nothing there
+		parent = "/dev/shm" // a sync is free there
 	}
 	dir, err := os.MkdirTemp(parent, "sim-"+m.name)
 	m.w.mustNot(err)
@@ -180,7 +180,7 @@ func (n *nodeAgent) carryOut(c *call) error {
 	return err
 }
 
-// watchedBy reads what a node agent's watches show. Namespaces and CiliumPodIPPools are always up to date.
+// watchedBy reads the objects of a node agent's watches. Namespaces and CiliumPodIPPools are always up to date.
 type watchedBy struct {
 	client.Reader
 	*nodeAgent

@@ -91,7 +91,7 @@ func (m *machine) loseDisk() {
 	m.nodeAgent.boot()
 }
 
-// bootDelegated starts Cilium's agent, which waits for nothing, and allocates nothing.
+// bootDelegated starts Cilium's agent, which is ready at once: it allocates no address.
 func (m *machine) bootDelegated() {
 	for _, family := range m.families {
 		m.router[family] = localRouter[family]
@@ -120,7 +120,7 @@ func (n *nodeAgent) assign(pod client.Object) (sandbox nodeipam.Owner, v4, v6 ne
 	return sandbox, v4, v6, err
 }
 
-// release is a CNI DEL, after which the runtime removes the sandbox.
+// release is a CNI DEL. Then the runtime removes the sandbox.
 func (n *nodeAgent) release(sandbox nodeipam.Owner) {
 	n.m.w.mustNot(n.store.ReleasePod(context.Background(), sandbox))
 	n.removeNetns(sandbox)
