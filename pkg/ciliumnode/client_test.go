@@ -3,6 +3,7 @@ package ciliumnode
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -64,6 +65,19 @@ func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
 		t.Errorf("Release on an old version: %v, want a conflict", err)
 	}
 	checkEqual(t, "pool", ipamtypes.AllocationMap{"10.0.0.1": {}}, get(t, c, "n1").Spec.IPAM.Pool)
+}
+
+func TestReportLosesAgainstANewerVersion(t *testing.T) {
+	c := fakeClient(t, interceptor.Funcs{}, node(nil))
+	old := get(t, c, "n1")
+	report := NodeReport{Families: [2]bool{true, false}}
+	if err := report.Write(t.Context(), c.Writer, old); err != nil {
+		t.Fatal(err)
+	}
+	report.Used = map[netip.Addr]string{netip.MustParseAddr("10.0.0.1"): "default/web"}
+	if err := report.Write(t.Context(), c.Writer, old); !apierrors.IsConflict(err) {
+		t.Errorf("a report on an old version: %v, want a conflict", err)
+	}
 }
 
 // A version that the watch has delivered before the response to its write is not read again.

@@ -279,6 +279,18 @@ func TestClosedBlockOfUnknownPod(t *testing.T) {
 	n.expect("listed", n.listed(), "default.draining.cilium-pool.io[10.0.0.0/29]")
 }
 
+// A block that the operator has opened meanwhile is not returned.
+func TestOpenedBlock(t *testing.T) {
+	n := newNode(t, ciliumNode("default.draining.cilium-pool.io=10.0.0.0/29"))
+	n.stale = n.live()
+	n.operatorLists("default=10.0.0.0/29")
+	n.reconcile()
+	n.expect("listed", n.listed(), "default[10.0.0.0/29]")
+	n.stale = nil
+	n.reconcile()
+	n.expect("ADD", n.add("a"), "[10.0.0.1]")
+}
+
 // Without a CiliumNode, no further pod gets an address: the blocks may be other nodes'. With a new one they do, before
 // Cilium's agent writes the families that it runs, which the store knows.
 func TestCiliumNodeGone(t *testing.T) {

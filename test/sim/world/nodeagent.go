@@ -50,8 +50,8 @@ const nodeAgentRetry = time.Second
 
 // newNodeAgent installs the node agent of a machine in its first boot, with an empty disk.
 func newNodeAgent(m *machine) {
-	parent := ""
-	if _, err := os.Stat("/dev/shm"); err == nil {
+	parent := os.Getenv("TMPDIR")
+	if _, err := os.Stat("/dev/shm"); err == nil && parent == "" {
 		parent = "/dev/shm" // a sync is free there
 	}
 	dir, err := os.MkdirTemp(parent, "sim-"+m.name)
