@@ -15,14 +15,14 @@ ARG COMMIT=
 ARG TARGETOS TARGETARCH
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
     go build -trimpath -ldflags "-s -w -X main.version=$VERSION -X main.commit=$COMMIT" \
-    -o /cilium-pool-operator ./cmd/cilium-pool-operator
+    -o / ./cmd/cilium-pool-operator ./cmd/cilium-pool-ipam
 COPY LICENSE LICENSE
 COPY hack/release hack/release
 RUN go run -C hack/release . licenses -root /src -platform $TARGETOS/$TARGETARCH -out /licenses
 
-# The binary is static, and trusts the API server by the certificate mounted into each pod: it needs no file beside it.
+# The binaries are static. The operator trusts the API server by the certificate mounted into each pod: it needs no file beside it.
 FROM scratch
-COPY --from=build /cilium-pool-operator /cilium-pool-operator
+COPY --from=build /cilium-pool-operator /cilium-pool-ipam /
 COPY --from=build /licenses /licenses
 USER 65532:65532
 ENTRYPOINT ["/cilium-pool-operator"]

@@ -43,7 +43,7 @@ digest=$("$crane" push --index "$work/layout" "$image:$version")
 digest=$image@${digest#*@}
 "$cosign" sign --yes --recursive "$digest"
 "$cosign" attest --yes --type slsaprovenance1 --predicate "$work/provenance.json" "$digest"
-for sbom in "$dist"/cilium-pool-operator_linux_*.cdx.json; do
+for sbom in "$dist"/cilium-pool-*_linux_*.cdx.json; do
 	"$cosign" attest --yes --type cyclonedx --predicate "$sbom" "$digest"
 done
 

@@ -42,6 +42,7 @@ Flags:
 // nodeAgentOptions holds the command line of the subcommand node-agent.
 type nodeAgentOptions struct {
 	kubeconfig, node, dir, healthAddr string
+	plugin, cniBinDir                 string
 	reportEvery                       time.Duration
 	log                               options
 }
@@ -50,6 +51,8 @@ func (o *nodeAgentOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "path of a kubeconfig; empty: as kubectl finds it, or the pod's service account")
 	fs.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "name of this node; by default the environment's NODE_NAME")
 	fs.StringVar(&o.dir, "dir", nodeipam.DefaultDir, "directory of the addresses in use, on the node's disk; the same as in the CNI configuration")
+	fs.StringVar(&o.plugin, "cni-plugin", "/cilium-pool-ipam", "file of the CNI plugin, as the image has it")
+	fs.StringVar(&o.cniBinDir, "cni-bin-dir", "", "directory of the node's CNI plugins, to install the plugin there; empty: it is not installed")
 	fs.DurationVar(&o.reportEvery, "report-interval", 15*time.Second, "shortest time between two reports of the addresses in use")
 	fs.StringVar(&o.healthAddr, "health-probe-bind-address", ":8083", "address of /healthz and /readyz; 0: none")
 	fs.StringVar(&o.log.logLevel, "log-level", "info", "least severe messages that are logged: debug, info, warn or error")
@@ -98,6 +101,11 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 		return err
 	}
 	store.RemoveDrafts()
+	if o.cniBinDir != "" {
+		if err := nodeagent.Install(o.plugin, o.cniBinDir); err != nil {
+			return err
+		}
+	}
 	config, err := restConfig(o.kubeconfig, "", "--kubeconfig")
 	if err != nil {
 		return err

@@ -24,6 +24,10 @@ func TestLayout(t *testing.T) {
 		if err := os.WriteFile(binary, []byte("binary"), 0o755); err != nil {
 			t.Fatal(err)
 		}
+		beside := filepath.Join(dir, "cni-plugin")
+		if err := os.WriteFile(beside, []byte("another binary"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		folder := filepath.Join(dir, "layout")
 		licenses := filepath.Join(dir, "licenses")
 		if err := os.MkdirAll(licenses, 0o755); err != nil {
@@ -32,7 +36,7 @@ func TestLayout(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(licenses, "LICENSE"), []byte("text"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		err := run([]string{"-binary", binary + "," + binary, "-licenses", licenses + "," + licenses, "-platform", "linux/amd64,linux/arm64", "-tag", "r.example/o:v1", "-layout", folder})
+		err := run([]string{"-binary", binary + "," + binary, "-beside", beside + "," + beside, "-licenses", licenses + "," + licenses, "-platform", "linux/amd64,linux/arm64", "-tag", "r.example/o:v1", "-layout", folder})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +82,7 @@ func TestLayout(t *testing.T) {
 				}
 				names = append(names, file.Name)
 			}
-			if want := []string{"etc", "etc/group", "etc/passwd", "operator", "licenses", "licenses/LICENSE"}; !slices.Equal(names, want) {
+			if want := []string{"etc", "etc/group", "etc/passwd", "operator", "cni-plugin", "licenses", "licenses/LICENSE"}; !slices.Equal(names, want) {
 				t.Errorf("the image has %v, want %v", names, want)
 			}
 			platforms = append(platforms, m.Platform.String())
@@ -101,6 +105,7 @@ func TestWrongCommandLines(t *testing.T) {
 	for name, args := range map[string][]string{
 		"no tag":             {"-binary", "x", "-platform", "linux/amd64"},
 		"platforms missing":  {"-binary", "x,y", "-platform", "linux/amd64", "-tag", "r/o:v1"},
+		"beside missing":     {"-binary", "main.go,main.go", "-beside", "main.go", "-platform", "linux/amd64,linux/arm64", "-tag", "r/o:v1", "-layout", "x"},
 		"licenses missing":   {"-binary", "main.go", "-licenses", "none", "-platform", "linux/amd64", "-tag", "r/o:v1", "-out", "x"},
 		"no such platform":   {"-binary", "x", "-platform", "amd64", "-tag", "r/o:v1"},
 		"binary not there":   {"-binary", "none", "-platform", "linux/amd64", "-tag", "r/o:v1"},

@@ -1,5 +1,5 @@
 // Command image packs a static binary into a container image without a Docker daemon and without a
-// registry: one layer with the binary, and licences if given. The same files make the same image, byte for byte.
+// registry: one layer with the binary, others beside it, and licences if given. The same files make the same image, byte for byte.
 //
 //	image -binary FILE -tag NAME:TAG -platform linux/amd64 -out FILE.tar
 //	image -binary FILE,FILE -tag NAME:TAG -platform linux/amd64,linux/arm64 -layout FOLDER
@@ -45,6 +45,7 @@ func main() {
 func run(args []string) error {
 	fs := flag.NewFlagSet("image", flag.ContinueOnError)
 	binaries := fs.String("binary", "", "static binary to pack; it becomes the entry point. Several: comma-separated, as the platforms")
+	beside := fs.String("beside", "", "another static binary of the image. Several: as for -binary")
 	tag := fs.String("tag", "", "name and tag of the image")
 	platforms := fs.String("platform", "", "operating system and architecture, as in linux/arm64")
 	revision := fs.String("revision", "", "commit the binary was built from")
@@ -63,7 +64,7 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("-tag: %w", err)
 	}
-	images, err := buildAll(strings.Split(*binaries, ","), strings.Split(*licenses, ","), strings.Split(*platforms, ","), map[string]string{
+	images, err := buildAll(strings.Split(*binaries, ","), strings.Split(*beside, ","), strings.Split(*licenses, ","), strings.Split(*platforms, ","), map[string]string{
 		"org.opencontainers.image.version":  ref.TagStr(),
 		"org.opencontainers.image.revision": *revision,
 		"org.opencontainers.image.source":   *source,
@@ -89,12 +90,18 @@ func run(args []string) error {
 }
 
 // buildAll makes an image per platform.
-func buildAll(binaries, licenses, platforms []string, labels map[string]string) ([]mutate.IndexAddendum, error) {
+func buildAll(binaries, beside, licenses, platforms []string, labels map[string]string) ([]mutate.IndexAddendum, error) {
 	if len(binaries) != len(platforms) {
 		return nil, fmt.Errorf("there are %d of -binary and %d of -platform: give as many", len(binaries), len(platforms))
 	}
 	if licenses[0] == "" {
 		licenses = make([]string, len(binaries))
+	}
+	if beside[0] == "" {
+		beside = make([]string, len(binaries))
+	}
+	if len(beside) != len(binaries) {
+		return nil, fmt.Errorf("there are %d of -beside and %d of -binary: give as many", len(beside), len(binaries))
 	}
 	if len(licenses) != len(binaries) {
 		return nil, fmt.Errorf("there are %d of -licenses and %d of -binary: give as many", len(licenses), len(binaries))
@@ -105,11 +112,7 @@ func buildAll(binaries, licenses, platforms []string, labels map[string]string) 
 		if err != nil || p.OS == "" || p.Architecture == "" {
 			return nil, fmt.Errorf("-platform is %q: write linux/amd64 or the like", platform)
 		}
-		content, err := os.ReadFile(binaries[i])
-		if err != nil {
-			return nil, fmt.Errorf("-binary: %w", err)
-		}
-		files, err := rootFS(filepath.Base(binaries[i]), content, licenses[i])
+		files, err := rootFS(binaries[i], beside[i], licenses[i])
 		if err != nil {
 			return nil, fmt.Errorf("packing files: %w", err)
 		}
@@ -175,9 +178,9 @@ func build(command string, files []byte, p v1.Platform, labels map[string]string
 // epoch stands for the time of the build, which would differ with each.
 func epoch() v1.Time { return v1.Time{Time: time.Unix(0, 0).UTC()} }
 
-// rootFS is the layer as a tar file: the binary, the user's name, and the files of a folder of
-// licences, unless that is "".
-func rootFS(command string, binary []byte, licenses string) ([]byte, error) {
+// rootFS is the layer as a tar file: the user's name, the binary, and unless they are "" another one and the files of a
+// folder of licences.
+func rootFS(binary, beside, licenses string) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	add := func(name string, mode int64, content []byte) error {
@@ -196,7 +199,13 @@ func rootFS(command string, binary []byte, licenses string) ([]byte, error) {
 		add("etc/", 0o755, nil),
 		add("etc/group", 0o644, fmt.Appendf(nil, "nonroot:x:%d:\n", nonroot)),
 		add("etc/passwd", 0o644, fmt.Appendf(nil, "nonroot:x:%d:%d::/:/sbin/nologin\n", nonroot, nonroot)),
-		add(command, 0o755, binary),
+	}
+	for _, path := range []string{binary, beside} {
+		if path == "" {
+			continue
+		}
+		content, err := os.ReadFile(path)
+		errs = append(errs, err, add(filepath.Base(path), 0o755, content))
 	}
 	if licenses != "" {
 		entries, err := os.ReadDir(licenses)

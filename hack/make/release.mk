@@ -15,9 +15,9 @@ IMAGE_TAG ?= $(call given,VERSION,$(shell awk '$$1 == "appVersion:" {print $$2}'
 image: ## Build the container image as a file for docker load, with the tag that the chart asks for. No daemon needed. ARCH=arm64, VERSION=, IMAGE=
 	GOOS=linux GOARCH=$(ARCH) go build -buildvcs=false \
 		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' \
-		-o $(IMAGE_DIR)/cilium-pool-operator ./cmd/cilium-pool-operator
+		-o $(IMAGE_DIR)/ ./cmd/cilium-pool-operator ./cmd/cilium-pool-ipam
 	go run -C hack/release . licenses -root $(CURDIR) -platform linux/$(ARCH) -out $(CURDIR)/$(IMAGE_DIR)/licenses
-	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -licenses $(CURDIR)/$(IMAGE_DIR)/licenses \
+	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -beside $(CURDIR)/$(IMAGE_DIR)/cilium-pool-ipam -licenses $(CURDIR)/$(IMAGE_DIR)/licenses \
 		-tag $(IMAGE):$(IMAGE_TAG) -platform linux/$(ARCH) -revision '$(COMMIT)' -source https://github.com/cilium-pool/cilium-pool-operator \
 		-out $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator.tar
 

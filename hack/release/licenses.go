@@ -50,11 +50,11 @@ type linkedModule struct {
 	Replace            *linkedModule
 }
 
-// readLicenses reads the licences of all modules of a command: of their own folder, and of the
+// readLicenses reads the licences of all modules of commands: of their own folder, and of the
 // folders of linked packages, which may hold code of others. A module without a licence that is
 // known and allowed is an error.
-func (r *release) readLicenses(ctx context.Context, command string, p platform) (*licenses, error) {
-	folders, err := r.licensed(ctx, command, p)
+func (r *release) readLicenses(ctx context.Context, p platform, commands ...string) (*licenses, error) {
+	folders, err := r.licensed(ctx, p, commands)
 	if err != nil {
 		return nil, err
 	}
@@ -120,13 +120,17 @@ func (f folders) files() []string {
 }
 
 // licensed returns the folders of each module, by its path and version.
-func (r *release) licensed(ctx context.Context, command string, p platform) (map[string]folders, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-json=Dir,Standard,Module", "./cmd/"+command)
+func (r *release) licensed(ctx context.Context, p platform, commands []string) (map[string]folders, error) {
+	args := []string{"list", "-deps", "-json=Dir,Standard,Module"}
+	for _, command := range commands {
+		args = append(args, "./cmd/"+command)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env = r.root, goEnv(p)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("listing the packages of %s: %w", command, err)
+		return nil, fmt.Errorf("listing the packages of %v: %w", commands, err)
 	}
 	goroot, err := exec.CommandContext(ctx, "go", "-C", r.root, "env", "GOROOT").Output()
 	if err != nil {
@@ -138,7 +142,7 @@ func (r *release) licensed(ctx context.Context, command string, p platform) (map
 		if err := decoder.Decode(&pkg); errors.Is(err, io.EOF) {
 			return found, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("listing the packages of %s: %w", command, err)
+			return nil, fmt.Errorf("listing the packages of %v: %w", commands, err)
 		}
 		if pkg.Standard || pkg.Module == nil || pkg.Module.Main {
 			continue
@@ -194,7 +198,7 @@ func (r *release) writeNotices(folder, command string, l *licenses) error {
 	return os.WriteFile(filepath.Join(folder, thirdParty), l.notice(command), 0o644)
 }
 
-// runLicenses writes the licences of the operator alone: release licenses -root FOLDER -platform OS/ARCH -out FOLDER.
+// runLicenses writes the licences of the image alone: release licenses -root FOLDER -platform OS/ARCH -out FOLDER.
 func runLicenses(ctx context.Context, args []string) error {
 	r := &release{}
 	fs := flag.NewFlagSet("release licenses", flag.ContinueOnError)
@@ -205,7 +209,7 @@ func runLicenses(ctx context.Context, args []string) error {
 		return err
 	}
 	os, arch, _ := strings.Cut(*target, "/")
-	l, err := r.readLicenses(ctx, operatorName, platform{os, arch})
+	l, err := r.readLicenses(ctx, platform{os, arch}, operatorName, cniPluginName)
 	if err != nil {
 		return err
 	}

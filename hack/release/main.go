@@ -174,7 +174,7 @@ func (r *release) buildPlugins(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		others, err := r.readLicenses(ctx, pluginName, p)
+		others, err := r.readLicenses(ctx, p, pluginName)
 		if err != nil {
 			return err
 		}
@@ -194,21 +194,26 @@ func (r *release) buildPlugins(ctx context.Context) error {
 	return nil
 }
 
-const operatorName = "cilium-pool-operator"
+// The programs of the image: the first is its entry point.
+const (
+	operatorName  = "cilium-pool-operator"
+	cniPluginName = "cilium-pool-ipam"
+)
 
 // buildImage makes one index of all platforms, as an OCI layout in a tar file.
 func (r *release) buildImage(ctx context.Context) error {
-	var binaries, platforms, notices []string
+	var binaries, cniPlugins, platforms, notices []string
 	for _, p := range r.operators {
-		binary, err := r.build(ctx, operatorName, p)
+		others, err := r.readLicenses(ctx, p, operatorName, cniPluginName)
 		if err != nil {
 			return err
 		}
-		others, err := r.readLicenses(ctx, operatorName, p)
+		binary, err := r.buildProgram(ctx, operatorName, p, others)
 		if err != nil {
 			return err
 		}
-		if err := r.writeSBOM(binary, fmt.Sprintf("%s_%s_%s", operatorName, p.os, p.arch), others); err != nil {
+		cniPlugin, err := r.buildProgram(ctx, cniPluginName, p, others)
+		if err != nil {
 			return err
 		}
 		folder := filepath.Join(filepath.Dir(binary), "licenses")
@@ -216,11 +221,12 @@ func (r *release) buildImage(ctx context.Context) error {
 			return err
 		}
 		binaries = append(binaries, binary)
+		cniPlugins = append(cniPlugins, cniPlugin)
 		platforms = append(platforms, p.String())
 		notices = append(notices, folder)
 	}
 	folder := filepath.Join(r.work, "layout")
-	cmd := exec.CommandContext(ctx, "go", "run", "-C", "hack/image", ".", "-binary", strings.Join(binaries, ","),
+	cmd := exec.CommandContext(ctx, "go", "run", "-C", "hack/image", ".", "-binary", strings.Join(binaries, ","), "-beside", strings.Join(cniPlugins, ","),
 		"-platform", strings.Join(platforms, ","), "-tag", r.image+":"+r.version, "-revision", r.commit,
 		"-source", repository, "-licenses", strings.Join(notices, ","), "-layout", folder)
 	if err := r.do(cmd, "packing the image"); err != nil {
@@ -231,6 +237,15 @@ func (r *release) buildImage(ctx context.Context) error {
 		return err
 	}
 	return writeTar(filepath.Join(r.out, operatorName+"_image.tar"), files, r.time)
+}
+
+// buildProgram builds a program of the image, and writes its SBOM.
+func (r *release) buildProgram(ctx context.Context, command string, p platform, l *licenses) (string, error) {
+	binary, err := r.build(ctx, command, p)
+	if err != nil {
+		return "", err
+	}
+	return binary, r.writeSBOM(binary, fmt.Sprintf("%s_%s_%s", command, p.os, p.arch), l)
 }
 
 // packChart takes Helm's own package, which has the times of this checkout, and

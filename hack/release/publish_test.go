@@ -42,6 +42,7 @@ func newPublishing(t *testing.T) *publishing {
 	if err := writeTar(image, []file{{"index.json", 0o644, []byte("{}")}}, time.Unix(1700000000, 0)); err != nil {
 		t.Fatal(err)
 	}
+	p.write("dist/cilium-pool-ipam_linux_amd64.cdx.json", "{}")
 	p.write("dist/cilium-pool-operator_linux_amd64.cdx.json", "{}")
 	p.write("dist/cilium-pool-operator_linux_arm64.cdx.json", "{}")
 	sum, err := sha256Of(image)
@@ -134,6 +135,7 @@ func TestPublish(t *testing.T) {
 		"crane push --index .cache/release/layout registry.example/pools/operator:v1.2.3",
 		"cosign sign --yes --recursive registry.example/pools/operator@sha256:1111",
 		"cosign attest --yes --type slsaprovenance1 --predicate .cache/release/provenance.json registry.example/pools/operator@sha256:1111",
+		"cosign attest --yes --type cyclonedx --predicate dist/cilium-pool-ipam_linux_amd64.cdx.json registry.example/pools/operator@sha256:1111",
 		"cosign attest --yes --type cyclonedx --predicate dist/cilium-pool-operator_linux_amd64.cdx.json registry.example/pools/operator@sha256:1111",
 		"cosign attest --yes --type cyclonedx --predicate dist/cilium-pool-operator_linux_arm64.cdx.json registry.example/pools/operator@sha256:1111",
 		"helm push dist/cilium-pool-operator-1.2.3.tgz oci://registry.example/pools/charts",
@@ -141,7 +143,7 @@ func TestPublish(t *testing.T) {
 		"cosign sign-blob --yes --bundle dist/checksums.txt.sigstore.json dist/checksums.txt",
 		"cosign attest-blob --yes --type slsaprovenance1 --predicate .cache/release/provenance.json --bundle dist/provenance.sigstore.json dist/checksums.txt",
 		"gh release create v1.2.3 --draft --verify-tag --title v1.2.3 --notes-file .cache/release/notes.md dist/checksums.txt " +
-			"dist/cilium-pool-operator-1.2.3.tgz dist/cilium-pool-operator_image.tar dist/cilium-pool-operator_linux_amd64.cdx.json dist/cilium-pool-operator_linux_arm64.cdx.json",
+			"dist/cilium-pool-ipam_linux_amd64.cdx.json dist/cilium-pool-operator-1.2.3.tgz dist/cilium-pool-operator_image.tar dist/cilium-pool-operator_linux_amd64.cdx.json dist/cilium-pool-operator_linux_arm64.cdx.json",
 	}
 	if !slices.Equal(want, calls) {
 		t.Errorf("calls are\n%s\nwant\n%s", strings.Join(calls, "\n"), strings.Join(want, "\n"))

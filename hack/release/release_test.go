@@ -179,7 +179,7 @@ func TestSBOM(t *testing.T) {
 // Each binary has the licences of all its modules, and all of them are allowed.
 func TestLicenses(t *testing.T) {
 	r := &release{root: filepath.Join("..", "..")}
-	l, err := r.readLicenses(t.Context(), operatorName, platform{"linux", "amd64"})
+	l, err := r.readLicenses(t.Context(), platform{"linux", "amd64"}, operatorName, cniPluginName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestLicenses(t *testing.T) {
 		}
 	}
 	for _, os := range []string{"linux", "darwin", "windows"} {
-		if _, err := r.readLicenses(t.Context(), pluginName, platform{os, "amd64"}); err != nil {
+		if _, err := r.readLicenses(t.Context(), platform{os, "amd64"}, pluginName); err != nil {
 			t.Error(err)
 		}
 	}

@@ -37,6 +37,13 @@ func TestRestores(t *testing.T) {
 	plays(t, "-seeds=8", "-traits=restores", "-mode=multi-pool")
 }
 
+// TestNodeAgents plays seeds where this project's node agents assign addresses.
+func TestNodeAgents(t *testing.T) {
+	plays(t, "-seeds=20", "-mode=delegated-plugin")
+	plays(t, "-seeds=8", "-mode=delegated-plugin", "-traits=restores")
+}
+func TestLongNodeAgents(t *testing.T) { plays(t, "-seeds=100", "-seed=21", "-mode=delegated-plugin") }
+
 func plays(t *testing.T, args ...string) {
 	t.Helper()
 	var out strings.Builder
@@ -79,7 +86,10 @@ func TestDeterministic(t *testing.T) {
 		var first, second, third []string
 		log := func(to *[]string) func(string) { return func(line string) { *to = append(*to, line) } }
 		from := options{traits: allTraits}.originOf(seed)
-		if seed == 6 {
+		switch seed {
+		case 5:
+			from.mode = ciliumnode.DelegatedPlugin
+		case 6:
 			from.mode = ciliumnode.MultiPool // where most traits are
 		}
 		from.traits = (allTraits &^ restores).in(from.mode) // that one stands alone

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"strings"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -118,7 +119,9 @@ func (n *nodeAgent) reconcile() {
 	n.due = time.Time{}
 	ctx := n.m.w.quiet
 	if n.m.w.trace != nil {
-		ctx = log.IntoContext(context.Background(), traceLogger(func(line string) { n.m.w.tracef("node agent %s: %s", n.m.name, line) }))
+		ctx = log.IntoContext(context.Background(), traceLogger(func(line string) {
+			n.m.w.tracef("node agent %s: %s", n.m.name, strings.ReplaceAll(line, n.dir, "")) // else no two traces are the same
+		}))
 	}
 	n.next, n.stop = iter.Pull(func(yield func(*call) bool) {
 		defer func() {
