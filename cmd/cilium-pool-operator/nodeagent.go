@@ -142,8 +142,11 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
+	ctx, restart := context.WithCancel(ctx)
+	defer restart()
 	agent := &nodeagent.Agent{
 		Node: o.node, Store: store, Watched: mgr.GetCache(), Live: mgr.GetAPIReader(), Client: mgr.GetClient(), ReportEvery: o.reportEvery, Now: time.Now,
+		Restart: restart,
 	}
 	one := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
 	builder := ctrl.NewControllerManagedBy(mgr).Named("node-agent")

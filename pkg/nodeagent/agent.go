@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"time"
@@ -48,6 +46,8 @@ type Agent struct {
 	ReportEvery time.Duration
 	// Now returns the time.
 	Now func() time.Time
+	// Restart ends the process, so that it starts anew.
+	Restart func()
 
 	reported time.Time
 	// orphans are addresses without a sandbox, with the time since then.
@@ -105,12 +105,26 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	}
 	err = a.report(ctx, cn, node, pods)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return ctrl.Result{RequeueAfter: drainEvery}, nil // the watch shows the cause
+		return ctrl.Result{RequeueAfter: drainEvery}, a.checkWatch(ctx, cn)
 	}
 	if slices.ContainsFunc(node.Blocks, func(b nodeipam.Block) bool { return b.Closed }) {
 		return ctrl.Result{RequeueAfter: drainEvery}, err
 	}
 	return ctrl.Result{RequeueAfter: a.ReportEvery}, err
+}
+
+// checkWatch restarts the process if the API server has only an older CiliumNode than the watch: etcd was restored, and the
+// watch waits for versions that follow those from before. Otherwise it shows soon why a write failed.
+func (a *Agent) checkWatch(ctx context.Context, cn *ciliumv2.CiliumNode) error {
+	live := &ciliumv2.CiliumNode{}
+	if err := a.Live.Get(ctx, types.NamespacedName{Name: a.Node}, live); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if precedes(live.ResourceVersion, cn.ResourceVersion) {
+		log.FromContext(ctx).Info("starting anew, as etcd was restored", "watched", cn.ResourceVersion, "stored", live.ResourceVersion)
+		a.Restart()
+	}
+	return nil
 }
 
 // observe returns the node's pods and its CiliumNode, or nil if there is none. A new store must not miss a pod, so live it
@@ -138,13 +152,14 @@ func (a *Agent) observe(ctx context.Context, live bool) (*ciliumv2.CiliumNode, [
 }
 
 // isOfThisBoot reports whether Cilium's agent has written the CiliumNode since the machine's start. Otherwise it may be of
-// another machine, or of a Node that was deleted meanwhile. A restore of etcd may also bring back one of an earlier start.
+// another machine, or of a Node that was deleted meanwhile. Later in a run, the operator may have made it anew, without a boot
+// ID, or a restore of etcd may have brought back one of an earlier start.
 // (Cilium v1.20.2, pkg/nodediscovery/nodediscovery.go, mutateNodeResource.)
 func (a *Agent) isOfThisBoot(cn *ciliumv2.CiliumNode, stored *nodeipam.Node) bool {
-	if cn.Spec.BootID == "" || cn.Spec.BootID == a.Store.Boot {
+	if cn.Spec.BootID == a.Store.Boot {
 		return true
 	}
-	return stored != nil && stored.Boot == a.Store.Boot && slices.Contains(stored.Boots, cn.Spec.BootID)
+	return stored != nil && stored.Boot == a.Store.Boot && (cn.Spec.BootID == "" || slices.Contains(stored.Boots, cn.Spec.BootID))
 }
 
 // closeAll closes all blocks: without a CiliumNode they may become other nodes'. Pods keep their addresses. Those of a store
@@ -201,9 +216,6 @@ func (a *Agent) choosePools(ctx context.Context, node *nodeipam.Node, pods []cor
 		ciliumPools.Set(ciliumpool.Read(&pools.Items[i]))
 		node.OnlyDefault = node.OnlyDefault && pools.Items[i].Name == crd.DefaultCiliumPool
 	}
-	if node.OnlyDefault {
-		return nil
-	}
 	node.Pods = map[string]nodeipam.Pod{}
 	for i := range pods {
 		pod := &pods[i]
@@ -222,7 +234,9 @@ func (a *Agent) choosePools(ctx context.Context, node *nodeipam.Node, pods []cor
 				chosen.Refused = choice.Refusal(pod.Namespace+"/"+pod.Name, ipalloc.Family(f))
 			}
 		}
-		node.Pods[uidOf(pod)] = chosen
+		if !node.OnlyDefault || chosen != (nodeipam.Pod{}) { // one that names a pool that is not there yet waits for it
+			node.Pods[uidOf(pod)] = chosen
+		}
 	}
 	return nil
 }
@@ -332,7 +346,7 @@ func (a *Agent) releaseOrphans(ctx context.Context, pods []corev1.Pod) error {
 	}
 	hasSandbox := map[string]bool{}
 	for _, owner := range taken {
-		if owner.Netns != "" && !isGone(owner.Netns) {
+		if owner.Netns != "" && !owner.IsGone() {
 			hasSandbox[owner.UID] = true
 		}
 	}
@@ -368,7 +382,7 @@ func (a *Agent) releaseOrphans(ctx context.Context, pods []corev1.Pod) error {
 // nil, is too, or has another sandbox. Of an adopted address only the pod is known.
 func isOrphan(addr netip.Addr, owner nodeipam.Owner, pod *corev1.Pod, hasSandbox bool) bool {
 	if owner.Netns != "" {
-		return isGone(owner.Netns) && (pod == nil || hasSandbox)
+		return owner.IsGone() && (pod == nil || hasSandbox)
 	}
 	if owner.UID == "" {
 		return false
@@ -378,15 +392,6 @@ func isOrphan(addr netip.Addr, owner nodeipam.Owner, pod *corev1.Pod, hasSandbox
 		return ok && named == addr
 	}
 	return pod == nil || !mayRun(pod) || len(pod.Status.PodIPs) > 0 && !slices.ContainsFunc(pod.Status.PodIPs, isNamed)
-}
-
-// isGone reports whether a network namespace is gone. It is not known where this process does not see the directory.
-func isGone(netns string) bool {
-	if _, err := os.Stat(filepath.Dir(netns)); err != nil {
-		return false
-	}
-	_, err := os.Stat(netns)
-	return errors.Is(err, os.ErrNotExist)
 }
 
 // report writes the addresses in use, and returns closed blocks without any at once: neither in the store, which assigns
@@ -399,7 +404,7 @@ func (a *Agent) report(ctx context.Context, cn *ciliumv2.CiliumNode, node nodeip
 	report := ciliumnode.NodeReport{Families: node.Families, Used: map[netip.Addr]string{}}
 	for addr, owner := range taken {
 		report.Used[addr] = cmp.Or(owner.Pod, unknownPod)
-		if owner.Netns != "" && isGone(owner.Netns) { // its pod, if there is one, waits for another address
+		if owner.IsGone() { // its pod, if there is one, waits for another address
 			report.Used[addr] = unknownPod
 		}
 	}

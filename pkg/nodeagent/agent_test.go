@@ -33,6 +33,8 @@ type node struct {
 	now   time.Time
 	// stale, if set, is the CiliumNode as the watch still shows it.
 	stale *ciliumv2.CiliumNode
+	// restarts is how often the agent ended its process.
+	restarts int
 }
 
 func newNode(t *testing.T, objects ...client.Object) *node {
@@ -47,11 +49,13 @@ func newNode(t *testing.T, objects ...client.Object) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	store.Boot = boot
 	nodeOf := func(obj client.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }
 	c := fake.NewClientBuilder().WithScheme(scheme).WithIndex(&corev1.Pod{}, "spec.nodeName", nodeOf).WithObjects(objects...).WithStatusSubresource(&ciliumv2.CiliumNode{}).Build()
 	n := &node{T: t, now: fixtures.Noon()}
 	n.agent = &Agent{
 		Node: "n", Store: store, Watched: watched{c, n}, Live: c, Client: c, ReportEvery: 15 * time.Second, Now: func() time.Time { return n.now },
+		Restart: func() { n.restarts++ },
 	}
 	return n
 }
@@ -70,10 +74,14 @@ func (w watched) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	return w.WithWatch.Get(ctx, key, obj, opts...)
 }
 
+// boot is the run of the machine.
+const boot = "boot"
+
 // ciliumNode returns the CiliumNode of n, with the agent's own address, and with blocks by Cilium pool.
 func ciliumNode(pools ...string) *ciliumv2.CiliumNode {
 	cn := fixtures.CiliumNode("n", "")
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "169.254.23.0"}}
+	cn.Spec.BootID = boot
 	list(cn, pools...)
 	return cn
 }
@@ -192,6 +200,33 @@ func TestAnswersMark(t *testing.T) {
 	n.expect("used", n.used(), "10.0.0.1 default/web")
 }
 
+// After a restore of etcd to lower versions the watch delivers none of them, so the agent starts anew. A conflict with a later
+// version is no reason.
+func TestWatchOfAnotherEtcd(t *testing.T) {
+	n := newNode(t, ciliumNode("default=10.0.0.0/29"))
+	n.stale = n.live()
+	n.operatorLists("default=10.9.0.0/29")
+	n.reconcile()
+	if n.restarts > 0 {
+		t.Error("it restarts after a conflict")
+	}
+	n.stale.ResourceVersion = "1000000"
+	n.reconcile()
+	if n.restarts != 1 {
+		t.Errorf("it restarted %d times after a restore, want once", n.restarts)
+	}
+}
+
+// A pod that names a pool which does not exist yet waits for it.
+func TestPoolNotThereYet(t *testing.T) {
+	blue := fixtures.Pod("blue", "uid-blue", "n")
+	blue.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "blue"}
+	n := newNode(t, ciliumNode("default=10.0.0.0/29"), fixtures.CiliumPodIPPool("default", 29), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, blue)
+	n.reconcile()
+	n.expect("blue", n.add("blue"), "no free ipv4 address of Cilium pool blue on this node")
+	n.expect("unseen", n.add("unseen"), "[10.0.0.1]")
+}
+
 // Where there are several Cilium pools, a pod gets an address once the node agent has seen which one it chose.
 func TestPoolChoice(t *testing.T) {
 	blue := fixtures.Pod("blue", "uid-blue", "n")
@@ -235,7 +270,7 @@ func TestBeforeCiliumStarts(t *testing.T) {
 	n.reconcile()
 	n.expect("ADD after another boot", n.add("a"), nodeipam.ErrNotReady.Error())
 	starts := n.live()
-	starts.Spec.BootID = n.agent.Store.Boot
+	starts.Spec.BootID = boot
 	if err := n.agent.Client.Update(t.Context(), starts); err != nil {
 		t.Fatal(err)
 	}
@@ -304,6 +339,7 @@ func TestCiliumNodeGone(t *testing.T) {
 	n.expect("ADD without a CiliumNode", n.add("b"), "no free ipv4 address of Cilium pool default on this node")
 	again := ciliumNode("default=10.0.0.0/29")
 	again.Spec.Addresses = nil
+	again.Spec.BootID = ""
 	if err := n.agent.Client.Create(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ type Node struct {
 	Families [2]bool `json:"families"`
 	// Blocks are sorted by CIDR. None overlaps another.
 	Blocks []Block `json:"blocks"`
-	// OnlyDefault: there is no other Cilium pool than the default one, so Pods is empty.
+	// OnlyDefault: there is no other Cilium pool than the default one, so Pods are only those that ask for another.
 	OnlyDefault bool `json:"onlyDefault,omitempty"`
 	// Pods are the node's pods, by UID.
 	Pods map[string]Pod `json:"pods,omitempty"`

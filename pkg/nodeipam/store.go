@@ -146,10 +146,10 @@ func (s *Store) checkFree(owner Owner) error {
 	return err
 }
 
-// hasAddress reports whether an attachment, or an unknown sandbox of its pod, has an address.
+// hasAddress reports whether an attachment, or an earlier sandbox of its pod, has an address.
 func hasAddress(taken map[netip.Addr]Owner, owner Owner) bool {
 	for _, other := range taken {
-		if other.Attachment == owner.Attachment || other.isAdopted(owner.UID) {
+		if other.Attachment == owner.Attachment || other.isPast(owner) {
 			return true
 		}
 	}
@@ -159,8 +159,24 @@ func hasAddress(taken map[netip.Addr]Owner, owner Owner) bool {
 // isAdopted reports whether an address was adopted from a pod.
 func (o Owner) isAdopted(uid string) bool { return o.Container == "" && o.UID != "" && o.UID == uid }
 
+// isPast reports whether a pod that gets a sandbox no longer has an address: it was adopted, or is of a sandbox that is
+// gone, and that its runtime has forgotten.
+func (o Owner) isPast(owner Owner) bool {
+	return o.isAdopted(owner.UID) || o.UID != "" && o.UID == owner.UID && o.Container != owner.Container && o.IsGone()
+}
+
+// IsGone reports whether the network namespace of a sandbox is gone. It is not known where this process does not see the
+// directory.
+func (o Owner) IsGone() bool {
+	if _, err := os.Stat(filepath.Dir(o.Netns)); err != nil || o.Netns == "" {
+		return false
+	}
+	_, err := os.Stat(o.Netns)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // assignLocked links a draft to a free address of each family that the attachment has none of yet, and returns all its
-// addresses. It frees those that were adopted from the pod: a pod that gets a new sandbox has no other any more.
+// addresses. It frees those of earlier sandboxes: a pod that gets a new one has no other any more.
 func (s *Store) assignLocked(owner Owner, draft string) (found []netip.Addr, err error) {
 	node, err := s.Node()
 	if err != nil {
@@ -175,7 +191,7 @@ func (s *Store) assignLocked(owner Owner, draft string) (found []netip.Addr, err
 		return nil, err
 	}
 	for addr, other := range taken {
-		if other.isAdopted(owner.UID) {
+		if other.isPast(owner) {
 			if err := s.remove(addr); err != nil {
 				return nil, err
 			}
@@ -225,10 +241,13 @@ func (s *Store) Release(ctx context.Context, attachment Attachment) error {
 	return s.ReleaseWhere(ctx, func(_ netip.Addr, owner Owner) bool { return owner.Attachment == attachment })
 }
 
-// ReleasePod frees the addresses of an attachment, and those that were adopted from its pod.
+// ReleasePod frees the addresses of an attachment and, if its network namespace is there, those that were adopted from its
+// pod. Without one it may be an older sandbox of a pod that runs in another.
 func (s *Store) ReleasePod(ctx context.Context, owner Owner) error {
+	_, err := os.Stat(owner.Netns)
+	isThere := err == nil
 	return s.ReleaseWhere(ctx, func(_ netip.Addr, other Owner) bool {
-		return other.Attachment == owner.Attachment || other.isAdopted(owner.UID)
+		return other.Attachment == owner.Attachment || isThere && other.isAdopted(owner.UID)
 	})
 }
 

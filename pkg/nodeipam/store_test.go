@@ -161,26 +161,63 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// A pod has no adopted address any more once its sandbox ends, or it gets another one.
+// A pod has no adopted address any more once its sandbox ends, or it gets another one. A DEL without a network namespace may
+// be of an older sandbox.
 func TestAdoptedAddressesEnd(t *testing.T) {
+	netns := t.TempDir()
 	adopted := map[netip.Addr]Owner{netip.MustParseAddr("10.0.0.5"): {Pod: "default/c", UID: "uid-c"}}
-	for name, end := range map[string]func(s *Store) error{
-		"ADD": func(s *Store) error {
+	del := func(pod, netns string) func(s *Store) error {
+		return func(s *Store) error {
+			o := owner(pod)
+			o.Netns = netns
+			return s.ReleasePod(t.Context(), o)
+		}
+	}
+	for name, test := range map[string]struct {
+		end   func(s *Store) error
+		stays bool
+	}{
+		"ADD": {end: func(s *Store) error {
 			addrs, err := s.Assign(t.Context(), owner("c"))
 			if fmt.Sprint(addrs) != "[10.0.0.1]" {
 				t.Errorf("assigned %v", addrs)
 			}
 			return errors.Join(err, s.Release(t.Context(), owner("c").Attachment))
-		},
-		"DEL":                func(s *Store) error { return s.ReleasePod(t.Context(), owner("c")) },
-		"DEL of another pod": func(s *Store) error { return s.ReleasePod(t.Context(), owner("other")) },
+		}},
+		"DEL":                         {end: del("c", netns)},
+		"DEL of another pod":          {end: del("other", netns), stays: true},
+		"DEL without a netns":         {end: del("c", ""), stays: true},
+		"DEL of a netns that is gone": {end: del("c", filepath.Join(netns, "gone")), stays: true},
 	} {
 		s := newStore(t, block("10.0.0.0/29"))
-		err := errors.Join(s.Adopt(t.Context(), adopted), end(s))
+		err := errors.Join(s.Adopt(t.Context(), adopted), test.end(s))
 		left, _ := s.Assignments()
-		if stays := name == "DEL of another pod"; err != nil || len(left) > 0 != stays {
+		if err != nil || len(left) > 0 != test.stays {
 			t.Errorf("%s: left %v, %v", name, left, err)
 		}
+	}
+}
+
+// A pod gets its last sandbox's address again if the runtime has forgotten that one: else the pod might wait for its own
+// address.
+func TestForgottenSandbox(t *testing.T) {
+	s := newStore(t, block("10.0.0.4/32"))
+	forgotten := owner("c")
+	forgotten.Netns = filepath.Join(t.TempDir(), "gone")
+	next := owner("c")
+	next.Container = "c-again"
+	other := owner("other")
+	for i, test := range []struct {
+		owner Owner
+		want  string
+	}{{forgotten, "[10.0.0.4]"}, {other, "[]"}, {next, "[10.0.0.4]"}} {
+		addrs, _ := s.Assign(t.Context(), test.owner)
+		if got := fmt.Sprint(addrs); got != test.want {
+			t.Errorf("ADD %d: %s, want %s", i, got, test.want)
+		}
+	}
+	if taken, err := s.Assignments(); err != nil || taken[netip.MustParseAddr("10.0.0.4")] != next {
+		t.Errorf("%v, %v", taken, err)
 	}
 }
 

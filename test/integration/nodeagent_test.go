@@ -43,12 +43,13 @@ func (e *env) delegatedNode(name string) *delegated {
 	store, err := nodeipam.Open(filepath.Join(e.TB.TempDir(), name))
 	e.Must(err)
 	d := &delegated{env: e, node: name, store: store, pods: map[types.UID]bool{}}
-	d.agent = &nodeagent.Agent{Node: name, Store: store, Watched: ofNode{e.Client, name}, Live: e.Client, Client: e.Client, ReportEvery: 200 * time.Millisecond, Now: time.Now}
+	d.agent = &nodeagent.Agent{Node: name, Store: store, Watched: ofNode{e.Client, name}, Live: e.Client, Client: e.Client, ReportEvery: 200 * time.Millisecond, Now: time.Now, Restart: func() { e.TB.Error("the node agent restarts") }}
 	e.Eventually("Cilium's agent starts on "+name, func() error {
 		cn, err := e.ciliumNode(name)
 		if err != nil {
 			return err
 		}
+		cn.Spec.BootID = d.store.Boot
 		cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "169.254.23.0"})
 		return e.Client.Update(e.Ctx, cn)
 	})

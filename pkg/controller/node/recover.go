@@ -142,25 +142,27 @@ func (r *Reconciler) probeAgain(ctx context.Context, o *observation, result *res
 type usedAddress struct {
 	addr       netip.Addr
 	ciliumPool string
+	// reported: its agent reports it. It may have been assigned before its pod chose another pool.
+	reported bool
 }
 
 // usedOutsideBlocks returns the addresses in no block that the agent's report or pods' statuses name, sorted.
 func (r *Reconciler) usedOutsideBlocks(o *observation) []usedAddress {
-	pools := map[netip.Addr]string{}
-	if assignment := o.CiliumNode.BlockAssignment; assignment == nil || assignment.NodeAgent {
-		for addr, owner := range o.CiliumNode.Used {
-			pools[addr] = o.PoolChoices.Of(owner, ipalloc.FamilyOf(addr)).Pool
-		}
-	}
+	known := map[netip.Addr]usedAddress{}
 	for _, pod := range o.Pods {
 		for _, addr := range pod.IPs {
-			pools[addr] = o.PoolChoices.Of(pod.Name, ipalloc.FamilyOf(addr)).Pool
+			known[addr] = usedAddress{addr: addr, ciliumPool: o.PoolChoices.Of(pod.Name, ipalloc.FamilyOf(addr)).Pool}
+		}
+	}
+	if assignment := o.CiliumNode.BlockAssignment; assignment == nil || assignment.NodeAgent {
+		for addr := range o.CiliumNode.Used {
+			known[addr] = usedAddress{addr: addr, reported: true}
 		}
 	}
 	var out []usedAddress
-	for _, addr := range slices.SortedFunc(maps.Keys(pools), netip.Addr.Compare) {
+	for _, addr := range slices.SortedFunc(maps.Keys(known), netip.Addr.Compare) {
 		if len(r.Cluster.Ledger.HeldIn(netip.PrefixFrom(addr, addr.BitLen()))) == 0 {
-			out = append(out, usedAddress{addr, pools[addr]})
+			out = append(out, known[addr])
 		}
 	}
 	return out
@@ -170,7 +172,7 @@ func (r *Reconciler) usedOutsideBlocks(o *observation) []usedAddress {
 func (r *Reconciler) blockOfUse(o *observation, used usedAddress) (netip.Prefix, *crd.Pool) {
 	for _, pool := range r.Cluster.Pools.Match(o.Node.Labels) {
 		ranges, ok := pool.Ranges(ipalloc.FamilyOf(used.addr))
-		if !ok || r.Cluster.Defaults.CiliumPools && pool.CiliumPool != used.ciliumPool {
+		if !ok || r.Cluster.Defaults.CiliumPools && !used.reported && pool.CiliumPool != used.ciliumPool {
 			continue
 		}
 		if cidr := netip.PrefixFrom(used.addr, ranges.Bits).Masked(); pool.OnGrid(cidr) {

@@ -70,6 +70,7 @@ func (n *nodeAgent) start(versionsAgo int) {
 	n.agent = &nodeagent.Agent{
 		Node: n.m.name, Store: n.store, Watched: watchedBy{nodeAgent: n}, Live: live{caller: n}, Client: live{caller: n},
 		ReportEvery: 4 * n.m.w.cfg.UpdateRate, Now: n.m.w.Now,
+		Restart: func() { n.m.w.violate(9, "node agent %s believes that its watch is of another etcd", n.m.name) },
 	}
 	api := n.m.w.api
 	n.m.read = max(0, len(api.history[KindCiliumNode])-versionsAgo)

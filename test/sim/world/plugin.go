@@ -15,10 +15,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
-// deadSandbox is a sandbox that is gone. If it is lost, no runtime knows that it was there.
+// deadSandbox is a sandbox that is gone.
 type deadSandbox struct {
 	nodeipam.Owner
-	lost bool
+	// lost: no runtime knows that it was there. released: it has been, and is once more, as runtimes do when they collect it.
+	lost, released bool
 }
 
 // localRouter is the agents' own address, the same on all nodes (docs/modes.md).
@@ -143,19 +144,23 @@ func (m *kubelet) addKilled(slot string) {
 		return
 	}
 	n.removeNetns(sandbox)
-	n.dead = append(n.dead, deadSandbox{sandbox, m.w.pick(m.name, uint64(n.sandboxes), 3) == 0})
+	n.dead = append(n.dead, deadSandbox{Owner: sandbox, lost: m.w.pick(m.name, uint64(n.sandboxes), 3) == 0})
 }
 
 // releaseDead is a CNI DEL for a sandbox that is gone.
 func (n *nodeAgent) releaseDead(container string) {
 	i := slices.IndexFunc(n.dead, func(d deadSandbox) bool { return d.Container == container })
 	n.release(n.dead[i].Owner)
-	n.dead = slices.Delete(n.dead, i, i+1)
+	if n.dead[i].released {
+		n.dead = slices.Delete(n.dead, i, i+1)
+		return
+	}
+	n.dead[i].released = true
 }
 
 // hasDead reports whether a kubelet has to have a sandbox of a pod released before it makes another one.
 func (n *nodeAgent) hasDead(pod client.Object) bool {
-	return n != nil && slices.ContainsFunc(n.dead, func(d deadSandbox) bool { return !d.lost && d.UID == string(pod.GetUID()) })
+	return n != nil && slices.ContainsFunc(n.dead, func(d deadSandbox) bool { return !d.lost && !d.released && d.UID == string(pod.GetUID()) })
 }
 
 // opens returns the blocks that the plugin assigns addresses of.
