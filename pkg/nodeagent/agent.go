@@ -57,9 +57,6 @@ type Agent struct {
 const (
 	// drainEvery is the time between two looks for addresses in use in closed blocks.
 	drainEvery = time.Second
-	// orphanedFor is the time until an address without a sandbox is free: the container runtime releases it much
-	// sooner, if it does.
-	orphanedFor = 5 * time.Minute
 	// lockWait is longer than any process holds the lock of the store.
 	lockWait = 10 * time.Second
 )
@@ -332,66 +329,6 @@ func uidOf(pod *corev1.Pod) string {
 		return hash
 	}
 	return string(pod.UID)
-}
-
-// releaseOrphans releases addresses that no container runtime will: see isOrphan.
-func (a *Agent) releaseOrphans(ctx context.Context, pods []corev1.Pod) error {
-	taken, err := a.Store.Assignments()
-	if err != nil {
-		return err
-	}
-	known := map[string]*corev1.Pod{}
-	for i := range pods {
-		known[uidOf(&pods[i])] = &pods[i]
-	}
-	hasSandbox := map[string]bool{}
-	for _, owner := range taken {
-		if owner.Netns != "" && !owner.IsGone() {
-			hasSandbox[owner.UID] = true
-		}
-	}
-	orphans := map[netip.Addr]time.Time{}
-	expired := map[netip.Addr]nodeipam.Owner{}
-	for addr, owner := range taken {
-		if !isOrphan(addr, owner, known[owner.UID], hasSandbox[owner.UID]) {
-			continue
-		}
-		since, seen := a.orphans[addr]
-		if !seen {
-			since = a.Now()
-		}
-		orphans[addr] = since
-		if a.Now().Sub(since) >= orphanedFor {
-			expired[addr] = owner
-		}
-	}
-	a.orphans = orphans
-	if len(expired) == 0 {
-		return nil
-	}
-	log.FromContext(ctx).Info("releasing addresses whose sandboxes are gone", "addresses", expired)
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
-	defer cancel()
-	return a.Store.ReleaseWhere(ctx, func(addr netip.Addr, owner nodeipam.Owner) bool {
-		orphan, ok := expired[addr]
-		return ok && orphan == owner // not of a pod that has it by now
-	})
-}
-
-// isOrphan reports whether no sandbox seems to have an address: its network namespace is gone, and its pod, which may be
-// nil, is too, or has another sandbox. Of an adopted address only the pod is known.
-func isOrphan(addr netip.Addr, owner nodeipam.Owner, pod *corev1.Pod, hasSandbox bool) bool {
-	if owner.Netns != "" {
-		return owner.IsGone() && (pod == nil || hasSandbox)
-	}
-	if owner.UID == "" {
-		return false
-	}
-	isNamed := func(ip corev1.PodIP) bool {
-		named, ok := ipalloc.ParseAddr(ip.IP)
-		return ok && named == addr
-	}
-	return pod == nil || !mayRun(pod) || len(pod.Status.PodIPs) > 0 && !slices.ContainsFunc(pod.Status.PodIPs, isNamed)
 }
 
 // report writes the addresses in use, and returns closed blocks without any at once: neither in the store, which assigns
