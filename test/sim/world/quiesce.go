@@ -381,15 +381,16 @@ func (qu *quiescence) restartClosed() bool {
 	return restarted
 }
 
-// restartUnknown restarts Cilium's agents whose CiliumNodes users have deleted before a node agent read which families they
-// run: only they write it. It reports whether there were any.
+// restartUnknown restarts Cilium's agents where the node agent does not believe the CiliumNode: users deleted or restored it
+// before the node agent read it in this run of the machine, and only Cilium's agent writes families and boot ID
+// (docs/contributing/architecture.md). It reports whether there were any.
 func (qu *quiescence) restartUnknown() bool {
 	restarted := false
 	for _, m := range qu.machines {
-		if m.nodeAgent == nil || len(ownIn(qu.CiliumNode(m.name))) > 0 {
+		if m.nodeAgent == nil {
 			continue
 		}
-		if _, err := m.nodeAgent.store.Node(); err != nil {
+		if node, err := m.nodeAgent.store.Node(); err != nil || node.Boot != m.nodeAgent.store.Boot {
 			m.crash()
 			restarted = true
 		}
