@@ -232,11 +232,7 @@ func status(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	node, err := store.Node()
-	if err == nil && node.Boot != store.Boot {
-		err = nodeipam.ErrNotReady
-	}
-	if err != nil {
+	if _, err := store.Ready(); err != nil {
 		return types.NewError(errPluginNotAvailable, err.Error(), "")
 	}
 	return nil

@@ -61,7 +61,7 @@ const (
 	lockWait = 10 * time.Second
 )
 
-// mostBoots is how many boots of the machine the store knows.
+// mostBoots is the number of boots that the store remembers.
 const mostBoots = 16
 
 // unknownPod stands for a pod without a name in the store.
@@ -113,8 +113,8 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 // checkWatch restarts the process if the API server has only an older CiliumNode than the watch: etcd was restored, and the
 // watch waits for versions that follow those from before. Otherwise it shows soon why a write failed.
 func (a *Agent) checkWatch(ctx context.Context, cn *ciliumv2.CiliumNode) error {
-	live := &ciliumv2.CiliumNode{}
-	if err := a.Live.Get(ctx, types.NamespacedName{Name: a.Node}, live); err != nil {
+	live, err := a.ciliumNode(ctx, a.Live)
+	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if precedes(live.ResourceVersion, cn.ResourceVersion) {
@@ -133,19 +133,24 @@ func (a *Agent) observe(ctx context.Context, live bool) (*ciliumv2.CiliumNode, [
 		reader = a.Live
 		ofNode = append(ofNode, client.MatchingFields{"spec.nodeName": a.Node})
 	}
-	cn := &ciliumv2.CiliumNode{}
-	err := reader.Get(ctx, types.NamespacedName{Name: a.Node}, cn)
-	if apierrors.IsNotFound(err) {
-		return nil, nil, nil
-	}
+	cn, err := a.ciliumNode(ctx, reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading CiliumNode %s: %w", a.Node, err)
+		return nil, nil, client.IgnoreNotFound(err)
 	}
 	var pods corev1.PodList
 	if err := reader.List(ctx, &pods, ofNode...); err != nil {
 		return nil, nil, fmt.Errorf("listing the pods of node %s: %w", a.Node, err)
 	}
 	return cn, pods.Items, nil
+}
+
+// ciliumNode reads the node's CiliumNode.
+func (a *Agent) ciliumNode(ctx context.Context, from client.Reader) (*ciliumv2.CiliumNode, error) {
+	cn := &ciliumv2.CiliumNode{}
+	if err := from.Get(ctx, types.NamespacedName{Name: a.Node}, cn); err != nil {
+		return nil, fmt.Errorf("reading CiliumNode %s: %w", a.Node, err)
+	}
+	return cn, nil
 }
 
 // isOfThisBoot reports whether Cilium's agent has written the CiliumNode since the machine's start. Otherwise it may be of
@@ -159,8 +164,8 @@ func (a *Agent) isOfThisBoot(cn *ciliumv2.CiliumNode, stored *nodeipam.Node) boo
 	return stored != nil && stored.Boot == a.Store.Boot && (cn.Spec.BootID == "" || slices.Contains(stored.Boots, cn.Spec.BootID))
 }
 
-// closeAll closes all blocks: without a CiliumNode they may become other nodes'. Pods keep their addresses. Those of a store
-// of another boot are closed.
+// closeAll closes all blocks, which may become other nodes' while there is no CiliumNode. Pods keep their addresses. A store of
+// another boot assigns none as it is.
 func (a *Agent) closeAll(ctx context.Context, node *nodeipam.Node) error {
 	if node == nil || node.Boot != a.Store.Boot {
 		return nil
@@ -244,9 +249,9 @@ func (a *Agent) isOlder(ctx context.Context, cn *ciliumv2.CiliumNode, stored *no
 	if stored == nil || !precedes(cn.ResourceVersion, stored.Version) {
 		return false, nil
 	}
-	live := &ciliumv2.CiliumNode{}
-	if err := a.Live.Get(ctx, types.NamespacedName{Name: a.Node}, live); err != nil {
-		return false, fmt.Errorf("reading CiliumNode %s: %w", a.Node, err)
+	live, err := a.ciliumNode(ctx, a.Live)
+	if err != nil {
+		return false, err
 	}
 	return live.ResourceVersion != cn.ResourceVersion, nil
 }

@@ -30,7 +30,7 @@ type Node struct {
 	Families [2]bool `json:"families"`
 	// Blocks are sorted by CIDR. None overlaps another.
 	Blocks []Block `json:"blocks"`
-	// OnlyDefault: there is no other Cilium pool than the default one, so Pods are only those that ask for another.
+	// OnlyDefault: the default Cilium pool is the only one. Then Pods has only the pods that ask for another.
 	OnlyDefault bool `json:"onlyDefault,omitempty"`
 	// Pods are the node's pods, by UID.
 	Pods map[string]Pod `json:"pods,omitempty"`
@@ -73,6 +73,15 @@ func (s *Store) Node() (*Node, error) {
 	return node, nil
 }
 
+// Ready returns what SetNode wrote in this run of the machine, or ErrNotReady.
+func (s *Store) Ready() (*Node, error) {
+	node, err := s.Node()
+	if err == nil && node.Boot != s.Boot {
+		return nil, ErrNotReady
+	}
+	return node, err
+}
+
 // SetNode replaces the node's description. Once it returns, pods get no address of closed and missing blocks.
 func (s *Store) SetNode(ctx context.Context, node Node) error {
 	node.Boot = s.Boot
@@ -102,11 +111,11 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// podOf returns an owner's pod. The error is ErrNotReady or a RefusedError.
-func (s *Store) podOf(node *Node, owner Owner) (Pod, error) {
-	pod, known := node.Pods[owner.UID]
+// pod returns an owner's pod. The error is ErrNotReady or a RefusedError.
+func (n *Node) pod(owner Owner) (Pod, error) {
+	pod, known := n.Pods[owner.UID]
 	switch {
-	case node.Families == [2]bool{}, node.Boot != s.Boot, !known && !node.OnlyDefault:
+	case n.Families == [2]bool{}, !known && !n.OnlyDefault:
 		return pod, ErrNotReady
 	case pod.Refused != "":
 		return pod, &RefusedError{pod.Refused}

@@ -120,11 +120,11 @@ func (s *Store) Assign(ctx context.Context, owner Owner) ([]netip.Addr, error) {
 
 // checkFree returns the error of Assign if no address is free. It looks at the names of files alone.
 func (s *Store) checkFree(owner Owner) error {
-	node, err := s.Node()
+	node, err := s.Ready()
 	if err != nil {
 		return err
 	}
-	pod, err := s.podOf(node, owner)
+	pod, err := node.pod(owner)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,10 @@ func (o Owner) isPast(owner Owner) bool {
 // IsGone reports whether the network namespace of a sandbox is gone. It is not known where this process does not see the
 // directory.
 func (o Owner) IsGone() bool {
-	if _, err := os.Stat(filepath.Dir(o.Netns)); err != nil || o.Netns == "" {
+	if o.Netns == "" {
+		return false
+	}
+	if _, err := os.Stat(filepath.Dir(o.Netns)); err != nil {
 		return false
 	}
 	_, err := os.Stat(o.Netns)
@@ -176,13 +179,13 @@ func (o Owner) IsGone() bool {
 }
 
 // assignLocked links a draft to a free address of each family that the attachment has none of yet, and returns all its
-// addresses. It frees those of earlier sandboxes: a pod that gets a new one has no other any more.
+// addresses. It frees the addresses of the pod's earlier sandboxes, which are gone.
 func (s *Store) assignLocked(owner Owner, draft string) (found []netip.Addr, err error) {
-	node, err := s.Node()
+	node, err := s.Ready()
 	if err != nil {
 		return nil, err
 	}
-	pod, err := s.podOf(node, owner)
+	pod, err := node.pod(owner)
 	if err != nil {
 		return nil, err
 	}
@@ -241,8 +244,8 @@ func (s *Store) Release(ctx context.Context, attachment Attachment) error {
 	return s.ReleaseWhere(ctx, func(_ netip.Addr, owner Owner) bool { return owner.Attachment == attachment })
 }
 
-// ReleasePod frees the addresses of an attachment and, if its network namespace is there, those that were adopted from its
-// pod. Without one it may be an older sandbox of a pod that runs in another.
+// ReleasePod frees the addresses of an attachment. It also frees those that were adopted from its pod, unless the network
+// namespace is gone: then the attachment may be an older sandbox of a running pod.
 func (s *Store) ReleasePod(ctx context.Context, owner Owner) error {
 	_, err := os.Stat(owner.Netns)
 	isThere := err == nil
