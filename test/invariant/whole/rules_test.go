@@ -174,7 +174,7 @@ func TestRulesOfPools(t *testing.T) {
 	}
 }
 
-// A node agent removes only closed CIDRs without a pod, of which there may be any number.
+// A node agent removes only closed CIDRs, and none with a pod. Any number may be closed.
 func TestRulesOfNodeAgents(t *testing.T) {
 	const a, b = "10.0.0.0/27", "10.0.0.32/27"
 	draining := metav1.Condition{Type: v1alpha1.BlockDraining, Status: metav1.ConditionTrue}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -82,8 +83,49 @@ func (c *call) String() string {
 	return s
 }
 
-// crash is thrown through a reconcile of a dead process.
+// crash is thrown through the code of a dead process.
 type crash struct{}
+
+// coroutine runs the code of a process, which hands over at each call to the API server.
+type coroutine struct {
+	yield func(*call) bool
+	// next runs the code to its next call; false: to its end. stop ends it where it is.
+	next func() (*call, bool)
+	stop func()
+}
+
+// begin prepares to run code.
+func (c *coroutine) begin(run func()) {
+	c.next, c.stop = iter.Pull(func(yield func(*call) bool) {
+		defer func() {
+			if thrown := recover(); thrown != nil && thrown != any(crash{}) {
+				panic(thrown)
+			}
+		}()
+		c.yield = yield
+		run()
+	})
+}
+
+// handOver returns once the world has decided on the fate of a call.
+func (c *coroutine) handOver(next *call) {
+	if !c.yield(next) {
+		panic(crash{})
+	}
+}
+
+// send hands over a call, and returns once the world has performed it.
+func (c *coroutine) send(next *call, carryOut func(*call) error) error {
+	c.handOver(next)
+	switch next.fate {
+	case failed:
+		return errLine
+	case unheard:
+		_ = carryOut(next)
+		return errLine
+	}
+	return carryOut(next)
+}
 
 // send hands over a call, and returns once the world has performed it.
 func (o *Operator) send(c *call) error {
@@ -91,9 +133,7 @@ func (o *Operator) send(c *call) error {
 	if o.w.cfg.SwitchesFamilies && c.verb == "create" && c.kind == KindBlock {
 		c.named = o.named()
 	}
-	if !o.current.yield(c) {
-		panic(crash{})
-	}
+	o.current.code.handOver(c)
 	switch c.fate {
 	case failed:
 		return errLine

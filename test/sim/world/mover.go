@@ -3,7 +3,6 @@ package world
 import (
 	"bytes"
 	"context"
-	"iter"
 	"regexp"
 	"strings"
 	"time"
@@ -36,9 +35,7 @@ type mover struct {
 	// ready are the nodes that may go back as soon as their agents restart.
 	ready map[string]bool
 
-	yield func(*call) bool
-	next  func() (*call, bool)
-	stop  func()
+	run coroutine
 }
 
 func (m *mover) busy() bool { return m != nil && m.pending != nil }
@@ -63,21 +60,13 @@ func (m *mover) begin(command string) {
 	streams := genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &m.out, ErrOut: &m.err}
 	root := plugin.NewAt(cli.Place{Client: cliClient{live{caller: m}}, Now: m.w.Now, Sleep: m.sleep}, streams)
 	root.SetArgs(m.commandLine())
-	m.next, m.stop = iter.Pull(func(yield func(*call) bool) {
-		defer func() {
-			if thrown := recover(); thrown != nil && thrown != any(crash{}) {
-				panic(thrown)
-			}
-		}()
-		m.yield = yield
-		m.code = plugin.Run(root, streams)
-	})
+	m.run.begin(func() { m.code = plugin.Run(root, streams) })
 	m.resume()
 }
 
 // resume runs the command to its next call, or to its end.
 func (m *mover) resume() {
-	c, more := m.next()
+	c, more := m.run.next()
 	if m.pending = c; more {
 		return
 	}
@@ -93,7 +82,7 @@ func (m *mover) resume() {
 // die ends the command, wherever it is.
 func (m *mover) die() {
 	if m.busy() {
-		m.stop()
+		m.run.stop()
 		m.pending = nil
 	}
 }
@@ -114,20 +103,7 @@ func HushKills() {
 
 func (m *mover) in() *World { return m.w }
 
-// send hands over a call, and returns once the world has performed it.
-func (m *mover) send(c *call) error {
-	if !m.yield(c) {
-		panic(crash{})
-	}
-	switch c.fate {
-	case failed:
-		return errLine
-	case unheard:
-		_ = m.carryOut(c)
-		return errLine
-	}
-	return m.carryOut(c)
-}
+func (m *mover) send(c *call) error { return m.run.send(c, m.carryOut) }
 
 // sleep hands over until the time has come.
 func (m *mover) sleep(_ context.Context, d time.Duration) error {

@@ -3,7 +3,6 @@ package world
 import (
 	"context"
 	"fmt"
-	"iter"
 	"os"
 	"strings"
 	"time"
@@ -35,9 +34,7 @@ type nodeAgent struct {
 	due      time.Time // when it reconciles again
 
 	pending *call // nil: no reconcile is in progress
-	yield   func(*call) bool
-	next    func() (*call, bool)
-	stop    func()
+	code    coroutine
 	result  ctrl.Result
 	err     error
 
@@ -109,7 +106,7 @@ func (n *nodeAgent) podsWait() bool { return n.readPods < len(n.m.w.api.history[
 // die ends the process, wherever it is.
 func (n *nodeAgent) die() {
 	if n.pending != nil {
-		n.stop()
+		n.code.stop()
 		n.pending = nil
 	}
 	n.agent = nil
@@ -124,21 +121,13 @@ func (n *nodeAgent) reconcile() {
 			n.m.w.tracef("node agent %s: %s", n.m.name, strings.ReplaceAll(line, n.dir, "")) // else no two traces are the same
 		}))
 	}
-	n.next, n.stop = iter.Pull(func(yield func(*call) bool) {
-		defer func() {
-			if thrown := recover(); thrown != nil && thrown != any(crash{}) {
-				panic(thrown)
-			}
-		}()
-		n.yield = yield
-		n.result, n.err = n.agent.Reconcile(ctx, ctrl.Request{})
-	})
+	n.code.begin(func() { n.result, n.err = n.agent.Reconcile(ctx, ctrl.Request{}) })
 	n.resume()
 }
 
 // resume runs a reconcile to its next call, or to its end.
 func (n *nodeAgent) resume() {
-	c, more := n.next()
+	c, more := n.code.next()
 	n.pending = c
 	if more {
 		return
@@ -156,20 +145,7 @@ func (n *nodeAgent) resume() {
 
 func (n *nodeAgent) in() *World { return n.m.w }
 
-// send hands over a call, and returns once the world has performed it.
-func (n *nodeAgent) send(c *call) error {
-	if !n.yield(c) {
-		panic(crash{})
-	}
-	switch c.fate {
-	case failed:
-		return errLine
-	case unheard:
-		_ = n.carryOut(c)
-		return errLine
-	}
-	return n.carryOut(c)
-}
+func (n *nodeAgent) send(c *call) error { return n.code.send(c, n.carryOut) }
 
 func (n *nodeAgent) carryOut(c *call) error {
 	n.m.w.rules.byNodeAgent = true
@@ -313,4 +289,21 @@ func (w *World) closeNodeAgents() {
 			w.mustNot(os.RemoveAll(m.nodeAgent.dir))
 		}
 	}
+}
+
+// restartUnknown restarts Cilium's agents where the node agent does not believe the CiliumNode: users deleted or restored it
+// before the node agent read it in this run of the machine, and only Cilium's agent writes families and boot ID
+// (docs/contributing/architecture.md). It reports whether there were any.
+func (qu *quiescence) restartUnknown() bool {
+	restarted := false
+	for _, m := range qu.machines {
+		if m.nodeAgent == nil {
+			continue
+		}
+		if _, err := m.nodeAgent.store.Ready(); err != nil {
+			m.crash()
+			restarted = true
+		}
+	}
+	return restarted
 }

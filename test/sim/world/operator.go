@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -119,9 +118,7 @@ type flight struct {
 	// delete, and it may know that.
 	needed bool
 
-	yield  func(*call) bool
-	next   func() (*call, bool)
-	stop   func()
+	code   coroutine
 	result reconcile.Result
 	err    error
 }
@@ -237,7 +234,7 @@ func (o *Operator) crash() {
 		o.w.refinement.dies(o)
 	}
 	for _, f := range o.flights {
-		f.stop()
+		f.code.stop()
 	}
 	o.up, o.leads, o.frozen, o.begun = false, false, false, false
 	o.flights, o.current, o.unknownClaims, o.acked, o.parts, o.streams = nil, nil, nil, nil, nil, nil
@@ -277,15 +274,7 @@ func (o *Operator) reconcile(c int, name string) {
 	if o.w.refinement != nil {
 		o.w.refinement.begins(o, f)
 	}
-	f.next, f.stop = iter.Pull(func(yield func(*call) bool) {
-		defer func() {
-			if thrown := recover(); thrown != nil && thrown != any(crash{}) {
-				panic(thrown)
-			}
-		}()
-		f.yield = yield
-		f.result, f.err = o.reconciler(c).Reconcile(o.within(f), request(name))
-	})
+	f.code.begin(func() { f.result, f.err = o.reconciler(c).Reconcile(o.within(f), request(name)) })
 	o.flights = append(o.flights, f)
 	o.resume(f)
 }
@@ -346,7 +335,7 @@ func (o *Operator) resume(f *flight) {
 		f.settled = f.settled || o.agents.settled(f.name)
 		f.stillNotRun(o)
 	}
-	c, more := f.next()
+	c, more := f.code.next()
 	o.current = nil
 	if more {
 		// Blocks that the watch delivers while others are read were not decided on.

@@ -165,8 +165,8 @@ func (n *nodeAgent) hasDead(pod client.Object) bool {
 
 // opens returns the blocks that the plugin assigns addresses of.
 func (n *nodeAgent) opens() []netip.Prefix {
-	node, err := n.store.Node()
-	if err != nil || node.Boot != n.store.Boot {
+	node, err := n.store.Ready()
+	if err != nil {
 		return nil
 	}
 	var out []netip.Prefix

@@ -381,23 +381,6 @@ func (qu *quiescence) restartClosed() bool {
 	return restarted
 }
 
-// restartUnknown restarts Cilium's agents where the node agent does not believe the CiliumNode: users deleted or restored it
-// before the node agent read it in this run of the machine, and only Cilium's agent writes families and boot ID
-// (docs/contributing/architecture.md). It reports whether there were any.
-func (qu *quiescence) restartUnknown() bool {
-	restarted := false
-	for _, m := range qu.machines {
-		if m.nodeAgent == nil {
-			continue
-		}
-		if node, err := m.nodeAgent.store.Node(); err != nil || node.Boot != m.nodeAgent.store.Boot {
-			m.crash()
-			restarted = true
-		}
-	}
-	return restarted
-}
-
 // restartRetired restarts the agents with retired addresses of their own, and reports whether there
 // are any.
 func (qu *quiescence) restartRetired() bool {

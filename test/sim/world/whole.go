@@ -156,14 +156,13 @@ func (r *modeRules) checkUnknown(b *v1alpha1.PodIPBlock, how string) {
 
 // gives returns the whole blocks that a machine gives addresses of.
 func (m *machine) gives() []netip.Prefix {
-	switch {
-	case m.whole != nil:
+	if m.whole != nil {
 		return m.whole.CIDRs()
-	case m.nodeAgent != nil:
-		return m.nodeAgent.opens()
-	default:
-		return nil
 	}
+	if m.nodeAgent != nil {
+		return m.nodeAgent.opens()
+	}
+	return nil
 }
 
 // podSays reports whether a pod's status names an address of a block.
