@@ -40,6 +40,10 @@ func TestDecideForNodeAgent(t *testing.T) {
 			state: node(lone(first), byNodeAgent(first), used("10.0.0.1-10.0.0.4"), pod("default/a", "10.0.0.5")),
 			want:  []string{"needs 5 of 6", "claim 1 in 3 blocks, room 2147483641"},
 		},
+		"an address that went with its sandbox leaves a pod that waits": {
+			state: node(lone(first), byNodeAgent(first), used("10.0.0.1-10.0.0.6"), pod("default/a", "10.0.1.5")),
+			want:  []string{"needs 7 of 6", "claim 3 in 3 blocks, room 2147483641"},
+		},
 		"an idle block drains and is closed": {
 			state:  node(lone(first), lone(second), byNodeAgent(first, second), used("10.0.0.1")),
 			memory: idle(time.Hour),
