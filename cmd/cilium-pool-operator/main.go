@@ -19,7 +19,8 @@ import (
 )
 
 const usage = `cilium-pool-operator assigns pod addresses to nodes from pools that select
-nodes by label. It runs beside Cilium with ipam.mode=crd, multi-pool or kubernetes.
+nodes by label. It runs beside Cilium with ipam.mode=crd, multi-pool,
+delegated-plugin or kubernetes.
 
 It watches PodIPPools, Nodes, Pods and CiliumNodes, claims PodIPBlocks, and
 writes spec.ipam of the CiliumNodes (in kubernetes mode: annotations of Nodes).

@@ -112,8 +112,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.Defaults.Cooldown, "cooldown", s.Defaults.Cooldown, "time for which a returned block cools down before another node may have it; pools may say otherwise")
 	fs.DurationVar(&s.Defaults.NodeGoneCooldown, "node-gone-cooldown", s.Defaults.NodeGoneCooldown, "the same for blocks of a deleted Node: its machine may still run")
 
-	fs.StringVar(&o.mode, "mode", o.mode, "IPAM mode of the Cilium agents, as in Cilium's ipam.mode: crd, multi-pool or kubernetes; or observe, to only count what any Cilium assigns")
-	fs.BoolVar(&s.KeepCiliumPools, "keep-cilium-pod-ip-pools", s.KeepCiliumPools, "in multi-pool mode, create and delete the CiliumPodIPPools that agents need, except those without the operator's label; false: you do")
+	fs.StringVar(&o.mode, "mode", o.mode, "IPAM mode of the Cilium agents, as in Cilium's ipam.mode: crd, multi-pool, delegated-plugin or kubernetes; or observe, to only count what any Cilium assigns")
+	fs.BoolVar(&s.KeepCiliumPools, "keep-cilium-pod-ip-pools", s.KeepCiliumPools, "in multi-pool and delegated-plugin mode, create and delete the CiliumPodIPPools that agents need, except those without the operator's label; false: you do")
 	fs.StringVar(&s.FRRNamespace, "frr-k8s-namespace", s.FRRNamespace, "namespace of frr-k8s, for which the operator writes FRRConfigurations that announce the blocks of each node, from the templates there; empty: none")
 	fs.BoolVar(&s.ParkBlocks, "park-draining-blocks", s.ParkBlocks, "in multi-pool mode, take blocks that drain off their agent's list for a second, by moving them to a reserved pool, so that no new pod gets an address of them")
 	fs.BoolVar(&s.CompactBlocks, "compact-blocks", s.CompactBlocks, "with --park-draining-blocks, also drain a block in use that its node can do without, by reclaim.* and the maintenance windows; not where Cilium's BGP control plane runs")
@@ -126,7 +126,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "keys of taints of Nodes with labels that are not final: such a Node gets its first block once they are gone; empty: at once")
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition cilium-pool.io/PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes with pods that cannot get an address; empty: none")
-	fs.StringSliceVar(&o.families, "scheduling-families", o.families, "families (ipv4, ipv6) that Nodes offer to the scheduler, as the resources cilium-pool.io/ipv4 and cilium-pool.io/ipv6, and for Cilium pool blue blue.cilium-pool.io/ipv4; needs --mode=crd or multi-pool, and the chart's policies or webhook; empty: none")
+	fs.StringSliceVar(&o.families, "scheduling-families", o.families, "families (ipv4, ipv6) that Nodes offer to the scheduler, as the resources cilium-pool.io/ipv4 and cilium-pool.io/ipv6, and for Cilium pool blue blue.cilium-pool.io/ipv4; not with --mode=kubernetes; needs the chart's policies or webhook; empty: none")
 	fs.StringVar(&o.webhook, "scheduling-webhook", o.webhook, "namespace/name of the Service, Secret and MutatingWebhookConfiguration of a webhook that makes pods request addresses; empty: policies do")
 	fs.StringVar(&s.WebhookAddress, "scheduling-webhook-bind-address", s.WebhookAddress, "address of that webhook")
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
@@ -179,7 +179,7 @@ func (o *options) validate() error {
 		p = append(p, errors.New(policyFlags.Replace(err.Error())))
 	}
 	least := time.Duration(0)
-	if o.mode == string(ciliumnode.MultiPool) {
+	if ciliumnode.Mode(o.mode).ManyPools() {
 		least = crd.MinMultiPoolCooldown
 	}
 	p.Between("cooldown", s.Defaults.Cooldown, least, 24*time.Hour)
@@ -266,8 +266,8 @@ func (o *options) validateFamilies(p *config.Problems) {
 	s.OfferFamilies = config.FamiliesNamed(o.families)
 	if len(s.OfferFamilies) != len(o.families) {
 		p.Bad("scheduling-families", strings.Join(o.families, ","), "must be ipv4, ipv6 or both")
-	} else if len(o.families) > 0 && o.mode != string(ciliumnode.CRD) && o.mode != string(ciliumnode.MultiPool) {
-		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s or --mode=%s: with --mode=%s nodes offer no addresses", ciliumnode.CRD, ciliumnode.MultiPool, o.mode))
+	} else if len(o.families) > 0 && (s.Observe || s.Mode == ciliumnode.Kubernetes) {
+		p.Bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("with --mode=%s nodes offer no addresses: choose another mode, or leave this empty", o.mode))
 	}
 	if o.webhook == "" {
 		return

@@ -96,7 +96,7 @@ func TestValidate(t *testing.T) {
 		"offers":                                {args: []string{"--scheduling-families=ipv6,ipv4"}},
 		"no such family":                        {args: []string{"--scheduling-families=ipv4,ipv5"}, want: []string{"--scheduling-families is ipv4,ipv5", "ipv4, ipv6 or both"}},
 		"offers of a pool":                      {args: []string{"--scheduling-families=ipv4", "--mode=multi-pool", "--scheduling-webhook=kube-system/w"}},
-		"offers of fixed blocks":                {args: []string{"--scheduling-families=ipv4", "--mode=kubernetes"}, want: []string{"--scheduling-families is ipv4", "needs --mode=crd"}},
+		"offers of fixed blocks":                {args: []string{"--scheduling-families=ipv4", "--mode=kubernetes"}, want: []string{"--scheduling-families is ipv4", "with --mode=kubernetes nodes offer no addresses"}},
 		"a webhook without a namespace":         {args: []string{"--scheduling-webhook=w"}, want: []string{"--scheduling-webhook is w", "namespace/name"}},
 		"several at once":                       {args: []string{"--node-workers=0", "--log-format=xml"}, want: []string{"--node-workers", "--log-format"}},
 	}

@@ -286,8 +286,9 @@ func (e *ReasonInfo) FixIn(mode ciliumnode.Mode) string {
 // onlyIn returns the reasons that do not occur in every mode.
 func onlyIn() map[Reason][]ciliumnode.Mode {
 	crd := []ciliumnode.Mode{ciliumnode.CRD}
-	inCiliumNode := []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool}
+	inCiliumNode := []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool, ciliumnode.DelegatedPlugin}
 	multi := []ciliumnode.Mode{ciliumnode.MultiPool}
+	manyPools := []ciliumnode.Mode{ciliumnode.MultiPool, ciliumnode.DelegatedPlugin}
 	kubernetes := []ciliumnode.Mode{ciliumnode.Kubernetes}
 	return map[Reason][]ciliumnode.Mode{
 		// They need a pool of addresses and a handshake.
@@ -295,7 +296,8 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 		BlockNotListed: crd, ForeignPoolEntry: crd, PoolEntryMalformed: crd, PoolEntryUnreadable: crd, StuckHandshake: crd, NodeYetToMove: crd,
 		// They need a CiliumNode that both the operator and the agent write to.
 		AddressUsedTwice: inCiliumNode, FieldUnreadable: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode, NodePodCIDRInPool: inCiliumNode,
-		ListedTwice: multi, LeftFromCRDMode: multi, PodServedByNoPool: multi, KeptAddressOptional: multi, CiliumPodIPPoolUnfit: multi,
+		ListedTwice: manyPools, LeftFromCRDMode: manyPools, PodServedByNoPool: manyPools, CiliumPodIPPoolUnfit: manyPools,
+		KeptAddressOptional: multi, // a node agent lets pods wait for a pool that is not there yet
 		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes, FamilyNotRun: kubernetes,
 	}
 }
@@ -315,6 +317,16 @@ func fixesIn(mode ciliumnode.Mode) map[Reason]string {
 			PodCIDROfOtherNode:  "Delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Its agent puts back what pods use. Find out who wrote it: cilium-operator must not allocate (docs/modes.md).",
 			ForeignPodCIDR:      "Leave it if you know who wrote it. Else see that cilium-operator does not allocate (docs/modes.md), delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`.",
 			DrainStuck:          "The agent gives it back once its other CIDRs cover what it requests: see that its pod is Ready and that the node's pools have free blocks.",
+		}
+	case ciliumnode.DelegatedPlugin:
+		return map[Reason]string{
+			ClusterAddressInUse: "Delete the pod that has ADDRESS on NAME; it gets another address. Then run this check again.",
+			AddressOutsidePool:  "Where ADDRESS lies in a block of NAME the operator lists that again: see that it runs. If ADDRESS lies in no block, delete the pod; it gets another address.",
+			PodCIDROnTwoNodes:   "On the node that does not hold the block, delete the pods with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Find out who wrote it.",
+			PodCIDROfOtherNode:  "Delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Find out who wrote it.",
+			ForeignPodCIDR:      "Leave it if you know who wrote it. Else delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`.",
+			DrainStuck:          "The node agent gives it back: see that its pod on NAME is Ready, and read its log.",
+			LeftFromCRDMode:     "Once no pod of NAME has an address of theirs: `kubectl patch ciliumnode NAME --type=merge -p '{\"spec\":{\"ipam\":{\"pool\":null,\"podCIDRs\":null}}}'`.",
 		}
 	case ciliumnode.Kubernetes:
 		return map[Reason]string{

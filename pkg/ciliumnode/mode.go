@@ -41,7 +41,7 @@ const ClusterPool Mode = "cluster-pool"
 func (m Mode) String() string { return cmp.Or(string(m), string(CRD)) }
 
 // Modes returns all modes that this operator serves.
-func Modes() []Mode { return []Mode{CRD, MultiPool, Kubernetes} }
+func Modes() []Mode { return []Mode{CRD, MultiPool, Kubernetes, DelegatedPlugin} }
 
 // ParseMode reads the name of a mode, as Cilium's values have it in ipam.mode. The error lists the
 // modes.

@@ -9,7 +9,7 @@ func TestParseMode(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "cluster-pool"} {
-		if _, err := ParseMode(name); err == nil || err.Error() != "must be one of crd, multi-pool, kubernetes" {
+		if _, err := ParseMode(name); err == nil || err.Error() != "must be one of crd, multi-pool, kubernetes, delegated-plugin" {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

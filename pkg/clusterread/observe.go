@@ -31,7 +31,7 @@ func ModeOf(c *ciliumconfig.Config, namespace string) (ciliumnode.Mode, error) {
 	if chained != "" && chained != "none" && chained != "portmap" {
 		return "", unclear("%s says cni-chaining-mode: %s: another CNI plugin assigns the addresses, and CiliumNodes do not show them", place, chained)
 	}
-	if !slices.Contains(append(ciliumnode.Modes(), ciliumnode.ClusterPool), mode) {
+	if !slices.Contains([]ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool, ciliumnode.Kubernetes, ciliumnode.ClusterPool}, mode) {
 		return "", unclear("%s says ipam: %q, and CiliumNodes show which addresses a node has only in cluster-pool, multi-pool, kubernetes and crd mode", place, configured)
 	}
 	if c.Differs(configured) {

@@ -317,6 +317,10 @@ func (c *Cluster) adviseOnAgent(pods []string) Advice {
 		return Advice{Obstacle: "its Node to be deleted", Action: replaceTheOne}
 	case ciliumnode.MultiPool:
 		return Advice{Obstacle: "the agent to give it back"}
+	case ciliumnode.DelegatedPlugin:
+		if len(pods) == 0 {
+			return Advice{Obstacle: "the node agent to give it back"}
+		}
 	}
 	if len(pods) > 0 { // the operator will report them
 		return Advice{Obstacle: "pods " + suggest.Few(pods)}

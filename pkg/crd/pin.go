@@ -52,7 +52,7 @@ func parsePodAddresses(spec *v1alpha1.PodIPPoolSpec, d Defaults, path *field.Pat
 	}
 	single := (spec.IPv4 == nil || spec.IPv4.BlockSize == 32) && (spec.IPv6 == nil || spec.IPv6.BlockSize == 128)
 	if !single || !d.CiliumPools {
-		return nil, field.ErrorList{field.Forbidden(path, "needs multi-pool mode, and blocks of single addresses (blockSize 32, 128 in ipv6). Until then no pod keeps an address")}
+		return nil, field.ErrorList{field.Forbidden(path, "needs multi-pool or delegated-plugin mode, and blocks of single addresses (blockSize 32, 128 in ipv6). Until then no pod keeps an address")}
 	}
 	rule := &PodAddresses{OwnerLabel: source.OwnerLabel, ReleaseAfter: DefaultReleaseAfter, Never: source.ReleaseAfter == v1alpha1.Never}
 	var problems field.ErrorList

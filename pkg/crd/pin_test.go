@@ -127,8 +127,8 @@ func TestPodAddresses(t *testing.T) {
 			is:       v1alpha1.PodAddresses{PodSelector: selector("-"), NamespaceSelector: selector("_")},
 			problems: []string{"spec.podAddresses.podSelector.matchLabels", "spec.podAddresses.namespaceSelector.matchLabels"},
 		},
-		"blocks":  {size: 31, problems: []string{"spec.podAddresses: Forbidden: needs multi-pool mode, and blocks of single addresses"}},
-		"in crd":  {size: 28, inCRD: true, problems: []string{"spec.podAddresses: Forbidden: needs multi-pool mode"}},
+		"blocks":  {size: 31, problems: []string{"spec.podAddresses: Forbidden: needs multi-pool or delegated-plugin mode, and blocks of single addresses"}},
+		"in crd":  {size: 28, inCRD: true, problems: []string{"spec.podAddresses: Forbidden: needs multi-pool or delegated-plugin mode"}},
 		"no more": {is: v1alpha1.PodAddresses{NamespaceSelector: selector("shop"), ReleaseAfter: "8761h"}, pod: "web", after: 168 * time.Hour, problems: []string{"spec.podAddresses.releaseAfter"}},
 	} {
 		t.Run(name, func(t *testing.T) {

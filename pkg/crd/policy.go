@@ -24,7 +24,7 @@ const (
 	maxUnselected = 100_000
 )
 
-// MinMultiPoolCooldown is the shortest cooldown in multi-pool mode. An agent may assign an address
+// MinMultiPoolCooldown is the shortest cooldown in multi-pool mode, and in delegated-plugin mode, which does not need it. An agent may assign an address
 // of a block that it has just returned if its watch lags by more than 15 s
 // (releaseExcessCIDRsMultiPool, Cilium v1.20.1); only the cooldown keeps the block from
 // other nodes until then.
@@ -38,7 +38,7 @@ func setCooldown(target *time.Duration, value *v1alpha1.Duration, d Defaults, pa
 	}
 	*target = MinMultiPoolCooldown
 	return append(problems, field.Invalid(path, *value, fmt.Sprintf(
-		"must be %[1]s or more in multi-pool mode: an agent may still take an address of a block that it has just returned. Until then the operator uses %[1]s", MinMultiPoolCooldown)))
+		"must be %[1]s or more where pods choose pools: in multi-pool mode an agent may still take an address of a block that it has just returned. Until then the operator uses %[1]s", MinMultiPoolCooldown)))
 }
 
 // parsePolicy merges the spec with the defaults.

@@ -145,7 +145,7 @@ func (o origin) fit() origin {
 }
 
 // modes returns the modes of worlds: crd first.
-func modes() []ciliumnode.Mode { return append(ciliumnode.Modes(), ciliumnode.DelegatedPlugin) }
+func modes() []ciliumnode.Mode { return ciliumnode.Modes() }
 
 func parseMode(s string) (ciliumnode.Mode, error) {
 	if m := ciliumnode.Mode(s); slices.Contains(modes(), m) {

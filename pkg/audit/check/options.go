@@ -14,7 +14,7 @@ import (
 )
 
 // ModeUsage is the usage of the flag --mode in read-only commands.
-const ModeUsage = "the operator's --mode: crd, multi-pool, kubernetes, or observe for any Cilium; empty: as its Lease says, else as Cilium's ConfigMap cilium-config does, else crd"
+const ModeUsage = "the operator's --mode: crd, multi-pool, delegated-plugin, kubernetes, or observe for any Cilium; empty: as its Lease says, else as Cilium's ConfigMap cilium-config does, else crd"
 
 // unlessPublished is the usage of flags with a default for operators that have not published their
 // settings.

@@ -21,7 +21,7 @@ import (
 )
 
 // In modes without Cilium pools the feed keeps no pool requests of pods, and watches no namespaces.
-func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
+func TestLabelsAreHeldWherePodsChoosePools(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		f := newBed()
 		f.Mode = mode
@@ -31,11 +31,11 @@ func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		picked := f.Pods.PoolChoices("n", state.PickingOf(fixtures.Picking("blue", map[string]string{"app": "web"}, nil)))
-		if held := len(picked) > 0; held != (mode == ciliumnode.MultiPool) {
+		if held := len(picked) > 0; held != mode.ManyPools() {
 			t.Errorf("%s mode: labels are held: %t", mode, held)
 		}
 		isNamespace := func(w Watch) bool { _, is := w.Object.(*corev1.Namespace); return is }
-		if watched := slices.ContainsFunc(f.Watches(logr.Discard()), isNamespace); watched != (mode == ciliumnode.MultiPool) {
+		if watched := slices.ContainsFunc(f.Watches(logr.Discard()), isNamespace); watched != mode.ManyPools() {
 			t.Errorf("%s mode: namespaces are watched: %t", mode, watched)
 		}
 	}

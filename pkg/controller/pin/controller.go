@@ -89,7 +89,7 @@ func (r *Reconciler) readyCondition(pin crd.Pin, node *corev1.Node) metav1.Condi
 		return notReady(v1alpha1.PinNotInPool, "no valid PodIPPool has %s in its cidrs: add the CIDR to one, or delete this pin and name a block of a pool", pin.CIDR)
 	}
 	if pin.Owner != "" && !pool.ManyCiliumPools() {
-		return notReady(v1alpha1.PinNotAllocated, "pins for pods need multi-pool mode: in this mode agents have no pool for a single owner")
+		return notReady(v1alpha1.PinNotAllocated, "pins for pods need multi-pool or delegated-plugin mode: in this mode agents have no pool for a single owner")
 	}
 	if !pool.OnGrid(pin.CIDR) {
 		return notReady(v1alpha1.PinNotABlock, "%s", wrongSize(pool, pin))

@@ -62,7 +62,7 @@ func TestPinReady(t *testing.T) {
 		},
 		"for a pod, in crd mode": {
 			objects: []client.Object{podPin(), pool},
-			want:    "False NotAllocated: pins for pods need multi-pool mode: in this mode agents have no pool for a single owner",
+			want:    "False NotAllocated: pins for pods need multi-pool or delegated-plugin mode: in this mode agents have no pool for a single owner",
 		},
 		"held":      {objects: []client.Object{pin, node, pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)}, want: "True Held: node n holds the block"},
 		"draining":  {objects: []client.Object{pin, node, pool, fixtures.BlockObject("10.0.0.4/30", ipalloc.Draining)}, want: "False Draining: node n returns the block: kubectl describe podipblock 10.0.0.4-30"},

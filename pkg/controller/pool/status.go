@@ -175,7 +175,7 @@ func readyCondition(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u po
 		return falseFor(ReasonInvalid, problems(invalid)+". "+servesMeanwhile(pool))
 	case pool != nil && pool.Inactive:
 		return falseFor(ReasonNoCiliumPools, "spec.ciliumPoolName is "+pool.CiliumPool+
-			", and agents have no pools to choose from in the mode that the operator runs in: it serves no node. Run both in multi-pool mode, or make a pool without ciliumPoolName")
+			", and agents have no pools to choose from in the mode that the operator runs in: it serves no node. Run both in multi-pool or delegated-plugin mode, or make a pool without ciliumPoolName")
 	case ptr.Deref(obj.Spec.Paused, false):
 		return falseFor(ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
 	case overlap != "" && !u.phasesOut():

@@ -16,8 +16,9 @@ import (
 )
 
 func renumber(ctx context.Context, e *cli.Env, c *clusterview.Cluster, oldRange string, f flags) error {
-	if c.Objects.Mode.WholeBlocks() {
-		return cli.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", c.Objects.Mode)
+	mode := c.Objects.Mode
+	if mode.WholeBlocks() && mode != ciliumnode.DelegatedPlugin {
+		return cli.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", mode)
 	}
 	m, err := parseRenumbering(c, oldRange, f.newRange)
 	if err != nil {

@@ -105,7 +105,7 @@ that it could not carry over.`,
 	cmd.Flags().StringVar(&source, "from", source, "source: calico, cilium or kubeadm")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file to import from, YAML or JSON; -: standard input. May be repeated. None: import from the cluster, and compare with its PodIPPools")
 	cmd.Flags().BoolVar(&strict, "strict", strict, "exit code 3 where something could not be carried over")
-	cmd.Flags().StringVar(&mode, "mode", mode, "IPAM mode that the agents will run in: crd, multi-pool or kubernetes. Empty: multi-pool if Cilium's agents run in it, else crd, which takes fewer sizes of blocks")
+	cmd.Flags().StringVar(&mode, "mode", mode, "IPAM mode that the agents will run in: crd, multi-pool, delegated-plugin or kubernetes. Empty: multi-pool if Cilium's agents run in it, else crd, which takes fewer sizes of blocks")
 	cli.CompleteFlag(cmd, "from", names...)
 	return cmd
 }
