@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -14,6 +17,9 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -111,50 +117,107 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 		return err
 	}
 	config.UserAgent = "cilium-pool-node-agent/" + version
-	known, err := apiclient.Scheme()
-	if err != nil {
-		return err
-	}
-	starting, started := context.WithTimeout(ctx, startupTimeout)
-	defer started()
-	direct, err := client.New(bounded(starting, config), client.Options{Scheme: known})
-	if err != nil {
-		return unreachable(config.Host, err)
-	}
-	scheme, err := apiclient.ServedScheme(direct.RESTMapper())
-	if err != nil {
-		return err
-	}
-	cn := &ciliumv2.CiliumNode{}
-	pod := &corev1.Pod{}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme, NewCache: apiclient.NewToolCache, NewClient: apiclient.NewClient,
-		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{
-			cn:  {Field: fields.OneTermEqualSelector("metadata.name", o.node)},
-			pod: {Field: fields.OneTermEqualSelector("spec.nodeName", o.node)},
-		}},
-		Metrics:                metricsserver.Options{BindAddress: "0"},
-		HealthProbeBindAddress: o.healthAddr,
-	})
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
-		return err
-	}
 	ctx, restart := context.WithCancel(ctx)
 	defer restart()
-	agent := &nodeagent.Agent{
-		Node: o.node, Store: store, Watched: mgr.GetCache(), Live: mgr.GetAPIReader(), Client: mgr.GetClient(), ReportEvery: o.reportEvery, Now: time.Now,
-		Restart: restart,
+	agent := &nodeagent.Agent{Node: o.node, Store: store, ReportEvery: o.reportEvery, Now: time.Now, Restart: restart}
+	ready := &atomic.Bool{}
+	ready.Store(true) // as long as it has nothing to do
+	health, err := o.serveHealth(ctx, ready)
+	if err != nil {
+		return err
 	}
+	defer health.Close()
+	scheme, err := awaitCilium(ctx, config)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ready.Store(false)
+	mgr, err := o.newManager(config, scheme)
+	if err != nil {
+		return err
+	}
+	agent.Watched = mgr.GetCache()
+	agent.Live = mgr.GetAPIReader()
+	agent.Client = mgr.GetClient()
 	one := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
 	builder := ctrl.NewControllerManagedBy(mgr).Named("node-agent")
-	for _, kind := range []client.Object{cn, pod, &corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}} {
+	for _, kind := range []client.Object{&ciliumv2.CiliumNode{}, &corev1.Pod{}, &corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}} {
 		builder = builder.Watches(kind, handler.EnqueueRequestsFromMapFunc(one))
 	}
-	if err := builder.Complete(agent); err != nil {
+	watching := reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+		ready.Store(true)
+		return agent.Reconcile(ctx, r)
+	})
+	if err := builder.Complete(watching); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// serveHealth serves /healthz and /readyz.
+func (o *nodeAgentOptions) serveHealth(ctx context.Context, ready *atomic.Bool) (io.Closer, error) {
+	if o.healthAddr == "0" {
+		return io.NopCloser(nil), nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.healthAddr)
+	if err != nil {
+		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
+	}
+	unready := func(*http.Request) error {
+		if !ready.Load() {
+			return errors.New("it has not read the CiliumNode and the pods of its node yet: see the log for why")
+		}
+		return nil
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/healthz", healthz.CheckHandler{Checker: healthz.Ping})
+	mux.Handle("/readyz", healthz.CheckHandler{Checker: unready})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go server.Serve(listener) //nolint:errcheck // it ends with the listener
+	return server, nil
+}
+
+// awaitCilium waits until the API server serves Cilium's kinds, whose CRDs cilium-operator creates, and returns the scheme for them.
+func awaitCilium(ctx context.Context, config *rest.Config) (*runtime.Scheme, error) {
+	known, err := apiclient.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.Timeout = startupTimeout
+	direct, err := client.New(config, client.Options{Scheme: known})
+	if err != nil {
+		return nil, unreachable(config.Host, err)
+	}
+	told := false
+	err = wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(context.Context) (bool, error) {
+		_, err := direct.RESTMapper().RESTMapping(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition).GroupKind())
+		if err == nil {
+			_, err = apiclient.ServedPodIPPools(direct.RESTMapper())
+		}
+		if err != nil && !told {
+			ctrl.Log.Info("waiting for the CRDs of Cilium", "because", err.Error())
+			told = true
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return apiclient.ServedScheme(direct.RESTMapper())
+}
+
+func (o *nodeAgentOptions) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.Manager, error) {
+	return ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme, NewCache: apiclient.NewToolCache, NewClient: apiclient.NewClient,
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{
+			&ciliumv2.CiliumNode{}: {Field: fields.OneTermEqualSelector("metadata.name", o.node)},
+			&corev1.Pod{}:          {Field: fields.OneTermEqualSelector("spec.nodeName", o.node)},
+		}},
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0", // it is served before there is a manager
+	})
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -215,7 +214,7 @@ func checkCilium(x *index, found *findings) {
 	for _, o := range modes {
 		found.add(CiliumModeDiffers, finding, "%s", o.Describe(s.Mode))
 	}
-	if s.Mode.String() == string(ciliumnode.CRD) && s.CiliumConfig.LosesRoutes() {
+	if s.Mode.RoutesByCiliumNode() && s.CiliumConfig.LosesRoutes() {
 		found.add(KVStoreWithoutRoutes, finding, "%s", ciliumconfig.LosingRoutes)
 	}
 	blocks := 0

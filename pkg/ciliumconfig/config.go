@@ -214,7 +214,7 @@ const (
 	LosingRoutesFix = "Run without a kvstore (etcd.enabled=false, identityAllocationMode=crd), or in multi-pool or kubernetes mode (docs/modes.md)"
 )
 
-// LosesRoutes reports whether agents in crd mode do not learn the blocks of other nodes, though
+// LosesRoutes reports whether agents in crd and delegated-plugin mode do not learn the blocks of other nodes, though
 // they route by them: with a kvstore they learn nodes there alone (pkg/k8s/watchers/watcher.go,
 // enableK8sWatchers), without their podCIDRs (pkg/node/store/store.go,
 // copyForRemoteNodes). Where the network routes to pods, agents do not need them.

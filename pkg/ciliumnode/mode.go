@@ -68,6 +68,10 @@ func (m Mode) ListField() string {
 // from.
 func (m Mode) ManyPools() bool { return m == MultiPool || m == DelegatedPlugin }
 
+// RoutesByCiliumNode reports whether nodes learn the blocks of others from CiliumNodes alone: agents that do not allocate from
+// blocks do not publish them elsewhere.
+func (m Mode) RoutesByCiliumNode() bool { return m == CRD || m == "" || m == DelegatedPlugin }
+
 // WholeBlocks reports whether an agent allocates every address of a block, except its
 // first and last, so that no address can be withheld.
 func (m Mode) WholeBlocks() bool { return m != CRD && m != "" }

@@ -125,6 +125,13 @@ func faultsAlike(kind string) map[audit.Reason]fault {
 }
 
 func multiPoolFaults() map[audit.Reason]fault {
+	faults := manyPoolsFaults()
+	faults[audit.KeptAddressOptional] = found((*place).keeps, "KeptAddressOptional PodIPPool/kept Pod/default/on-NODE")
+	return faults
+}
+
+// manyPoolsFaults returns the faults of modes with several Cilium pools.
+func manyPoolsFaults() map[audit.Reason]fault {
 	return map[audit.Reason]fault{
 		"AddressOutsidePool": found((*place).outside, "AddressOutsidePool CiliumNode/NODE 10.0.N.18"),
 		"FieldUnreadable":    found(func(p *place) { p.listText("pools/allocated/0/cidrs", "10.0.0.0/029") }, "FieldUnreadable CiliumNode/NODE"),
@@ -140,7 +147,6 @@ func multiPoolFaults() map[audit.Reason]fault {
 		audit.CiliumPodIPPoolUnfit: found(func(p *place) {
 			p.pool("edited", withCondition(v1alpha1.PoolCiliumPool, metav1.ConditionFalse, poolcontroller.ReasonCIDRsUnused), "10.9.5.0/24")
 		}, "CiliumPodIPPoolUnfit PodIPPool/edited", "PoolSelectsNoNode PodIPPool/edited"),
-		audit.KeptAddressOptional: found((*place).keeps, "KeptAddressOptional PodIPPool/kept Pod/default/on-NODE"),
 		"LeftFromCRDMode": found(func(p *place) {
 			p.cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{p.ip(2): {}}
 			p.list(p.ip(0) + "/29")
@@ -187,7 +193,7 @@ func kubernetesFaults() map[audit.Reason]fault {
 // operator's Lease carries the mode.
 func TestPlantedFaultsOfModes(t *testing.T) {
 	for mode, more := range map[ciliumnode.Mode]map[audit.Reason]fault{
-		ciliumnode.MultiPool: multiPoolFaults(), ciliumnode.Kubernetes: kubernetesFaults(),
+		ciliumnode.MultiPool: multiPoolFaults(), ciliumnode.DelegatedPlugin: manyPoolsFaults(), ciliumnode.Kubernetes: kubernetesFaults(),
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			b := newBed(t)
@@ -197,7 +203,7 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 			if got := b.check("-o", "json", "--stuck-after=0s"); got.code != 0 {
 				t.Errorf("a healthy cluster: exit code %d\n%s%s", got.code, got.stdout, got.stderr)
 			}
-			if mode == ciliumnode.MultiPool {
+			if mode.ManyPools() {
 				(&place{bed: b, node: "healthy", cn: healthy}).add("green", "198.51.100.0/25")
 			}
 			kind, _ := mode.Resource()
@@ -225,6 +231,7 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 var elsewhereIn = map[audit.Reason]string{
 	audit.AddressUsedTwice:      "unit test: two nodes must list one CIDR for it",
 	audit.CiliumNodeWithoutNode: "the same in crd mode",
+	audit.KVStoreWithoutRoutes:  "the same in crd mode",
 }
 
 // leads creates the Lease of an operator that leads in a mode, in place of an earlier one.

@@ -47,6 +47,7 @@ func scenarios() []script.Scenario {
 		{Name: "mutating"},
 		{Name: "modes-multi-pool", File: "modes"},
 		{Name: "modes-kubernetes", File: "modes"},
+		{Name: "modes-delegated-plugin", File: "modes"},
 		{Name: "modes-dual-stack", File: "modes"},
 		{Name: "modes-tunnel", File: "modes"},
 		{Name: "variants-helm4-operator-first-wait", File: "variants"},

@@ -51,6 +51,15 @@ cilium-pool-operator
 {{ include "name" . }}-check
 {{- end }}
 
+{{- define "nodeAgentName" -}}
+{{ include "name" . }}-node-agent
+{{- end }}
+
+{{- define "nodeAgentSelector" -}}
+app.kubernetes.io/name: {{ include "appName" . }}-node-agent
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{- define "metricsService" -}}
 {{ include "name" . }}-metrics
 {{- end }}

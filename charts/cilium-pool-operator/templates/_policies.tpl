@@ -27,10 +27,15 @@ If it did not, a mutating webhook or policy did. Exempt the operator's ServiceAc
 
 {{- /* The part of a policy that is the same for all writes of the operator: whose they are, and what is compared. */}}
 {{- define "policy.ofOperator" -}}
+{{ include "policy.ofAccount" (dict "name" "by-the-operator" "account" (include "policy.operator" .)) }}
+{{- end }}
+
+{{- /* dict name, account: the same for a ServiceAccount's writes. */}}
+{{- define "policy.ofAccount" -}}
 failurePolicy: Fail
 matchConditions:
-- name: by-the-operator
-  expression: request.userInfo.username == {{ include "policy.operator" . | toJson }}
+- name: {{ .name }}
+  expression: request.userInfo.username == {{ .account | toJson }}
 variables:
 - name: meta
   expression: dyn(object).?metadata.orValue({})

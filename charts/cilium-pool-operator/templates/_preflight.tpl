@@ -31,8 +31,8 @@
 {{- end }}
 {{- end }}
 
-{{- /* Not empty: agents learn nodes from a kvstore alone, where these have no podCIDRs in crd mode (pkg/ciliumconfig, LosesRoutes). */}}
+{{- /* Not empty: agents learn nodes from a kvstore alone, where these have no blocks in crd and delegated-plugin mode (pkg/ciliumconfig, LosesRoutes). */}}
 {{- define "preflight.routes" -}}
 {{- $config := dig "data" dict (lookup "v1" "ConfigMap" .Values.cilium.namespace "cilium-config") }}
-{{- if and (eq .Values.mode "crd") (get $config "kvstore") (or (ne (get $config "routing-mode") "native") (eq (get $config "auto-direct-node-routes") "true")) }}true{{ end }}
+{{- if and (has .Values.mode (list "crd" "delegated-plugin")) (get $config "kvstore") (or (ne (get $config "routing-mode") "native") (eq (get $config "auto-direct-node-routes") "true")) }}true{{ end }}
 {{- end }}
