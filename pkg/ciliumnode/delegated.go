@@ -13,11 +13,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// viewOfNodeAgent reads a CiliumNode that a node agent reports in. Cilium's agent itself has no address of its blocks.
+// viewOfNodeAgent reads a CiliumNode that a node agent reports in. Cilium's agent itself has no address of its blocks, unless
+// it runs in another mode yet: then the request is its own, and the report is not of this run.
 func viewOfNodeAgent(cn *ciliumv2.CiliumNode) *View {
 	v := viewOfPools(cn, nil)
 	w := v.BlockAssignment
 	w.NodeAgent = true
+	if _, other := AgentFamilies(cn); other.IsValid() {
+		w.byDefault = [2]int{}
+		v.familyDisabled = [2]bool{}
+		return v
+	}
 	v.Used = readUsed(cn)
 	v.Own = nil
 	listed := v.ListedInAnyPool()
@@ -56,12 +62,17 @@ func NodeBlocks(cn *ciliumv2.CiliumNode) []NodeBlock {
 	return out
 }
 
-// AgentFamilies returns the families that Cilium's agent runs, by its own addresses: none before it has started.
-func AgentFamilies(cn *ciliumv2.CiliumNode) (runs [2]bool) {
+// AgentFamilies returns the families that Cilium's agent runs, by its own addresses: none before it has started. They are
+// link-local in this mode (local-router-ipv4, local-router-ipv6). other is an address that is not: its agent runs in
+// another mode, and assigns addresses itself.
+func AgentFamilies(cn *ciliumv2.CiliumNode) (runs [2]bool, other netip.Addr) {
 	for _, addr := range ownAddresses(cn) {
+		if !addr.IsLinkLocalUnicast() {
+			other = addr
+		}
 		runs[ipalloc.FamilyOf(addr)] = true
 	}
-	return runs
+	return runs, other
 }
 
 // NodeReport is what a node agent writes into its CiliumNode.

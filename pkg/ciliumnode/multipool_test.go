@@ -1,6 +1,7 @@
 package ciliumnode
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -261,4 +262,18 @@ func TestMultiPoolRecreate(t *testing.T) {
 	want := ipamtypes.IPAMPoolSpec{Allocated: pooled("blue 10.8.0.0/28").Spec.IPAM.Pools.Allocated}
 	checkEqual(t, "pools", want, get(t, c, "n1").Spec.IPAM.Pools)
 	checkEqual(t, "Recreate wrote into what is remembered", remembered, last)
+}
+
+// While Cilium's agent runs in another mode, its request is not a node agent's, and its own addresses are in use.
+func TestViewOfNodeAgent(t *testing.T) {
+	for router, want := range map[string]string{"169.254.23.0": "true [] map[10.0.0.9:default/a]", "10.0.0.5": "false [10.0.0.5] map[10.0.0.5:router]"} {
+		cn := &ciliumv2.CiliumNode{}
+		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: router}}
+		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}}}
+		cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.9": {Owner: "default/a"}}
+		v := DelegatedPlugin.View(cn)
+		if got := fmt.Sprint(v.BlockAssignment.Reported(), v.Own, v.Used); got != want {
+			t.Errorf("%s: %s, want %s", router, got, want)
+		}
+	}
 }

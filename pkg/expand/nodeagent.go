@@ -124,11 +124,12 @@ func (p *planner) relistUsed() {
 	}
 }
 
-// closeLeaving closes the listed blocks that leave, and opens the closed blocks that stay.
+// closeLeaving closes the listed blocks that leave, and opens the closed blocks that stay. Until the node agent has reported,
+// another IPAM may assign addresses of them.
 func (p *planner) closeLeaving() {
 	for _, b := range p.blocks.all {
 		leaves := b.leavesByPlan()
-		if (b.Listed || b.assigned) && leaves && !b.Parked {
+		if p.usage.reported && (b.Listed || b.assigned) && leaves && !b.Parked {
 			p.plan.Close = append(p.plan.Close, b.CIDR)
 		}
 		if b.Parked && !leaves {

@@ -54,6 +54,10 @@ func TestDecideForNodeAgent(t *testing.T) {
 			memory: idleLong,
 			want:   []string{"needs 4 of 12", "drain 10.0.0.16/29 Reclaim", "close 10.0.0.16/29", "10.0.0.16/29 waits for Pods default/10.0.0.17"},
 		},
+		"nothing is closed before the node agent has reported: another IPAM may assign it": {
+			state: node(lone(first), lone(second, draining(Deleted), request(Deleted)), byNodeAgent(first, second), silent, pod("default/a", "10.0.0.1")),
+			want:  []string{"needs 1 of 6", "10.0.0.8/29 waits for AgentNotSettled"},
+		},
 		"a closed block waits for its pods": {
 			state: node(lone(first), lone(second, draining(Deleted), request(Deleted), parked), byNodeAgent(first, second), used("10.0.0.9")),
 			want:  []string{"needs 1 of 6", "10.0.0.8/29 waits for Pods default/10.0.0.9"},

@@ -50,11 +50,17 @@ type Agent struct {
 	Restart func()
 
 	reported time.Time
+	// since is when it saw that a new store has addresses to adopt; zero: it has not, or not in this mode.
+	since time.Time
+	// toldOther is set once it has logged that Cilium's agent runs in another mode.
+	toldOther bool
 	// orphans are addresses without a sandbox, with the time since then.
 	orphans map[netip.Addr]time.Time
 }
 
 const (
+	// statusLag is longer than a connected kubelet takes to report the address of a pod.
+	statusLag = 15 * time.Second
 	// drainEvery is the time between two looks for addresses in use in closed blocks.
 	drainEvery = time.Second
 	// lockWait is longer than any process holds the lock of the store.
@@ -80,7 +86,10 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	if cn == nil || !a.isOfThisBoot(cn, stored) {
 		return ctrl.Result{}, a.closeAll(ctx, stored)
 	}
-	families := ciliumnode.AgentFamilies(cn)
+	families, other := ciliumnode.AgentFamilies(cn)
+	if other.IsValid() {
+		return ctrl.Result{}, a.forget(ctx, stored, other)
+	}
 	if families == [2]bool{} { // Cilium's agent has not started since the CiliumNode was created: it writes them then
 		if stored == nil {
 			return ctrl.Result{}, nil
@@ -93,6 +102,9 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	}
 	if isOlder, err := a.isOlder(ctx, cn, stored); isOlder || err != nil {
 		return ctrl.Result{RequeueAfter: drainEvery}, err
+	}
+	if wait := a.adoptAfter(cn, stored, pods); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if err := a.setNode(ctx, cn, stored, node, pods); err != nil {
 		return ctrl.Result{}, err
@@ -181,6 +193,35 @@ func (a *Agent) closeAll(ctx context.Context, node *nodeipam.Node) error {
 	return a.set(ctx, *node)
 }
 
+// forget makes the store new again while Cilium's agent runs in another mode, in which it assigns addresses that the store
+// does not know. The store keeps the addresses of running pods.
+func (a *Agent) forget(ctx context.Context, stored *nodeipam.Node, other netip.Addr) error {
+	a.since = time.Time{}
+	if stored != nil || !a.toldOther {
+		log.FromContext(ctx).Info("waiting, as Cilium's agent has an address that is not link-local: it runs in another IPAM mode, or local-router-ipv4 or local-router-ipv6 is wrong", "address", other)
+		a.toldOther = true
+	}
+	if stored == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	return a.Store.Forget(ctx)
+}
+
+// adoptAfter returns how long a new store has to wait for kubelet to show the addresses of all pods, if another IPAM, or a store
+// that was lost, has assigned some.
+func (a *Agent) adoptAfter(cn *ciliumv2.CiliumNode, stored *nodeipam.Node, pods []corev1.Pod) time.Duration {
+	isServed := len(addressesOf(pods))+len(cn.Status.IPAM.Used)+len(cn.Spec.IPAM.Pool)+len(cn.Spec.IPAM.PodCIDRs) > 0
+	if stored != nil || !isServed {
+		return 0
+	}
+	if a.since.IsZero() {
+		a.since = a.Now()
+	}
+	return a.since.Add(statusLag).Sub(a.Now())
+}
+
 // stored returns the node as it is in the store; nil: the store is new, or was lost.
 func (a *Agent) stored() (*nodeipam.Node, error) {
 	node, err := a.Store.Node()
@@ -266,9 +307,12 @@ func precedes(version, other string) bool {
 // addresses of running pods, which another IPAM assigned, or this one.
 func (a *Agent) setNode(ctx context.Context, cn *ciliumv2.CiliumNode, stored *nodeipam.Node, node nodeipam.Node, pods []corev1.Pod) error {
 	if stored == nil {
-		adopted := addressesOf(pods)
-		maps.Copy(adopted, reportedBy(cn, pods))
-		if err := a.Store.Adopt(ctx, adopted); err != nil {
+		adopted := reportedBy(cn, pods)
+		maps.Copy(adopted, addressesOf(pods))
+		isGone := func(owner nodeipam.Owner) bool {
+			return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return uidOf(&pod) == owner.UID })
+		}
+		if err := a.Store.Adopt(ctx, adopted, isGone); err != nil {
 			return err
 		}
 		log.FromContext(ctx).Info("the store of addresses is new", "adopted", len(adopted))
@@ -293,7 +337,8 @@ func (a *Agent) setNode(ctx context.Context, cn *ciliumv2.CiliumNode, stored *no
 	return nil
 }
 
-// addressesOf returns the addresses of the pods that may run. Their sandboxes are unknown.
+// addressesOf returns the addresses of the pods that may run. Their sandboxes are unknown. Of two pods with one address the
+// one has it that is not being deleted.
 func addressesOf(pods []corev1.Pod) map[netip.Addr]nodeipam.Owner {
 	out := map[netip.Addr]nodeipam.Owner{}
 	for i := range pods {
@@ -302,7 +347,8 @@ func addressesOf(pods []corev1.Pod) map[netip.Addr]nodeipam.Owner {
 			continue
 		}
 		for _, ip := range pod.Status.PodIPs {
-			if addr, ok := ipalloc.ParseAddr(ip.IP); ok {
+			addr, ok := ipalloc.ParseAddr(ip.IP)
+			if _, isTaken := out[addr]; ok && (!isTaken || pod.DeletionTimestamp == nil) {
 				out[addr] = nodeipam.Owner{Pod: pod.Namespace + "/" + pod.Name, UID: uidOf(pod)}
 			}
 		}

@@ -125,6 +125,15 @@ func (n *node) reconcile() ctrl.Result {
 	return result
 }
 
+// adopt reconciles a new store until it has taken over the addresses of pods.
+func (n *node) adopt() {
+	n.Helper()
+	n.reconcile()
+	n.expect("ADD meanwhile", n.add("early"), nodeipam.ErrNotReady.Error())
+	n.now = n.now.Add(statusLag)
+	n.reconcile()
+}
+
 // add assigns an address to a container, and returns it or the error.
 func (n *node) add(container string) string {
 	n.Helper()
@@ -175,7 +184,7 @@ func TestFirstStart(t *testing.T) {
 	host.Spec.HostNetwork = true
 	n := newNode(t, ciliumNode("default=10.0.0.0/29"), fixtures.Pod("web", "w", "n", "10.0.0.1"), fixtures.Pod("a", "uid-a", "n"), host)
 	n.expect("before", n.add("a"), nodeipam.ErrNotReady.Error())
-	n.reconcile()
+	n.adopt()
 	n.expect("used", n.used(), "10.0.0.1 default/web")
 	n.expect("requested", fmt.Sprint(n.live().Spec.IPAM.Pools.Requested), "[{default {1 0}}]")
 	n.expect("ADD", n.add("a"), "[10.0.0.2]")
@@ -195,7 +204,7 @@ func TestAnswersMark(t *testing.T) {
 	cn := ciliumNode("default=10.0.0.0/29")
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"233.252.0.1": "marked-for-release"}
 	n := newNode(t, cn, fixtures.Pod("web", "w", "n", "10.0.0.1"))
-	n.reconcile()
+	n.adopt()
 	n.expect("marks", fmt.Sprint(n.live().Status.IPAM.ReleaseIPs), "map[]")
 	n.expect("used", n.used(), "10.0.0.1 default/web")
 }
@@ -252,8 +261,43 @@ func TestLostStore(t *testing.T) {
 	cn := ciliumNode("default=10.0.0.0/29")
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/new"}, "10.0.0.2": {Owner: "default/ended"}, "10.0.0.3": {Owner: "router"}}
 	n := newNode(t, cn, fixtures.Pod("new", "uid-new", "n"))
-	n.reconcile()
+	n.adopt()
 	n.expect("used", n.used(), "10.0.0.1 default/new")
+}
+
+// While Cilium's agent runs in another mode, it assigns the addresses. Then a new store adopts them, those of deleted pods too.
+func TestMove(t *testing.T) {
+	n := newNode(t, ciliumNode("default=10.0.0.0/29"), fixtures.Pod("stays", "uid-stays", "n"))
+	n.reconcile()
+	n.expect("stays", n.add("stays"), "[10.0.0.1]")
+	n.expect("ends", n.add("ends"), "[10.0.0.2]")
+	agentHas := func(router string) {
+		cn := n.live()
+		cn.Spec.Addresses[0].IP = router
+		if err := n.agent.Client.Update(t.Context(), cn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agentHas("10.0.0.3")
+	n.operatorLists("default.draining.cilium-pool.io=10.0.0.0/29")
+	n.reconcile()
+	n.expect("listed in another mode", n.listed(), "default.draining.cilium-pool.io[10.0.0.0/29]")
+	n.expect("ADD in another mode", n.add("late"), nodeipam.ErrNotReady.Error())
+	n.operatorLists("default=10.0.0.0/29")
+	terminating := fixtures.Pod("terminating", "uid-terminating", "n", "10.0.0.2")
+	terminating.Finalizers = []string{"a.b/c"}
+	for _, pod := range []*corev1.Pod{fixtures.Pod("new", "uid-new", "n", "10.0.0.2"), terminating} {
+		if err := n.agent.Client.Create(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.agent.Client.Delete(t.Context(), terminating); err != nil {
+		t.Fatal(err)
+	}
+	agentHas("169.254.23.0")
+	n.adopt()
+	n.expect("used", n.used(), "10.0.0.1 default/stays, 10.0.0.2 default/new")
+	n.expect("ADD after the move", n.add("late"), "[10.0.0.3]")
 }
 
 // Nothing is assigned before Cilium's agent says which families it runs, or if the CiliumNode is of another run of the
@@ -383,7 +427,7 @@ func (lives) List(context.Context, client.ObjectList, ...client.ListOption) erro
 func TestOrphans(t *testing.T) {
 	running := fixtures.Pod("running", "uid-running", "n")
 	n := newNode(t, ciliumNode("default=10.0.0.0/28"), running, fixtures.Pod("adopted", "adopted", "n", "10.0.0.9"))
-	n.reconcile()
+	n.adopt()
 	for _, container := range []string{"running", "ended", "torn-down"} {
 		n.add(container)
 	}

@@ -102,6 +102,16 @@ func (s *Store) SetNode(ctx context.Context, node Node) error {
 	})
 }
 
+// Forget removes what SetNode wrote: until it is called again, pods get no address. Addresses in use stay.
+func (s *Store) Forget(ctx context.Context) error {
+	return s.locked(ctx, func() error {
+		if err := os.Remove(s.path("node.json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing the node's blocks: %w", err)
+		}
+		return syncDir(s.dir)
+	})
+}
+
 // bootID returns the kernel's name for the run of the machine.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

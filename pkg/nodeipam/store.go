@@ -287,18 +287,27 @@ func (s *Store) remove(addr netip.Addr) error {
 	return nil
 }
 
-// Adopt records addresses that pods have already, as a store that was lost, or that is new, lacks them. An address
-// with an owner keeps it.
-func (s *Store) Adopt(ctx context.Context, owners map[netip.Addr]Owner) error {
+// Adopt records addresses that pods have already, as a store that was lost, or that is new, lacks them. An address with an
+// owner keeps it, unless that is gone.
+func (s *Store) Adopt(ctx context.Context, owners map[netip.Addr]Owner, isGone func(Owner) bool) error {
+	taken, err := s.Assignments()
+	if err != nil {
+		return err
+	}
 	for addr, owner := range owners {
-		if _, err := os.Stat(s.addressPath(addr)); err == nil {
+		holder, isTaken := taken[addr]
+		if isTaken && (holder.UID == owner.UID || !isGone(holder)) {
 			continue
 		}
 		draft, err := s.writeDraft(owner)
 		if err != nil {
 			return err
 		}
-		err = s.locked(ctx, func() error { return os.Link(draft, s.addressPath(addr)) })
+		put := os.Link
+		if isTaken {
+			put = os.Rename
+		}
+		err = s.locked(ctx, func() error { return put(draft, s.addressPath(addr)) })
 		s.removeDraft(draft)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("adopting %s: %w", addr, err)

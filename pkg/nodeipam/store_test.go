@@ -139,24 +139,32 @@ func TestAddressesTakeTurns(t *testing.T) {
 	}
 }
 
-// A store takes over the addresses of running pods, and each stays with its first owner.
+// A store takes over the addresses of running pods, and each stays with its first owner unless that is gone.
 func TestAdopt(t *testing.T) {
 	s := newStore(t, block("10.0.0.0/29"))
 	first, err := s.Assign(t.Context(), owner("c"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	adopted := map[netip.Addr]Owner{first[0]: {Pod: "default/other"}, netip.MustParseAddr("10.0.0.2"): {Pod: "default/web", UID: "uid"}}
+	old, err := s.Assign(t.Context(), owner("gone"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	adopted := map[netip.Addr]Owner{
+		first[0]: {Pod: "default/other", UID: "uid-other"}, old[0]: {Pod: "default/new", UID: "uid-new"},
+		netip.MustParseAddr("10.0.0.3"): {Pod: "default/web", UID: "uid"},
+	}
+	isGone := func(o Owner) bool { return o == owner("gone") }
 	for range 2 {
-		if err := s.Adopt(t.Context(), adopted); err != nil {
+		if err := s.Adopt(t.Context(), adopted, isGone); err != nil {
 			t.Fatal(err)
 		}
 	}
 	taken, err := s.Assignments()
-	if err != nil || len(taken) != 2 || taken[first[0]] != owner("c") || taken[netip.MustParseAddr("10.0.0.2")].UID != "uid" {
+	if err != nil || len(taken) != 3 || taken[first[0]] != owner("c") || taken[old[0]].UID != "uid-new" || taken[netip.MustParseAddr("10.0.0.3")].UID != "uid" {
 		t.Errorf("%v, %v", taken, err)
 	}
-	if got := assignAll(t, s); got != "10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6" {
+	if got := assignAll(t, s); got != "10.0.0.4 10.0.0.5 10.0.0.6" {
 		t.Errorf("assigned %s beside the adopted ones", got)
 	}
 }
@@ -190,7 +198,7 @@ func TestAdoptedAddressesEnd(t *testing.T) {
 		"DEL of a netns that is gone": {end: del("c", filepath.Join(netns, "gone")), stays: true},
 	} {
 		s := newStore(t, block("10.0.0.0/29"))
-		err := errors.Join(s.Adopt(t.Context(), adopted), test.end(s))
+		err := errors.Join(s.Adopt(t.Context(), adopted, func(Owner) bool { return false }), test.end(s))
 		left, _ := s.Assignments()
 		if err != nil || len(left) > 0 != test.stays {
 			t.Errorf("%s: left %v, %v", name, left, err)
