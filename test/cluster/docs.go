@@ -20,7 +20,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
 
-const migrationPage = "docs/migration.md"
+// migrationPages are the pages with blocks for cmdBlock.
+func migrationPages() []string { return []string{"docs/migration.md", "docs/modes.md"} }
 
 var (
 	// bareFile is a file of the page or of the reader, which is in the bed's folder.
@@ -44,19 +45,24 @@ func movesOf(text, dir string) map[string]string {
 func cmdBlock(ctx context.Context, e *env, a *script.Arguments) error {
 	words := strings.NewReplacer("NODE", a.Value("NODE", "NODE"), "BLOCK", a.Value("BLOCK", "BLOCK"))
 	exit, err := strconv.Atoi(a.Value("exits", "0"))
-	text, readErr := os.ReadFile(filepath.Join(e.options.repository, migrationPage))
-	if err := errors.Join(err, readErr); err != nil {
+	text := ""
+	for _, path := range migrationPages() {
+		content, readErr := os.ReadFile(filepath.Join(e.options.repository, path))
+		err = errors.Join(err, readErr)
+		text += string(content)
+	}
+	if err != nil {
 		return err
 	}
-	for name, content := range page.Marked(string(text), "file") {
+	for name, content := range page.Marked(text, "file") {
 		if err := os.WriteFile(filepath.Join(e.options.dir, name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
 	name := a.Word()
-	code, err := e.forceAll(words.Replace(movesOf(string(text), e.options.dir)[name]))
+	code, err := e.forceAll(words.Replace(movesOf(text, e.options.dir)[name]))
 	if err == nil && code == "" {
-		err = fmt.Errorf("%s has no commands below <!-- move: %s -->", migrationPage, name)
+		err = fmt.Errorf("%s have no commands below <!-- move: %s -->", migrationPages(), name)
 	}
 	if err != nil {
 		return err

@@ -45,6 +45,7 @@ func scenarios() []script.Scenario {
 		{Name: "renumber"},
 		{Name: "renumber-delegated-plugin", File: "renumber"},
 		{Name: "migration"},
+		{Name: "move"},
 		{Name: "observe-cluster-pool", File: "observe"},
 		{Name: "observe-multi-pool", File: "observe"},
 		{Name: "policies"},

@@ -57,33 +57,37 @@ func TestStartPageInstallsBothCharts(t *testing.T) {
 
 // Scripts run each block of commands of the page.
 func TestMigrationPageIsMarked(t *testing.T) {
-	text, err := os.ReadFile("../../" + migrationPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var run string
-	for _, name := range []string{"migration", "observe"} {
+	var run, text string
+	for _, name := range []string{"migration", "observe", "move"} {
 		script, err := scripts.ReadFile("testdata/" + name + ".txtar")
 		if err != nil {
 			t.Fatal(err)
 		}
 		run += string(script)
 	}
-	commands, files := page.Marked(string(text), "move"), page.Marked(string(text), "file")
-	if all := page.OfLanguage(string(text), "sh"); len(all) != len(commands) {
-		t.Errorf("%s has %d blocks of commands, %d of them with a name of their own", migrationPage, len(all), len(commands))
+	for _, path := range migrationPages() {
+		content, err := os.ReadFile("../../" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(content)
+		all := page.OfLanguage(string(content), "sh")
+		if named := page.Marked(string(content), "move"); path == "docs/migration.md" && len(all) != len(named) {
+			t.Errorf("%s has %d blocks of commands, %d of them with a name of their own", path, len(all), len(named))
+		}
 	}
-	for name := range commands {
+	for name := range page.Marked(text, "move") {
 		if name != "drain" && !strings.Contains(run, "block "+name+"\n") && !strings.Contains(run, "block "+name+" ") {
-			t.Errorf("no script runs the block %s of %s", name, migrationPage)
+			t.Errorf("no script runs the block %s", name)
 		}
 	}
-	for _, want := range []string{"prepare.yaml", "old-ipam.yaml", "crd.yaml"} {
+	files := page.Marked(text, "file")
+	for _, want := range []string{"prepare.yaml", "old-ipam.yaml", "crd.yaml", "new-ipam.yaml", "back-ipam.yaml"} {
 		if files[want] == "" {
-			t.Errorf("%s shows no %s", migrationPage, want)
+			t.Errorf("no page shows %s", want)
 		}
 	}
-	moves := movesOf(string(text), "/files")
+	moves := movesOf(text, "/files")
 	for name, want := range map[string]string{
 		"hold": "\nkubectl apply -f /files/old-ipam.yaml\n", "prepare-agent": "\nuntil kubectl -n kube-system wait pod -l k8s-app=cilium --field-selector spec.nodeName=NODE ",
 	} {
