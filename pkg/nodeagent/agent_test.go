@@ -199,7 +199,7 @@ func TestFirstStart(t *testing.T) {
 	n.expect("version at rest", n.live().ResourceVersion, before)
 }
 
-// A report takes marks away, by which the operator asks for it after a restore of etcd.
+// After a restore of etcd the operator asks for a report by a mark, which the report takes away.
 func TestAnswersMark(t *testing.T) {
 	cn := ciliumNode("default=10.0.0.0/29")
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"233.252.0.1": "marked-for-release"}
@@ -265,7 +265,7 @@ func TestLostStore(t *testing.T) {
 	n.expect("used", n.used(), "10.0.0.1 default/new")
 }
 
-// While Cilium's agent runs in another mode, it assigns the addresses. Then a new store adopts them, those of deleted pods too.
+// While Cilium's agent runs in another mode, it assigns the addresses. Then a new store adopts them.
 func TestMove(t *testing.T) {
 	n := newNode(t, ciliumNode("default=10.0.0.0/29"), fixtures.Pod("stays", "uid-stays", "n"))
 	n.reconcile()

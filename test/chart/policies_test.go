@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -45,6 +46,9 @@ const (
 	collects = "system:serviceaccount:kube-system:generic-garbage-collector"
 	breaks   = "root" // in a group listed in blocks.groups
 	tenant   = "tenant"
+	// The node agents of n1 and n2.
+	agent  = "delegated-plugin-node-agent"
+	agent2 = "delegated-plugin-node-agent of n2"
 )
 
 // ciliumNode returns a new CiliumNode of the Node n2, with a change.
@@ -125,15 +129,23 @@ func operatorAttempts() map[string]attempt {
 		"a CiliumNode of a cloud":          {who: "crd", create: ciliumNode(func(cn *ciliumv2.CiliumNode) { cn.Spec.ENI.SubnetIDs = []string{"mine"} }), want: "only with the fields of spec that it restores"},
 		"restored with requests":           {who: "multi-pool", create: requesting, want: "ipam without pools.requested"},
 
-		"allocated CIDRs":           {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.20.0.0/28"]}]}}}}`},
-		"what an agent requests":    {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pools":{"requested":[]}}}}`, want: "only ipam.pools.allocated"},
-		"pool, in multi-pool mode":  {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pool":{"10.20.0.3":{}}}}}`, want: "only ipam.pools.allocated"},
-		"retired, in that mode":     {who: "multi-pool", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.1":"released"}}}}`, want: "only ipam.release-ips"},
-		"the webhook's certificate": {who: "crd", kind: webhook, patch: hooks("https://a.example.org", "bmV3", "")},
-		"the webhook's address":     {who: "crd", kind: webhook, patch: hooks("https://b.example.org", "b2xk", ""), want: "only clientConfig.caBundle"},
-		"the webhook's objects":     {who: "crd", kind: webhook, patch: hooks("https://a.example.org", "b2xk", `,"rules":[{"apiGroups":["*"],"apiVersions":["*"],"resources":["*"],"operations":["*"]}]`), want: "only clientConfig.caBundle"},
-		"another webhook":           {who: "crd", kind: webhook, patch: `{"webhooks":null}`, want: "only clientConfig.caBundle"},
-		"marks, in multi-pool mode": {who: "multi-pool", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"192.0.2.1":"marked-for-release"}}}}`},
+		"allocated CIDRs":            {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.20.0.0/28"]}]}}}}`},
+		"what an agent requests":     {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pools":{"requested":[]}}}}`, want: "only ipam.pools.allocated"},
+		"pool, in multi-pool mode":   {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pool":{"10.20.0.3":{}}}}}`, want: "only ipam.pools.allocated"},
+		"retired, in that mode":      {who: "multi-pool", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.1":"released"}}}}`, want: "only ipam.release-ips"},
+		"the webhook's certificate":  {who: "crd", kind: webhook, patch: hooks("https://a.example.org", "bmV3", "")},
+		"the webhook's address":      {who: "crd", kind: webhook, patch: hooks("https://b.example.org", "b2xk", ""), want: "only clientConfig.caBundle"},
+		"the webhook's objects":      {who: "crd", kind: webhook, patch: hooks("https://a.example.org", "b2xk", `,"rules":[{"apiGroups":["*"],"apiVersions":["*"],"resources":["*"],"operations":["*"]}]`), want: "only clientConfig.caBundle"},
+		"another webhook":            {who: "crd", kind: webhook, patch: `{"webhooks":null}`, want: "only clientConfig.caBundle"},
+		"a node agent's list":        {who: agent, kind: carrier, patch: `{"spec":{"ipam":{"pools":{"allocated":[],"requested":[]}}}}`},
+		"a node agent's report":      {who: agent, kind: carrier, status: true, patch: `{"status":{"ipam":{"used":null,"release-ips":null}}}`},
+		"the list of another node":   {who: agent2, kind: carrier, patch: `{"spec":{"ipam":{"pools":{"allocated":[]}}}}`, want: "only the CiliumNode of its own node"},
+		"pool, by a node agent":      {who: agent, kind: carrier, patch: `{"spec":{"ipam":{"pool":{"10.20.0.3":{}}}}}`, want: "only ipam.pools"},
+		"addresses, by a node agent": {who: agent, kind: carrier, patch: `{"spec":{"addresses":[{"type":"InternalIP","ip":"192.0.2.9"}]}}`, want: "only ipam.pools"},
+		"a label, by a node agent":   {who: agent, kind: carrier, patch: `{"metadata":{"labels":{"kept":"no"}}}`, want: "only ipam.pools"},
+		"a CiliumNode, by its agent": {who: agent2, create: ciliumNode(func(*ciliumv2.CiliumNode) {}), want: "only ipam.pools"},
+		"a status, by a node agent":  {who: agent, kind: carrier, status: true, patch: `{"status":{"ipam":{"operator-status":{"error":"x"}}}}`, want: "only ipam.used"},
+		"marks, in multi-pool mode":  {who: "multi-pool", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"192.0.2.1":"marked-for-release"}}}}`},
 	}
 }
 
@@ -254,6 +266,7 @@ func policyBed(t *testing.T) *bed {
 	harness.Must(t, b.cluster.InstallCRDs(t.Context(), ownCRDs(t)...))
 	for mode, more := range map[string]string{
 		"crd": "nodes.shortageTaint=x.y/short,scheduling.enabled=true,scheduling.admission=Webhook", "multi-pool": "admissionPolicies.blocks.enabled=false", "kubernetes": "admissionPolicies.blocks.enabled=false",
+		"delegated-plugin": "admissionPolicies.blocks.enabled=false",
 	} {
 		for _, o := range render(t, "--set", "fullnameOverride="+mode+",mode="+mode+",admissionPolicies.blocks.groups={breakers,system:masters},"+more) {
 			if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") || o.GetName() == "crd-podipblock-editor" {
@@ -292,6 +305,10 @@ func (b *bed) clientAs(user string, groups ...string) client.Client {
 		groups = append(groups, "all")
 	}
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
+	if name, isAgent := strings.CutPrefix(user, agent); isAgent {
+		config.Impersonate.UserName = "system:serviceaccount:kube-system:" + agent
+		config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {cmp.Or(strings.TrimPrefix(name, " of "), "n1")}}
+	}
 	c, err := client.New(config, client.Options{Scheme: b.Client.Scheme()})
 	b.Must(err)
 	return c
@@ -353,6 +370,7 @@ func newTrial(t *testing.T) *trial {
 	b := policyBed(t)
 	clients := map[string]client.Client{
 		editor: b.clientAs(editor), blocks: b.clientAs(blocks), collects: b.clientAs(collects, "system:serviceaccounts:kube-system"), breaks: b.clientAs(breaks, "breakers"), tenant: b.clientAs(tenant),
+		agent: b.clientAs(agent), agent2: b.clientAs(agent2),
 	}
 	for _, mode := range []string{"crd", "multi-pool", "kubernetes"} {
 		clients[mode] = b.clientAs("system:serviceaccount:kube-system:"+mode, "system:serviceaccounts")
@@ -364,7 +382,7 @@ func newTrial(t *testing.T) *trial {
 	maps.Copy(attempts, podAttempts())
 	for _, name := range []string{
 		"a label", "another annotation", "labels of a CiliumNode", "what an agent requests", "the webhook's address", "the status, by an editor", "deleting a block",
-		"deleting a pool in use", "deleting a CRD", "a pod of a tenant on a node",
+		"deleting a pool in use", "deleting a CRD", "a pod of a tenant on a node", "the list of another node",
 	} {
 		b.Eventually("a policy is in force", func() error {
 			a := attempts[name]

@@ -57,7 +57,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"a monitor of loopback":      {"metrics: {secure: false, serviceMonitor: {enabled: true}}", "metrics.secure=false serves metrics on 127.0.0.1 alone"},
 		"certificate without TLS":    {"metrics: {secure: false, certSecret: s}", "metrics.certSecret needs metrics.secure"},
 		"monitor without metrics":    {"metrics: {port: 0, serviceMonitor: {enabled: true}}", "metrics.serviceMonitor.enabled needs metrics.port"},
-		"offers of fixed blocks":     {"mode: kubernetes\nscheduling: {enabled: true}", "scheduling.enabled needs mode=crd or mode=multi-pool"},
+		"offers of fixed blocks":     {"mode: kubernetes\nscheduling: {enabled: true}", "scheduling.enabled needs mode=crd, multi-pool or delegated-plugin"},
 		"a webhook on health's port": {"scheduling: {enabled: true, admission: Webhook, webhookPort: 9871}", "scheduling.webhookPort is 9871"},
 		"offers of a shadow":         {"shadow: true\nscheduling: {enabled: true}", "set scheduling.enabled=false until shadow is off"},
 		"a family that is none":      {"scheduling: {families: [IPv4]}", "value must be one of"},

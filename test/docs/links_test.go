@@ -121,7 +121,9 @@ func TestNoPathOfOneMachine(t *testing.T) {
 		return slices.Contains([]string{".md", ".yaml", ".tpl", ".sh", ".mk", ".mod"}, filepath.Ext(name)) || name == "Makefile" || name == "Dockerfile"
 	}
 	matches(t, files(t, text), whole, "(?m)(?:^|[\\s\"'(`=:])((?:/(?:home|root|Users|tmp|mnt|opt|work|workspace)|~)/[\\w.-]+\\S*)", 0, func(page string, m []string) {
-		t.Errorf("%s names %s", page, m[1])
+		if !strings.HasPrefix(m[1], "/opt/cni/bin") { // every node has it
+			t.Errorf("%s names %s", page, m[1])
+		}
 	})
 }
 

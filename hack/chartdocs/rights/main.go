@@ -20,7 +20,7 @@ import (
 // The table stands between these lines.
 const begin, end = "<!-- rights: begin -->\n", "<!-- rights: end -->\n"
 
-var modes = []string{"crd", "multi-pool", "kubernetes"}
+var modes = []string{"crd", "multi-pool", "delegated-plugin", "kubernetes"}
 
 // switches are values that add or remove rights of the operator.
 var switches = []string{
@@ -72,7 +72,7 @@ type table struct {
 
 type row struct {
 	purposes []string
-	cells    [3]cell // by mode
+	cells    [4]cell // by mode
 }
 
 // cell are verbs, and the conditions that grant them; "": always.

@@ -59,10 +59,11 @@ func cannotEvict(mode ciliumnode.Mode, parks bool) error {
 }
 
 const about = `Moves nodes off the blocks of a pool, of a CIDR of a pool, or off one block. Each
-node returns the block as its pods go: without --evict no pod is evicted. In crd mode
-the node gets a replacement first. In multi-pool mode its agent asks for one when it
-needs it, and new pods still get addresses of the block unless the operator runs with
---park-draining-blocks. In kubernetes mode a block stays as long as its Node.
+node returns the block as its pods go: without --evict no pod is evicted. In crd and
+delegated-plugin mode the node gets a replacement first. In multi-pool mode its agent
+asks for one when it needs it, and new pods still get addresses of the block unless the
+operator runs with --park-draining-blocks. In kubernetes mode a block stays as long as
+its Node.
 
 It shows the obstacles until every block cools down, or until only users can help:
 restart the agents that it names (delete their pods), and call it again. In multi-pool
@@ -80,8 +81,8 @@ static pods, pods without a controller, and pods with an emptyDir volume unless
 --delete-emptydir-data is set. A successor that gets an address of the block again is
 evicted again. Nodes are not cordoned.
 
---to CIDR|POOL renumbers, in crd mode: nodes get another range, and the drained one is
-taken out. It prints a plan, asks, and then
+--to CIDR|POOL renumbers, in crd and delegated-plugin mode: nodes get another range, and
+the drained one is taken out. It prints a plan, asks, and then
 
  1. adds the new CIDR to the pool and lets the old one drain, in one write; of two
     pools, lets all CIDRs of the old one drain
