@@ -131,6 +131,14 @@ func TestPreflight(t *testing.T) {
 				}
 			}
 			b.set(config, "kvstore", "")
+
+			b.set(config, "ipam", "delegated-plugin")
+			install = append(install, "--set", "mode=delegated-plugin")
+			_, err = b.tryHelm(install...)
+			wantError(t, err, "set cni.configMap=cilium-pool-cni in Cilium's values")
+			b.set(config, "read-cni-conf", "/tmp/cni-configuration/cni-config", "enable-bgp-control-plane", "true")
+			wantAll(t, b.helm(install...), "WARNING: Cilium's BGP control plane runs")
+			b.set(config, "read-cni-conf", "", "enable-bgp-control-plane", "")
 		})
 	}
 }

@@ -40,7 +40,7 @@ type command func(context.Context, *env, *script.Arguments) error
 //	    docs/install.md says; keep this one
 //	documented [TEXT]   run the commands of docs/install.md that begin so
 //	ready [peer]        wait for agents, our operator unless peer, nodes and probes
-//	healthy             the operator has not restarted, and lacked no right
+//	healthy             operator and node agents have not restarted, and lacked no right
 //	block NAME [NODE=n1]; page PATH [HEADING...]   run a block of docs/migration.md, or all blocks of a page, or of sections
 //	image FILE          import an image into all nodes
 //	scale NAME N        wait until a Deployment has just N pods, all Ready
@@ -102,7 +102,7 @@ func cmdReady(ctx context.Context, e *env, a *script.Arguments) error {
 }
 
 func cmdHealthy(ctx context.Context, e *env, _ *script.Arguments) error {
-	pods, err := e.pods(ctx, "--namespace=kube-system", "--selector=app.kubernetes.io/name=cilium-pool-operator")
+	pods, err := e.pods(ctx, "--namespace=kube-system", "--selector=app.kubernetes.io/instance=cilium-pool-operator") // node agents, too
 	restarts, refused := 0, 0
 	for _, p := range pods {
 		log, logErr := e.cluster.Kubectl(ctx, "logs", "--namespace=kube-system", p.Name)
@@ -348,7 +348,7 @@ func (b *bed) collect(scenario string) {
 		"pods":       {"get", "pods", "--all-namespaces", "--output=wide"},
 		"events":     {"get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"},
 		"blocks":     {"get", "podippools,podipblocks,ciliumnodes", "--output=yaml"},
-		"operator":   {"logs", "--namespace=kube-system", "--selector=app.kubernetes.io/name=cilium-pool-operator", "--all-containers", "--tail=-1", "--prefix"},
+		"operator":   {"logs", "--namespace=kube-system", "--selector=app.kubernetes.io/instance=cilium-pool-operator", "--all-containers", "--tail=-1", "--prefix"},
 		"agents":     {"logs", "--namespace=kube-system", "--selector=k8s-app=cilium", "--container=cilium-agent", "--tail=2000", "--prefix"},
 		"ciliumpods": {"describe", "pods", "--namespace=kube-system"},
 	} {

@@ -7,6 +7,15 @@
 {{- end }}
 {{- end }}
 
+{{- /* Refuses a Cilium whose CNI configuration would not name the IPAM plugin. */}}
+{{- define "preflight.cni" -}}
+{{- $config := dig "data" dict (lookup "v1" "ConfigMap" .Values.cilium.namespace "cilium-config") }}
+{{- $named := or (get $config "read-cni-conf") (eq (get $config "custom-cni-conf") "true") }}
+{{- if and (eq .Values.mode "delegated-plugin") (get $config "ipam") (not $named) (not .Values.cilium.skipCheck) (not .Values.shadow) }}
+{{- fail (printf "Cilium's agents write a CNI configuration without an IPAM plugin, so no pod would start: set cni.configMap=%s in Cilium's values" .Values.nodeAgent.cniConfigMap) }}
+{{- end }}
+{{- end }}
+
 {{- /* Refuses to run where new nodes bear a taint of another name until their agent runs. */}}
 {{- define "preflight.tolerations" -}}
 {{- $taint := dig "data" "agent-not-ready-taint-key" "" (lookup "v1" "ConfigMap" .Values.cilium.namespace "cilium-config") }}
