@@ -90,11 +90,11 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	if other.IsValid() {
 		return ctrl.Result{}, a.forget(ctx, stored, other)
 	}
-	if families == [2]bool{} { // Cilium's agent has not started since the CiliumNode was created: it writes them then
-		if stored == nil {
-			return ctrl.Result{}, nil
-		}
+	if families == [2]bool{} && stored != nil {
 		families = stored.Families
+	}
+	if families == [2]bool{} { // Cilium's agent has not started since the CiliumNode was created: it writes them then
+		return ctrl.Result{}, nil
 	}
 	node := nodeipam.Node{Version: cn.ResourceVersion, Families: families, Blocks: blocksOf(cn)}
 	if err := a.choosePools(ctx, &node, pods); err != nil {
@@ -106,10 +106,11 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	if wait := a.adoptAfter(cn, stored, pods); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	if err := a.setNode(ctx, cn, stored, node, pods); err != nil {
-		return ctrl.Result{}, err
+	err = a.setNode(ctx, cn, stored, node, pods)
+	if err == nil {
+		err = a.releaseOrphans(ctx, pods)
 	}
-	if err := a.releaseOrphans(ctx, pods); err != nil {
+	if err != nil {
 		return ctrl.Result{}, err
 	}
 	err = a.report(ctx, cn, node, pods)
