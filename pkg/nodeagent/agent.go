@@ -106,14 +106,18 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	if wait := a.adoptAfter(cn, stored, pods); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	err = a.setNode(ctx, cn, stored, node, pods)
-	if err == nil {
-		err = a.releaseOrphans(ctx, pods)
-	}
-	if err != nil {
+	return a.apply(ctx, cn, stored, node, pods)
+}
+
+// apply writes the node into the store, and a report into the CiliumNode.
+func (a *Agent) apply(ctx context.Context, cn *ciliumv2.CiliumNode, stored *nodeipam.Node, node nodeipam.Node, pods []corev1.Pod) (ctrl.Result, error) {
+	if err := a.setNode(ctx, cn, stored, node, pods); err != nil {
 		return ctrl.Result{}, err
 	}
-	err = a.report(ctx, cn, node, pods)
+	if err := a.releaseOrphans(ctx, pods); err != nil {
+		return ctrl.Result{}, err
+	}
+	err := a.report(ctx, cn, node, pods)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{RequeueAfter: drainEvery}, a.checkWatch(ctx, cn)
 	}
