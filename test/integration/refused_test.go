@@ -162,9 +162,6 @@ func (e *env) configOf(mode ciliumnode.Mode) *rest.Config {
 	if mode == "" {
 		mode = ciliumnode.CRD
 	}
-	if mode == ciliumnode.DelegatedPlugin { // writes the same fields; the chart does not offer it yet
-		mode = ciliumnode.MultiPool
-	}
 	once, _ := granted.LoadOrStore(e.cluster, &sync.Once{})
 	once.(*sync.Once).Do(func() { grant(e) })
 	return e.watched(userOf(e.cluster, mode))
