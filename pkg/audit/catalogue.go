@@ -62,6 +62,7 @@ const (
 	NodeYetToMove         Reason = "NodeYetToMove"
 	NodeAwaitsLabels      Reason = "NodeAwaitsLabels"
 	NodeWithoutAgent      Reason = "NodeWithoutAgent"
+	NodeAgentSilent       Reason = "NodeAgentSilent"
 	NodeShortOfAddresses  Reason = "NodeShortOfAddresses"
 	PoolsOverlap          Reason = "PoolsOverlap"
 	PoolCoversCluster     Reason = "PoolCoversClusterAddresses"
@@ -214,6 +215,8 @@ func warningReasons() []ReasonInfo {
 			"See whether the component that removes the taint runs: it may be the pod that waits. The operator waits 5 minutes after the creation of NAME at most; to end the wait now, remove the taint: `kubectl edit node NAME`."},
 		{NodeWithoutAgent, Warning, "A Node holds blocks, and no Cilium agent has ever run there: it gets no second block of a family.",
 			"If Cilium does not run on NAME, label it: `kubectl label node NAME cilium-pool.io/ignore=true`. Then delete its CiliumNode: `kubectl delete ciliumnode NAME`. Else see why the DaemonSet of the agents has no pod there."},
+		{NodeAgentSilent, Warning, "The node agent of a Node has never reported: pods there get no address.",
+			"See that a pod of the DaemonSet of node agents runs on NAME, and read its log, which says what it waits for. Where Cilium's agent has yet to move to this mode: docs/modes.md."},
 		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition cilium-pool.io/PodAddressShortage). Nodes that wait for a full pool count in PoolExhausted.",
 			"As the message says: add free blocks to a pool of NAME, open its cordoned CIDRs, write a pool that selects it, raise the limit, end the pause, or let the operator's writes pass (docs/reference/events.md, Condition of a Node). Or move pods away."},
 	}
@@ -297,6 +300,7 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 		// They need a CiliumNode that both the operator and the agent write to.
 		AddressUsedTwice: inCiliumNode, FieldUnreadable: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode, NodePodCIDRInPool: inCiliumNode,
 		ListedTwice: manyPools, LeftFromCRDMode: manyPools, PodServedByNoPool: manyPools, CiliumPodIPPoolUnfit: manyPools,
+		NodeAgentSilent:     {ciliumnode.DelegatedPlugin},
 		KeptAddressOptional: multi, // a node agent lets pods wait for a pool that is not there yet
 		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes, FamilyNotRun: kubernetes,
 	}

@@ -39,7 +39,7 @@ func TestCatalogue(t *testing.T) {
 			finds(test.want)
 		}
 	}
-	for _, tests := range []map[string]wholeTest{checksMultiPool(), checksKubernetes()} {
+	for _, tests := range []map[string]wholeTest{checksMultiPool(), checksDelegated(), checksKubernetes()} {
 		for _, test := range tests {
 			finds(test.want)
 		}

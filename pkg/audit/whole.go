@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -27,6 +28,20 @@ func (n *nodeCheck) whole() {
 	}
 	n.annotations()
 	n.runs()
+	n.nodeAgent()
+}
+
+// nodeAgent reports a node agent that has never reported.
+func (n *nodeCheck) nodeAgent() {
+	w := n.view.BlockAssignment
+	if !w.NodeAgent || w.Reported() || !n.agentSeen || !n.index.isOld(n.view.Created) {
+		return
+	}
+	why := ""
+	if len(n.view.Own) > 0 { // else they are link-local
+		why = fmt.Sprintf("; Cilium's agent has %s of its own, as in another IPAM mode", n.view.Own[0])
+	}
+	n.add(NodeAgentSilent, n.about(), "has no report of its node agent%s", why)
 }
 
 // listedTwice checks whether two CIDRs of a node overlap. A pool of the agent allocates from each

@@ -57,6 +57,9 @@ func (w *wholeWorld) add(name, cidr string) {
 	} else {
 		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 6}}}
 		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: first.String()}}
+		if w.Mode == ciliumnode.DelegatedPlugin {
+			cn.Spec.Addresses[0].IP = "169.254.23.0"
+		}
 		w.list(name, "default", cidr)
 	}
 	w.pod("on-"+name, name, first.Next().String())
@@ -168,7 +171,7 @@ type wholeTest struct {
 
 func TestCheckWholeBlocks(t *testing.T) {
 	for mode, tests := range map[ciliumnode.Mode]map[string]wholeTest{
-		ciliumnode.MultiPool: checksMultiPool(), ciliumnode.Kubernetes: checksKubernetes(),
+		ciliumnode.MultiPool: checksMultiPool(), ciliumnode.DelegatedPlugin: checksDelegated(), ciliumnode.Kubernetes: checksKubernetes(),
 	} {
 		for name, test := range tests {
 			t.Run(mode.String()+"/"+name, func(t *testing.T) {
@@ -197,6 +200,19 @@ func TestCheckWholeBlocks(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func checksDelegated() map[string]wholeTest {
+	silent := func(w *wholeWorld) { w.ciliumNodes["a"].Spec.IPAM.Pools.Requested = nil }
+	return map[string]wholeTest{
+		"healthy":                  {},
+		"a node agent is silent":   {spoil: silent, want: "NodeAgentSilent CiliumNode/a"},
+		"one of a node that joins": {spoil: func(w *wholeWorld) { silent(w); w.ciliumNodes["a"].CreationTimestamp.Time = now }},
+		"Cilium's agent in another mode": {
+			spoil: func(w *wholeWorld) { w.ciliumNodes["a"].Spec.Addresses[0].IP = "10.0.0.1" },
+			want:  "NodeAgentSilent CiliumNode/a",
+		},
 	}
 }
 

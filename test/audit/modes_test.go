@@ -40,7 +40,11 @@ func (b *bed) assigned(mode ciliumnode.Mode, name, cidr string) *ciliumv2.Cilium
 		node.Annotations = map[string]string{podCIDRAnnotation: cidr}
 		cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{block}
 	} else {
-		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: router.String()}}
+		own := router.String()
+		if mode == ciliumnode.DelegatedPlugin {
+			own = "169.254.23.0"
+		}
+		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: own}}
 		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 6}}}
 		cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: []iputil.Prefix{block}}}
 	}
@@ -130,6 +134,15 @@ func multiPoolFaults() map[audit.Reason]fault {
 	return faults
 }
 
+func delegatedFaults() map[audit.Reason]fault {
+	faults := manyPoolsFaults()
+	faults[audit.NodeAgentSilent] = stuck(func(p *place) {
+		p.cn.Spec.IPAM.Pools.Requested = nil
+		p.Update(p.cn)
+	}, "NodeAgentSilent CiliumNode/NODE")
+	return faults
+}
+
 // manyPoolsFaults returns the faults of modes with several Cilium pools.
 func manyPoolsFaults() map[audit.Reason]fault {
 	return map[audit.Reason]fault{
@@ -193,7 +206,7 @@ func kubernetesFaults() map[audit.Reason]fault {
 // operator's Lease carries the mode.
 func TestPlantedFaultsOfModes(t *testing.T) {
 	for mode, more := range map[ciliumnode.Mode]map[audit.Reason]fault{
-		ciliumnode.MultiPool: multiPoolFaults(), ciliumnode.DelegatedPlugin: manyPoolsFaults(), ciliumnode.Kubernetes: kubernetesFaults(),
+		ciliumnode.MultiPool: multiPoolFaults(), ciliumnode.DelegatedPlugin: delegatedFaults(), ciliumnode.Kubernetes: kubernetesFaults(),
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			b := newBed(t)
