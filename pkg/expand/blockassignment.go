@@ -40,8 +40,10 @@ type BlockAssignment struct {
 	ActiveCIDRs []netip.Prefix
 
 	// NodeAgent says that this project's node agent assigns the addresses: it reports all in use, and keeps a block
-	// until it is closed and empty. No field below concerns it.
+	// until it is closed and empty. Of the fields below only OfOwner concerns it.
 	NodeAgent bool
+	// OfOwner says that the blocks are for one owner, whose next pod may be on any node.
+	OfOwner bool
 
 	// Agent is the agent's container, "" if unknown.
 	Agent string

@@ -24,6 +24,7 @@ func decideForNodeAgent(s *State, input *input) (Plan, Memory) {
 
 	// 3. Shrink: drain blocks that must leave, then reclaim blocks that may.
 	p.drainRequested(covered)
+	p.returnToOwner()
 	p.reclaim(p.removable(), Reclaim)
 
 	// 4. Advance: close leaving blocks, and let returned ones cool down.
@@ -120,6 +121,18 @@ func (p *planner) relistUsed() {
 		_, reported := p.state.Used[a]
 		if b := p.blocks.blockOf(a); b.published == 0 && b.Size > 0 && (reported || !p.usage.reported) {
 			b.assigned = true
+		}
+	}
+}
+
+// returnToOwner drains the blocks of an owner without a pod on the node: its pods elsewhere wait for them.
+func (p *planner) returnToOwner() {
+	if !p.state.BlockAssignment.OfOwner || p.usage.demand > 0 || !p.usage.reported {
+		return
+	}
+	for _, b := range p.blocks.all {
+		if b.inService() && b.reclaimable() && b.change != changeDrain {
+			p.drain(b, Reclaim)
 		}
 	}
 }

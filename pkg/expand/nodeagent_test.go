@@ -14,6 +14,11 @@ func byNodeAgent(cidrs ...string) func(*State) {
 	}
 }
 
+func ofOwner(s *State) {
+	s.BlockAssignment.OfOwner = true
+	s.BlockAssignment.NoPreallocation = true
+}
+
 func silent(s *State) { s.BlockAssignment.Reported = false }
 
 func TestDecideForNodeAgent(t *testing.T) {
@@ -69,6 +74,14 @@ func TestDecideForNodeAgent(t *testing.T) {
 		"without pods it waits for the node agent": {
 			state: node(lone(first), lone(second, draining(Reclaim), parked), byNodeAgent(first, second)),
 			want:  []string{"needs 0 of 6", "10.0.0.8/29 waits for Return"},
+		},
+		"an owner's block goes with its pod": {
+			state: node(lone(first), byNodeAgent(first), ofOwner),
+			want:  []string{"needs 0 of 6", "drain 10.0.0.0/29 Reclaim", "close 10.0.0.0/29", "10.0.0.0/29 waits for Return"},
+		},
+		"and not while its pod is here": {
+			state: node(lone(first), byNodeAgent(first), ofOwner, pods(1)),
+			want:  []string{"needs 1 of 6"},
 		},
 		"once it is off the list it cools down": {
 			state: node(lone(first), lone(second, draining(Reclaim)), byNodeAgent(first)),

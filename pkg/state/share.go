@@ -327,11 +327,11 @@ func (c *Cluster) assignment(s *Snapshot, share *Share, view *ciliumnode.View, b
 	w := &expand.BlockAssignment{
 		Reported: view.BlockAssignment.Reported(), Requested: view.BlockAssignment.Requested[share.Family],
 		SingleBlock: view.BlockAssignment.SingleBlock, NoPreallocation: view.BlockAssignment.PodsOnly,
-		HasEntry: view.BlockAssignment.HasEntry, NodeAgent: view.BlockAssignment.NodeAgent,
+		HasEntry: view.BlockAssignment.HasEntry, NodeAgent: view.BlockAssignment.NodeAgent, OfOwner: crd.OwnerOfPool(share.CiliumPool) != "",
 	}
 	isOfFamily := func(b crd.Block) bool { return ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family }
 	// The agent of a node that the owner's pod has left requests its address for some more minutes.
-	if crd.OwnerOfPool(share.CiliumPool) != "" && !slices.ContainsFunc(blocks, isOfFamily) && !s.hasPodOfOwner(share.Family, share.CiliumPool) {
+	if w.OfOwner && !slices.ContainsFunc(blocks, isOfFamily) && !s.hasPodOfOwner(share.Family, share.CiliumPool) {
 		w.Requested = 0
 	}
 	if s.Node != nil {
