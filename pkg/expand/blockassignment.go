@@ -89,6 +89,9 @@ func newBlockShare(s *State, input *input) *blockShare {
 	return w
 }
 
+// ReturnsByItself reports whether the agent itself returns the blocks that it can spare. nil does not.
+func (w *BlockAssignment) ReturnsByItself() bool { return w != nil && !w.NodeAgent }
+
 // RequestFor returns the number of addresses that an agent requests for users and a reserve (Cilium v1.20.2,
 // pkg/ipam/multipool_manager.go, neededIPCeil).
 func RequestFor(users, reserve int) int {

@@ -244,7 +244,7 @@ func RoomOf(now time.Time, policy Policy, s State) Room {
 	s.Expected = 0
 	s.Limits.MaxAboveWatermark = 0 // the latter follows the target
 	input := &input{now: now, policy: policy}
-	if s.BlockAssignment != nil && !s.BlockAssignment.NodeAgent {
+	if s.BlockAssignment.ReturnsByItself() {
 		return roomOfBlocks(&s, input)
 	}
 	p := planPublished(&s, input)

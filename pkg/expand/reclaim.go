@@ -185,7 +185,7 @@ func (p *planner) canSpare(b *block, capacity int) bool {
 // Recallable returns the blocks that could be recalled from a node now, all together, in the order of
 // their return.
 func Recallable(now time.Time, policy Policy, s State) []netip.Prefix {
-	if s.BlockAssignment != nil && !s.BlockAssignment.NodeAgent { // the agent itself returns what it can spare
+	if s.BlockAssignment.ReturnsByItself() {
 		return nil
 	}
 	s.Recall = nil

@@ -30,15 +30,23 @@ func explainShrinking(s *cli.Text, d *clusterview.Decision) {
 		s.Line("It keeps its block as long as its Node is there.")
 		return
 	}
-	if w != nil {
+	if w.ReturnsByItself() {
 		s.Line("Its agent gives a block back by itself, once nothing of it is in use and its others cover what it asks for.")
 		return
+	}
+	if w != nil && w.OfOwner {
+		s.Line("It gives its block back once no pod of the owner is here.")
+		return
+	}
+	isTrusted := d.State.AgentSettled && len(d.State.Used) > 0
+	if w != nil {
+		isTrusted = w.Reported
 	}
 	n, ok := fewerPods(d)
 	switch {
 	case d.Policy.ReclaimDisabled:
 		s.Line("It gives no block back by itself: reclaim is disabled.")
-	case !d.State.AgentSettled || len(d.State.Used) == 0:
+	case !isTrusted:
 		s.Line("It gives no block back as long as its agent is not trusted.")
 	case ok && n == 0:
 		s.Line("It can do without %s now: that is taken back once it has held for %s without interruption.", suggest.Count(len(d.Memory.IdleSince), "block"), cli.Duration(idleFor(d)))

@@ -183,8 +183,14 @@ func explainServing(c *clusterview.Cluster, s *cli.Text, name string, d *cluster
 	if message := state.ShortageOf(c.Nodes[name]); message != "" {
 		s.Line("The operator reports: %s.", message)
 	}
-	if d.State.BlockAssignment != nil {
+	w := d.State.BlockAssignment
+	if w != nil && w.NodeAgent && !w.Reported {
+		s.Line("Its node agent has not reported yet which addresses are in use.")
+	}
+	if w.ReturnsByItself() {
 		explainHeard(c, s, name, d)
+	}
+	if w != nil {
 		return
 	}
 	if !d.State.AgentSettled {
@@ -318,6 +324,11 @@ func explainLimits(s *cli.Text, d *clusterview.Decision) {
 	case w != nil && w.SingleBlock:
 		s.Line("It gets one block, before its agent starts.")
 		return
+	case w != nil && w.NodeAgent && w.NoPreallocation:
+		s.Line("It gets what its pods need, up to %s. Nothing is kept free beyond that.", suggest.Count(p.MaxBlocks, "block"))
+	case w != nil && w.NodeAgent:
+		s.Line("Its pool asks for another block%s above %d%% in use or below %d free, up to %s.",
+			blockSize(d), p.ExpandPercent, p.MinFree, suggest.Count(p.MaxBlocks, "block"))
 	case w != nil && w.NoPreallocation:
 		s.Line("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", suggest.Count(p.MaxBlocks, "block"))
 	case w != nil && w.Reported:
