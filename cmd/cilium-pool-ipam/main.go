@@ -136,12 +136,9 @@ func assign(store *nodeipam.Store, owner nodeipam.Owner, wait time.Duration) ([]
 		if err == nil {
 			return addrs, nil
 		}
-		var refused *nodeipam.RefusedError
-		if errors.As(err, &refused) {
-			return nil, types.NewError(types.ErrTryAgainLater, err.Error(), "")
-		}
 		var none *nodeipam.NoAddressError
-		if !errors.As(err, &none) && !errors.Is(err, nodeipam.ErrNotReady) {
+		var refused *nodeipam.RefusedError // the pool that selects the pod may be on its way
+		if !errors.As(err, &none) && !errors.As(err, &refused) && !errors.Is(err, nodeipam.ErrNotReady) {
 			return nil, types.NewError(types.ErrIOFailure, "cannot assign an address", err.Error())
 		}
 		if time.Now().After(deadline) {

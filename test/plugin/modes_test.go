@@ -12,8 +12,7 @@ import (
 )
 
 // assigned MODE NODE POOL CIDR... creates a Node with an agent that has been Ready for an hour,
-// runs in multi-pool or kubernetes mode, and is assigned these blocks. The first has the router's
-// address.
+// runs in this mode, and is assigned these blocks. The first has the router's address, where it has one.
 func (w *world) cmdAssigned(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 4, "assigned MODE NODE POOL CIDR...")
 	mode, name, pool := args[0], args[1], args[2]
@@ -30,6 +29,9 @@ func (w *world) cmdAssigned(ts *testscript.TestScript, neg bool, args []string) 
 	} else {
 		cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: cidrs}}
 		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: cidrs[0].Addr().Next().String()}}
+	}
+	if mode == "delegated-plugin" {
+		cn.Spec.Addresses[0].IP = "169.254.23.0"
 	}
 	w.create(ts, node)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.0.1"}}

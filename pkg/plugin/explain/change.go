@@ -38,15 +38,15 @@ func explainShrinking(s *cli.Text, d *clusterview.Decision) {
 		s.Line("It gives its block back once no pod of the owner is here.")
 		return
 	}
-	isTrusted := d.State.AgentSettled && len(d.State.Used) > 0
-	if w != nil {
-		isTrusted = w.Reported
+	if w != nil && !w.Reported {
+		s.Line("It gives no block back before its node agent has reported.")
+		return
 	}
 	n, ok := fewerPods(d)
 	switch {
 	case d.Policy.ReclaimDisabled:
 		s.Line("It gives no block back by itself: reclaim is disabled.")
-	case !isTrusted:
+	case w == nil && (!d.State.AgentSettled || len(d.State.Used) == 0):
 		s.Line("It gives no block back as long as its agent is not trusted.")
 	case ok && n == 0:
 		s.Line("It can do without %s now: that is taken back once it has held for %s without interruption.", suggest.Count(len(d.Memory.IdleSince), "block"), cli.Duration(idleFor(d)))
