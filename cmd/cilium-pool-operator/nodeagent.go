@@ -148,8 +148,11 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 		builder = builder.Watches(kind, handler.EnqueueRequestsFromMapFunc(one))
 	}
 	watching := reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-		ready.Store(true)
-		return agent.Reconcile(ctx, r)
+		result, err := agent.Reconcile(ctx, r)
+		if err == nil {
+			ready.Store(true)
+		}
+		return result, err
 	})
 	if err := builder.Complete(watching); err != nil {
 		return err
@@ -168,7 +171,7 @@ func (o *nodeAgentOptions) serveHealth(ctx context.Context, ready *atomic.Bool) 
 	}
 	unready := func(*http.Request) error {
 		if !ready.Load() {
-			return errors.New("it has not read the CiliumNode and the pods of its node yet: see the log for why")
+			return errors.New("it has not brought the store and the CiliumNode of its node in step yet: see the log for why")
 		}
 		return nil
 	}

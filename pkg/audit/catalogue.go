@@ -290,7 +290,6 @@ func (e *ReasonInfo) FixIn(mode ciliumnode.Mode) string {
 func onlyIn() map[Reason][]ciliumnode.Mode {
 	crd := []ciliumnode.Mode{ciliumnode.CRD}
 	inCiliumNode := []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool, ciliumnode.DelegatedPlugin}
-	multi := []ciliumnode.Mode{ciliumnode.MultiPool}
 	manyPools := []ciliumnode.Mode{ciliumnode.MultiPool, ciliumnode.DelegatedPlugin}
 	kubernetes := []ciliumnode.Mode{ciliumnode.Kubernetes}
 	return map[Reason][]ciliumnode.Mode{
@@ -299,9 +298,8 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 		BlockNotListed: crd, ForeignPoolEntry: crd, PoolEntryMalformed: crd, PoolEntryUnreadable: crd, StuckHandshake: crd, NodeYetToMove: crd,
 		// They need a CiliumNode that both the operator and the agent write to.
 		AddressUsedTwice: inCiliumNode, FieldUnreadable: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode, NodePodCIDRInPool: inCiliumNode,
-		ListedTwice: manyPools, LeftFromCRDMode: manyPools, PodServedByNoPool: manyPools, CiliumPodIPPoolUnfit: manyPools,
+		ListedTwice: manyPools, LeftFromCRDMode: manyPools, PodServedByNoPool: manyPools, KeptAddressOptional: manyPools, CiliumPodIPPoolUnfit: manyPools,
 		NodeAgentSilent:     {ciliumnode.DelegatedPlugin},
-		KeptAddressOptional: multi, // a node agent lets pods wait for a pool that is not there yet
 		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes, FamilyNotRun: kubernetes,
 	}
 }

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
@@ -39,7 +38,7 @@ func checkPins(s *clusterread.Objects, found *findings) {
 
 // checkOwners reports pods that may start with another address than the one that is kept for them.
 func checkOwners(x *index, found *findings) {
-	if x.snapshot.Mode != ciliumnode.MultiPool || !x.cluster.Ledger.Pins.HasOwners() {
+	if !x.cluster.Defaults.CiliumPools || !x.cluster.Ledger.Pins.HasOwners() {
 		return
 	}
 	optional := map[string][]string{} // pods by pool

@@ -59,6 +59,7 @@ func (w *wholeWorld) add(name, cidr string) {
 		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: first.String()}}
 		if w.Mode == ciliumnode.DelegatedPlugin {
 			cn.Spec.Addresses[0].IP = "169.254.23.0"
+			cn.Spec.IPAM.Pools.Requested[0].Needed.IPv4Addrs = 1
 		}
 		w.list(name, "default", cidr)
 	}

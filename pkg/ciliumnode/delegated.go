@@ -19,9 +19,12 @@ func viewOfNodeAgent(cn *ciliumv2.CiliumNode) *View {
 	v := viewOfPools(cn, nil)
 	w := v.BlockAssignment
 	w.NodeAgent = true
-	if _, other := AgentFamilies(cn); other.IsValid() {
+	_, other := AgentFamilies(cn)
+	if other.IsValid() || !isOfNodeAgent(cn.Spec.IPAM.Pools.Requested) {
 		w.byDefault = [2]int{}
 		v.familyDisabled = [2]bool{}
+	}
+	if other.IsValid() {
 		return v
 	}
 	v.Used = readUsed(cn)
@@ -129,6 +132,11 @@ func (r NodeReport) requests() []ipamtypes.IPAMPoolRequest {
 		request.Needed.IPv6Addrs = 1
 	}
 	return []ipamtypes.IPAMPoolRequest{request}
+}
+
+// isOfNodeAgent reports whether requests may be those of a node agent, not of Cilium's agent in multi-pool mode before.
+func isOfNodeAgent(requests []ipamtypes.IPAMPoolRequest) bool {
+	return len(requests) == 1 && requests[0].Pool == defaultPool && requests[0].Needed.IPv4Addrs <= 1 && requests[0].Needed.IPv6Addrs <= 1
 }
 
 // remaining returns spec.ipam.pools.allocated without the returned blocks.

@@ -91,6 +91,9 @@ func reportedNeeds(policy Policy, u *usage, blocks *blocks) needs {
 		n.target = u.demand + limit(u.state.Expected)
 		n.targetWithoutReserve = n.target
 	}
+	if w := u.state.BlockAssignment; !w.Reported || w.NoPreallocation { // a node agent requests of the default pool alone
+		n.target = max(n.target, limit(w.Requested)) // by Cilium's agent, in another mode: it starts with no less
+	}
 	return n
 }
 

@@ -59,8 +59,10 @@ type Agent struct {
 }
 
 const (
-	// statusLag is longer than a connected kubelet takes to report the address of a pod.
+	// statusLag is longer than a connected kubelet takes to report the address of a pod that runs, and pullLag than most pulls
+	// of an image, during which it reports none.
 	statusLag = 15 * time.Second
+	pullLag   = 2 * time.Minute
 	// drainEvery is the time between two looks for addresses in use in closed blocks.
 	drainEvery = time.Second
 	// lockWait is longer than any process holds the lock of the store.
@@ -75,6 +77,11 @@ const unknownPod = "unknown/unknown"
 
 // Reconcile brings the store and the CiliumNode in step once.
 func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if !a.Store.IsThere() {
+		log.FromContext(ctx).Info("starting anew, as the directory of the store is gone")
+		a.Restart()
+		return ctrl.Result{}, nil
+	}
 	stored, err := a.stored()
 	if err != nil {
 		return ctrl.Result{}, err
@@ -224,7 +231,14 @@ func (a *Agent) adoptAfter(cn *ciliumv2.CiliumNode, stored *nodeipam.Node, pods 
 	if a.since.IsZero() {
 		a.since = a.Now()
 	}
-	return a.since.Add(statusLag).Sub(a.Now())
+	lag := statusLag
+	mayHaveAddress := func(pod corev1.Pod) bool {
+		return mayRun(&pod) && len(pod.Status.PodIPs) == 0 && pod.Status.StartTime != nil && pod.Status.StartTime.Time.Before(a.since)
+	}
+	if slices.ContainsFunc(pods, mayHaveAddress) {
+		lag = pullLag
+	}
+	return a.since.Add(lag).Sub(a.Now())
 }
 
 // stored returns the node as it is in the store; nil: the store is new, or was lost.

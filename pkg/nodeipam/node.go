@@ -73,6 +73,12 @@ func (s *Store) Node() (*Node, error) {
 	return node, nil
 }
 
+// IsThere reports whether nobody has removed the store's directory. This process may have a mount of a removed one.
+func (s *Store) IsThere() bool {
+	_, err := os.Stat(s.path("addresses"))
+	return err == nil
+}
+
 // Ready returns what SetNode wrote in this run of the machine, or ErrNotReady.
 func (s *Store) Ready() (*Node, error) {
 	node, err := s.Node()

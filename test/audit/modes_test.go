@@ -40,12 +40,12 @@ func (b *bed) assigned(mode ciliumnode.Mode, name, cidr string) *ciliumv2.Cilium
 		node.Annotations = map[string]string{podCIDRAnnotation: cidr}
 		cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{block}
 	} else {
-		own := router.String()
+		own, needed := router.String(), 6
 		if mode == ciliumnode.DelegatedPlugin {
-			own = "169.254.23.0"
+			own, needed = "169.254.23.0", 1
 		}
 		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: own}}
-		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 6}}}
+		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: needed}}}
 		cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: []iputil.Prefix{block}}}
 	}
 	b.Create(node)
@@ -128,12 +128,6 @@ func faultsAlike(kind string) map[audit.Reason]fault {
 	}
 }
 
-func multiPoolFaults() map[audit.Reason]fault {
-	faults := manyPoolsFaults()
-	faults[audit.KeptAddressOptional] = found((*place).keeps, "KeptAddressOptional PodIPPool/kept Pod/default/on-NODE")
-	return faults
-}
-
 func delegatedFaults() map[audit.Reason]fault {
 	faults := manyPoolsFaults()
 	faults[audit.NodeAgentSilent] = stuck(func(p *place) {
@@ -160,6 +154,7 @@ func manyPoolsFaults() map[audit.Reason]fault {
 		audit.CiliumPodIPPoolUnfit: found(func(p *place) {
 			p.pool("edited", withCondition(v1alpha1.PoolCiliumPool, metav1.ConditionFalse, poolcontroller.ReasonCIDRsUnused), "10.9.5.0/24")
 		}, "CiliumPodIPPoolUnfit PodIPPool/edited", "PoolSelectsNoNode PodIPPool/edited"),
+		audit.KeptAddressOptional: found((*place).keeps, "KeptAddressOptional PodIPPool/kept Pod/default/on-NODE"),
 		"LeftFromCRDMode": found(func(p *place) {
 			p.cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{p.ip(2): {}}
 			p.list(p.ip(0) + "/29")
@@ -206,7 +201,7 @@ func kubernetesFaults() map[audit.Reason]fault {
 // operator's Lease carries the mode.
 func TestPlantedFaultsOfModes(t *testing.T) {
 	for mode, more := range map[ciliumnode.Mode]map[audit.Reason]fault{
-		ciliumnode.MultiPool: multiPoolFaults(), ciliumnode.DelegatedPlugin: delegatedFaults(), ciliumnode.Kubernetes: kubernetesFaults(),
+		ciliumnode.MultiPool: manyPoolsFaults(), ciliumnode.DelegatedPlugin: delegatedFaults(), ciliumnode.Kubernetes: kubernetesFaults(),
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			b := newBed(t)

@@ -139,6 +139,7 @@ func operatorAttempts() map[string]attempt {
 		"another webhook":            {who: "crd", kind: webhook, patch: `{"webhooks":null}`, want: "only clientConfig.caBundle"},
 		"a node agent's list":        {who: agent, kind: carrier, patch: `{"spec":{"ipam":{"pools":{"allocated":[],"requested":[]}}}}`},
 		"a node agent's report":      {who: agent, kind: carrier, status: true, patch: `{"status":{"ipam":{"used":null,"release-ips":null}}}`},
+		"a CIDR, by a node agent":    {who: agent, kind: carrier, patch: `{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.20.9.0/28"]}]}}}}`, want: "and add none"},
 		"the list of another node":   {who: agent2, kind: carrier, patch: `{"spec":{"ipam":{"pools":{"allocated":[]}}}}`, want: "only the CiliumNode of its own node"},
 		"pool, by a node agent":      {who: agent, kind: carrier, patch: `{"spec":{"ipam":{"pool":{"10.20.0.3":{}}}}}`, want: "only ipam.pools"},
 		"addresses, by a node agent": {who: agent, kind: carrier, patch: `{"spec":{"addresses":[{"type":"InternalIP","ip":"192.0.2.9"}]}}`, want: "only ipam.pools"},

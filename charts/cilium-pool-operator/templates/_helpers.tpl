@@ -106,6 +106,12 @@ and operator could wait for each other for ever. No effect: any.
 {{- end }}
 
 {{- define "env" -}}
+{{- with concat (include "apiServerEnv" . | fromYamlArray) (.Values.extraEnv | default list) }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "apiServerEnv" -}}
 {{- $env := list }}
 {{- with .Values.k8sServiceHost }}
 {{- $env = append $env (dict "name" "KUBERNETES_SERVICE_HOST" "value" .) }}
@@ -113,7 +119,7 @@ and operator could wait for each other for ever. No effect: any.
 {{- $env = append $env (dict "name" "KUBERNETES_SERVICE_PORT" "value" (toString .)) }}
 {{- end }}
 {{- end }}
-{{- with concat $env (.Values.extraEnv | default list) }}
+{{- with $env }}
 {{- toYaml . }}
 {{- end }}
 {{- end }}

@@ -110,6 +110,9 @@ func readMigration(ctx context.Context, e *cli.Env, s *choice) (*migration, erro
 			return nil, err
 		}
 	}
+	if operator.Declares(ciliumnode.DelegatedPlugin) {
+		return nil, cli.Usagef("nodes move from and to delegated-plugin mode without pods: docs/modes.md, Between multi-pool and delegated-plugin mode")
+	}
 	if !operator.Declares(ciliumnode.MultiPool) {
 		operator.Mode = ciliumnode.CRD
 	}
