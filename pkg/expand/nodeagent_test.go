@@ -14,7 +14,7 @@ func byNodeAgent(cidrs ...string) func(*State) {
 	}
 }
 
-func requests(n int) func(*State) { return func(s *State) { s.BlockAssignment.Requested = n } }
+func asksFor(n int) func(*State) { return func(s *State) { s.BlockAssignment.Requested = n } }
 
 func ofOwner(s *State) {
 	s.BlockAssignment.OfOwner = true
@@ -78,11 +78,11 @@ func TestDecideForNodeAgent(t *testing.T) {
 			want:  []string{"needs 0 of 6", "10.0.0.8/29 waits for Return"},
 		},
 		"an agent of another mode gets what it requests, or would not start": {
-			state: node(byNodeAgent(), silent, onDemand, requests(8)),
-			want:  []string{"needs 8 of 0", "claim 8 in 4 blocks, room 2147483647"},
+			state: node(byNodeAgent(), silent, onDemand, asksFor(8)),
+			want:  []string{"needs 0 of 0", "claim 8 in 4 blocks, room 2147483647"},
 		},
 		"an owner's block goes with its pod": {
-			state: node(lone(first), byNodeAgent(first), ofOwner, requests(0)),
+			state: node(lone(first), byNodeAgent(first), ofOwner, asksFor(0)),
 			want:  []string{"needs 0 of 6", "drain 10.0.0.0/29 Reclaim", "close 10.0.0.0/29", "10.0.0.0/29 waits for Return"},
 		},
 		"and not while its pod is here": {
@@ -142,7 +142,7 @@ func TestDecideForNodeAgent(t *testing.T) {
 			want:  []string{"needs 0 of 6", "delete 10.0.0.8/29"},
 		},
 		"the last block of pods that chose a Cilium pool leaves": {
-			state:  node(lone(first), byNodeAgent(first), onDemand, requests(0)),
+			state:  node(lone(first), byNodeAgent(first), onDemand, asksFor(0)),
 			memory: idle(time.Hour),
 			want:   []string{"needs 0 of 0", "drain 10.0.0.0/29 Reclaim", "close 10.0.0.0/29", "10.0.0.0/29 waits for Return"},
 		},
