@@ -48,8 +48,8 @@ func planForNodeAgent(s *State, input *input) *planner {
 }
 
 // countReported counts the demand of a node with a node agent: the addresses of its blocks in use, and the bound pods that
-// have none yet. Pods with an address of another of Cilium's pools do not count: the report names them too. An address that
-// only a pod's status names is its own if it lies in a block of the node; else it went with its sandbox.
+// have none yet. Pods with an address of another of Cilium's pools do not count. An address that only a pod's status names is
+// its own if it lies in a block of the node; else it went with its sandbox.
 func countReported(s *State, blocks *blocks) usage {
 	w := s.BlockAssignment
 	u := usage{state: s, reported: w.Reported, trusted: w.Reported} // the node's disk is the truth, also right after a restart
@@ -69,7 +69,7 @@ func countReported(s *State, blocks *blocks) usage {
 				u.demand++
 			}
 		}
-		if !reported && !slices.ContainsFunc(pod.IPs, isOfNode) && !w.familyUnused() {
+		if !pod.OfOtherPool && !reported && !slices.ContainsFunc(pod.IPs, isOfNode) && !w.familyUnused() {
 			waiting++
 		}
 	}

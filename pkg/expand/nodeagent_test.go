@@ -16,6 +16,8 @@ func byNodeAgent(cidrs ...string) func(*State) {
 
 func asksFor(n int) func(*State) { return func(s *State) { s.BlockAssignment.Requested = n } }
 
+func ofOtherPool(s *State) { s.Pods[len(s.Pods)-1].OfOtherPool = true }
+
 func ofOwner(s *State) {
 	s.BlockAssignment.OfOwner = true
 	s.BlockAssignment.NoPreallocation = true
@@ -50,6 +52,10 @@ func TestDecideForNodeAgent(t *testing.T) {
 		"an address that went with its sandbox leaves a pod that waits": {
 			state: node(lone(first), byNodeAgent(first), used("10.0.0.1-10.0.0.6"), pod("default/a", "10.0.1.5")),
 			want:  []string{"needs 7 of 6", "claim 3 in 3 blocks, room 2147483641"},
+		},
+		"a pod of another of Cilium's pools does not wait, though no report names it yet": {
+			state: node(lone(first), byNodeAgent(first), used("10.0.0.1-10.0.0.6"), pod("default/a", "10.0.1.5"), ofOtherPool),
+			want:  []string{"needs 6 of 6", "claim 2 in 3 blocks, room 2147483641"},
 		},
 		"an idle block drains and is closed": {
 			state:  node(lone(first), lone(second), byNodeAgent(first, second), used("10.0.0.1")),

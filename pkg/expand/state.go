@@ -181,6 +181,8 @@ type Pod struct {
 	Accepted time.Time
 	// Created is when the API server created it. Zero: unknown.
 	Created time.Time
+	// OfOtherPool says that it asks for another of Cilium's pools: only its addresses count.
+	OfOtherPool bool
 }
 
 // Limits are the CiliumNode's spec.ipam.{min,pre,max}-allocate and

@@ -139,8 +139,11 @@ func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods
 	view := s.CiliumNode
 	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
 	ofOwner := crd.OwnerOfPool(ciliumPool) != ""
+	asks := func(p expand.Pod) bool {
+		return uses && s.PoolChoices.Of(p.Name, f).Pool == ciliumPool && (!ofOwner || s.isOfOwner(p.Name, f, ciliumPool))
+	}
 	isExcluded := func(p expand.Pod) bool {
-		if (!uses || s.PoolChoices.Of(p.Name, f).Pool != ciliumPool || ofOwner && !s.isOfOwner(p.Name, f, ciliumPool)) && !hasFamily(p.IPs, f) {
+		if !asks(p) && !hasFamily(p.IPs, f) {
 			return true
 		}
 		if p.Requests[f] > 0 {
@@ -151,11 +154,13 @@ func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods
 		}
 		return !slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return c.isKnown(s, a) })
 	}
-	if ciliumPool == "" && !slices.ContainsFunc(s.Pods, isExcluded) {
+	isOther := func(p expand.Pod) bool { return isExcluded(p) || !asks(p) }
+	if ciliumPool == "" && !slices.ContainsFunc(s.Pods, isOther) {
 		return s.Pods, 0
 	}
 	for _, p := range s.Pods {
 		p.Requests = requests(&p, ciliumPool)
+		p.OfOtherPool = !asks(p)
 		if isExcluded(p) {
 			elsewhere += int(p.Requests[f])
 		} else {
