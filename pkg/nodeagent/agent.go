@@ -59,10 +59,6 @@ type Agent struct {
 }
 
 const (
-	// statusLag is longer than a connected kubelet takes to report the address of a pod that runs, and pullLag than most pulls
-	// of an image, during which it reports none.
-	statusLag = 15 * time.Second
-	pullLag   = 2 * time.Minute
 	// drainEvery is the time between two looks for addresses in use in closed blocks.
 	drainEvery = time.Second
 	// lockWait is longer than any process holds the lock of the store.
@@ -221,26 +217,6 @@ func (a *Agent) forget(ctx context.Context, stored *nodeipam.Node, other netip.A
 	return a.Store.Forget(ctx)
 }
 
-// adoptAfter returns how long a new store has to wait for kubelet to show the addresses of all pods, if another IPAM, or a store
-// that was lost, has assigned some.
-func (a *Agent) adoptAfter(cn *ciliumv2.CiliumNode, stored *nodeipam.Node, pods []corev1.Pod) time.Duration {
-	isServed := len(addressesOf(pods))+len(cn.Status.IPAM.Used)+len(cn.Spec.IPAM.Pool)+len(cn.Spec.IPAM.PodCIDRs) > 0
-	if stored != nil || !isServed {
-		return 0
-	}
-	if a.since.IsZero() {
-		a.since = a.Now()
-	}
-	lag := statusLag
-	mayHaveAddress := func(pod corev1.Pod) bool {
-		return mayRun(&pod) && len(pod.Status.PodIPs) == 0 && pod.Status.StartTime != nil && pod.Status.StartTime.Time.Before(a.since)
-	}
-	if slices.ContainsFunc(pods, mayHaveAddress) {
-		lag = pullLag
-	}
-	return a.since.Add(lag).Sub(a.Now())
-}
-
 // stored returns the node as it is in the store; nil: the store is new, or was lost.
 func (a *Agent) stored() (*nodeipam.Node, error) {
 	node, err := a.Store.Node()
@@ -354,51 +330,6 @@ func (a *Agent) setNode(ctx context.Context, cn *ciliumv2.CiliumNode, stored *no
 		log.FromContext(ctx).Info("assigning from", "blocks", node.Blocks)
 	}
 	return nil
-}
-
-// addressesOf returns the addresses of the pods that may run. Their sandboxes are unknown. Of two pods with one address the
-// one has it that is not being deleted.
-func addressesOf(pods []corev1.Pod) map[netip.Addr]nodeipam.Owner {
-	out := map[netip.Addr]nodeipam.Owner{}
-	for i := range pods {
-		pod := &pods[i]
-		if !mayRun(pod) {
-			continue
-		}
-		for _, ip := range pod.Status.PodIPs {
-			addr, ok := ipalloc.ParseAddr(ip.IP)
-			if _, isTaken := out[addr]; ok && (!isTaken || pod.DeletionTimestamp == nil) {
-				out[addr] = nodeipam.Owner{Pod: pod.Namespace + "/" + pod.Name, UID: uidOf(pod)}
-			}
-		}
-	}
-	return out
-}
-
-// reportedBy returns the addresses of pods in the last report, which statuses may not show yet.
-func reportedBy(cn *ciliumv2.CiliumNode, pods []corev1.Pod) map[netip.Addr]nodeipam.Owner {
-	out := map[netip.Addr]nodeipam.Owner{}
-	for key, ip := range cn.Status.IPAM.Used {
-		isOwner := func(pod corev1.Pod) bool { return mayRun(&pod) && pod.Namespace+"/"+pod.Name == ip.Owner }
-		i := slices.IndexFunc(pods, isOwner)
-		if addr, ok := ipalloc.ParseAddr(key); ok && i >= 0 {
-			out[addr] = nodeipam.Owner{Pod: ip.Owner, UID: uidOf(&pods[i])}
-		}
-	}
-	return out
-}
-
-// mayRun reports whether a pod may have a network of its own.
-func mayRun(pod *corev1.Pod) bool {
-	return !pod.Spec.HostNetwork && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-}
-
-// uidOf returns a pod's UID as container runtimes know it: that of a static pod is not the UID of its mirror.
-func uidOf(pod *corev1.Pod) string {
-	if hash := pod.Annotations["kubernetes.io/config.mirror"]; hash != "" {
-		return hash
-	}
-	return string(pod.UID)
 }
 
 // report writes the addresses in use, and returns closed blocks without any at once: neither in the store, which assigns

@@ -138,10 +138,7 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods []expand.Pod, elsewhere int) {
 	view := s.CiliumNode
 	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
-	ofOwner := crd.OwnerOfPool(ciliumPool) != ""
-	asks := func(p expand.Pod) bool {
-		return uses && s.PoolChoices.Of(p.Name, f).Pool == ciliumPool && (!ofOwner || s.isOfOwner(p.Name, f, ciliumPool))
-	}
+	asks := func(p expand.Pod) bool { return uses && s.chose(p, f, ciliumPool) }
 	isExcluded := func(p expand.Pod) bool {
 		if !asks(p) && !hasFamily(p.IPs, f) {
 			return true
@@ -168,6 +165,11 @@ func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods
 		}
 	}
 	return pods, elsewhere
+}
+
+// chose reports whether a pod asks for a Cilium pool. For that of an owner only its pods do.
+func (s *Snapshot) chose(p expand.Pod, f ipalloc.Family, ciliumPool string) bool {
+	return s.PoolChoices.Of(p.Name, f).Pool == ciliumPool && (crd.OwnerOfPool(ciliumPool) == "" || s.isOfOwner(p.Name, f, ciliumPool))
 }
 
 // requests returns the numbers of addresses of a Cilium pool, by family, that a pod requests.

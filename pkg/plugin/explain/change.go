@@ -25,28 +25,15 @@ func explainGrowth(c *clusterview.Cluster, s *cli.Text, d *clusterview.Decision)
 }
 
 func explainShrinking(s *cli.Text, d *clusterview.Decision) {
-	w := d.State.BlockAssignment
-	if w != nil && w.SingleBlock {
-		s.Line("It keeps its block as long as its Node is there.")
-		return
-	}
-	if w.ReturnsByItself() {
-		s.Line("Its agent gives a block back by itself, once nothing of it is in use and its others cover what it asks for.")
-		return
-	}
-	if w != nil && w.OfOwner {
-		s.Line("It gives its block back once no pod of the owner is here.")
-		return
-	}
-	if w != nil && !w.Reported {
-		s.Line("It gives no block back before its node agent has reported.")
+	if line := returnOf(d.State.BlockAssignment); line != "" {
+		s.Line("%s", line)
 		return
 	}
 	n, ok := fewerPods(d)
 	switch {
 	case d.Policy.ReclaimDisabled:
 		s.Line("It gives no block back by itself: reclaim is disabled.")
-	case w == nil && (!d.State.AgentSettled || len(d.State.Used) == 0):
+	case d.State.BlockAssignment == nil && (!d.State.AgentSettled || len(d.State.Used) == 0):
 		s.Line("It gives no block back as long as its agent is not trusted.")
 	case ok && n == 0:
 		s.Line("It can do without %s now: that is taken back once it has held for %s without interruption.", suggest.Count(len(d.Memory.IdleSince), "block"), cli.Duration(idleFor(d)))
@@ -60,6 +47,23 @@ func explainShrinking(s *cli.Text, d *clusterview.Decision) {
 	default:
 		s.Line("It gives no block back however few its pods: it keeps those with the agent's own addresses or with addresses given to one pod by hand.")
 	}
+}
+
+// returnOf says when a node returns whole blocks; "": by its pool's thresholds.
+func returnOf(w *expand.BlockAssignment) string {
+	switch {
+	case w == nil:
+		return ""
+	case w.SingleBlock:
+		return "It keeps its block as long as its Node is there."
+	case w.ReturnsByItself():
+		return "Its agent gives a block back by itself, once nothing of it is in use and its others cover what it asks for."
+	case w.OfOwner:
+		return "It gives its block back once no pod of the owner is here."
+	case !w.Reported:
+		return "It gives no block back before its node agent has reported."
+	}
+	return ""
 }
 
 // mostPods is the largest number of more pods that are tried for the node's growth.
