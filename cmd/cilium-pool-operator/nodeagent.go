@@ -119,7 +119,6 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 	config.UserAgent = "cilium-pool-node-agent/" + version
 	ctx, restart := context.WithCancel(ctx)
 	defer restart()
-	agent := &nodeagent.Agent{Node: o.node, Store: store, ReportEvery: o.reportEvery, Now: time.Now, Restart: restart}
 	ready := &atomic.Bool{}
 	ready.Store(true) // as long as it has nothing to do
 	health, err := o.serveHealth(ctx, ready)
@@ -139,9 +138,10 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	agent.Watched = mgr.GetCache()
-	agent.Live = mgr.GetAPIReader()
-	agent.Client = mgr.GetClient()
+	agent := &nodeagent.Agent{
+		Node: o.node, Store: store, Watched: mgr.GetCache(), Live: mgr.GetAPIReader(), Client: mgr.GetClient(), ReportEvery: o.reportEvery, Now: time.Now,
+		Restart: restart,
+	}
 	one := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
 	builder := ctrl.NewControllerManagedBy(mgr).Named("node-agent")
 	for _, kind := range []client.Object{&ciliumv2.CiliumNode{}, &corev1.Pod{}, &corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}} {
@@ -195,15 +195,15 @@ func awaitCilium(ctx context.Context, config *rest.Config) (*runtime.Scheme, err
 	if err != nil {
 		return nil, unreachable(config.Host, err)
 	}
-	told := false
+	logged := false
 	err = wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(context.Context) (bool, error) {
 		_, err := direct.RESTMapper().RESTMapping(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition).GroupKind())
 		if err == nil {
 			_, err = apiclient.ServedPodIPPools(direct.RESTMapper())
 		}
-		if err != nil && !told {
+		if err != nil && !logged {
 			ctrl.Log.Info("waiting for the CRDs of Cilium", "because", err.Error())
-			told = true
+			logged = true
 		}
 		return err == nil, nil
 	})

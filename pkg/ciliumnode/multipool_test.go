@@ -266,17 +266,23 @@ func TestMultiPoolRecreate(t *testing.T) {
 
 // While Cilium's agent runs in another mode, its request is not a node agent's, and its own addresses are in use.
 func TestViewOfNodeAgent(t *testing.T) {
-	for router, want := range map[string]string{"169.254.23.0": "true [] map[10.0.0.9:default/a]", "169.254.23.1": "false [] map[10.0.0.9:default/a]", "10.0.0.5": "false [10.0.0.5] map[10.0.0.5:router]"} {
+	for name, test := range map[string]struct {
+		router    string
+		requested int
+		want      string
+	}{
+		"its own report":         {"169.254.23.0", 1, "true [] map[10.0.0.9:default/a]"},
+		"a request from before":  {"169.254.23.0", 16, "false [] map[10.0.0.9:default/a]"},
+		"an agent that assigns":  {"10.0.0.5", 1, "false [10.0.0.5] map[10.0.0.5:router]"},
+		"one with more requests": {"10.0.0.5", 16, "false [10.0.0.5] map[10.0.0.5:router]"},
+	} {
 		cn := &ciliumv2.CiliumNode{}
-		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: router}}
-		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}}}
-		if router == "169.254.23.1" { // an agent that asked in multi-pool mode
-			cn.Spec.IPAM.Pools.Requested[0].Needed.IPv4Addrs = 16
-		}
+		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: test.router}}
+		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: test.requested}}}
 		cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.9": {Owner: "default/a"}}
 		v := DelegatedPlugin.View(cn)
-		if got := fmt.Sprint(v.BlockAssignment.Reported(), v.Own, v.Used); got != want {
-			t.Errorf("%s: %s, want %s", router, got, want)
+		if got := fmt.Sprint(v.BlockAssignment.Reported(), v.Own, v.Used); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
 }

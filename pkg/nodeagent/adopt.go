@@ -22,8 +22,11 @@ const (
 // adoptAfter returns how long a new store has to wait for kubelet to show the addresses of all pods, if another IPAM, or a store
 // that was lost, has assigned some.
 func (a *Agent) adoptAfter(cn *ciliumv2.CiliumNode, stored *nodeipam.Node, pods []corev1.Pod) time.Duration {
+	if stored != nil {
+		return 0
+	}
 	isServed := len(addressesOf(pods))+len(cn.Status.IPAM.Used)+len(cn.Spec.IPAM.Pool)+len(cn.Spec.IPAM.PodCIDRs) > 0
-	if stored != nil || !isServed {
+	if !isServed {
 		return 0
 	}
 	if a.since.IsZero() {

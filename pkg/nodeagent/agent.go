@@ -52,8 +52,8 @@ type Agent struct {
 	reported time.Time
 	// since is when it saw that a new store has addresses to adopt; zero: it has not, or not in this mode.
 	since time.Time
-	// toldOther is set once it has logged that Cilium's agent runs in another mode.
-	toldOther bool
+	// loggedOther is set once it has logged that Cilium's agent runs in another mode.
+	loggedOther bool
 	// orphans are addresses without a sandbox, with the time since then.
 	orphans map[netip.Addr]time.Time
 }
@@ -205,9 +205,9 @@ func (a *Agent) closeAll(ctx context.Context, node *nodeipam.Node) error {
 // does not know. The store keeps the addresses of running pods.
 func (a *Agent) forget(ctx context.Context, stored *nodeipam.Node, other netip.Addr) error {
 	a.since = time.Time{}
-	if stored != nil || !a.toldOther {
+	if stored != nil || !a.loggedOther {
 		log.FromContext(ctx).Info("waiting, as Cilium's agent has an address that is not link-local: it runs in another IPAM mode, or local-router-ipv4 or local-router-ipv6 is wrong", "address", other)
-		a.toldOther = true
+		a.loggedOther = true
 	}
 	if stored == nil {
 		return nil

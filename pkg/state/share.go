@@ -140,7 +140,7 @@ func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods
 	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
 	asks := func(p expand.Pod) bool { return uses && s.chose(p, f, ciliumPool) }
 	isExcluded := func(p expand.Pod) bool {
-		if !asks(p) && !hasFamily(p.IPs, f) {
+		if p.OfOtherPool && !hasFamily(p.IPs, f) {
 			return true
 		}
 		if p.Requests[f] > 0 {
@@ -151,7 +151,7 @@ func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) (pods
 		}
 		return !slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return c.isKnown(s, a) })
 	}
-	isOther := func(p expand.Pod) bool { return isExcluded(p) || !asks(p) }
+	isOther := func(p expand.Pod) bool { return !asks(p) || isExcluded(p) }
 	if ciliumPool == "" && !slices.ContainsFunc(s.Pods, isOther) {
 		return s.Pods, 0
 	}

@@ -40,9 +40,11 @@ func (b *bed) assigned(mode ciliumnode.Mode, name, cidr string) *ciliumv2.Cilium
 		node.Annotations = map[string]string{podCIDRAnnotation: cidr}
 		cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{block}
 	} else {
-		own, needed := router.String(), 6
+		own := router.String()
+		needed := 6
 		if mode == ciliumnode.DelegatedPlugin {
-			own, needed = "169.254.23.0", 1
+			own = "169.254.23.0"
+			needed = 1
 		}
 		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: own}}
 		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: needed}}}

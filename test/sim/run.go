@@ -144,20 +144,18 @@ func (o origin) fit() origin {
 	return o
 }
 
-// modes returns the modes of worlds: crd first.
-func modes() []ciliumnode.Mode { return ciliumnode.Modes() }
-
 func parseMode(s string) (ciliumnode.Mode, error) {
-	if m := ciliumnode.Mode(s); slices.Contains(modes(), m) {
+	if m := ciliumnode.Mode(s); slices.Contains(ciliumnode.Modes(), m) {
 		return m, nil
 	}
-	return "", fmt.Errorf("no such mode here: %q; there are %s", s, modes())
+	return "", fmt.Errorf("no such mode here: %q; there are %s", s, ciliumnode.Modes())
 }
 
 // modeOf returns the mode of a seed: crd for three in four.
 func modeOf(seed uint64) ciliumnode.Mode {
 	if r := rand.New(rand.NewPCG(seed, 8)); r.IntN(4) == 0 {
-		return modes()[1+r.IntN(len(modes())-1)]
+		others := ciliumnode.Modes()[1:]
+		return others[r.IntN(len(others))]
 	}
 	return ciliumnode.CRD
 }
