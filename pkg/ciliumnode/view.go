@@ -114,6 +114,11 @@ func (v *View) HasAgent() bool {
 	return v.BlockAssignment.Reported() || v.BlockAssignment.HasAgent
 }
 
+// HasNodeAgent reports whether this project's node agent assigns the addresses.
+func (v *View) HasNodeAgent() bool {
+	return v != nil && v.BlockAssignment != nil && v.BlockAssignment.NodeAgent
+}
+
 // Answers reports whether an answer of the agent about an address to be released stands.
 func (v *View) Answers() bool {
 	for _, status := range v.Release {

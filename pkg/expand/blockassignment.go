@@ -89,6 +89,9 @@ func newBlockShare(s *State, input *input) *blockShare {
 	return w
 }
 
+// HasNodeAgent reports whether this project's node agent assigns the addresses.
+func (s *State) HasNodeAgent() bool { return s.BlockAssignment != nil && s.BlockAssignment.NodeAgent }
+
 // ReturnsByItself reports whether the agent itself returns the blocks that it can spare. nil does not.
 func (w *BlockAssignment) ReturnsByItself() bool { return w != nil && !w.NodeAgent }
 

@@ -86,7 +86,7 @@ func (p *planner) deleteCooled() {
 		if b.Phase != ipalloc.CoolingDown || b.change != changeNone {
 			continue
 		}
-		if p.state.BlockAssignment != nil && p.state.BlockAssignment.NodeAgent && !p.usage.reported {
+		if p.state.HasNodeAgent() && !p.usage.reported {
 			continue // it may still assign from the block, by an earlier CiliumNode
 		}
 		if p.dueOrRequeue(b.CooldownUntil) && b.published == 0 && b.users == 0 && !b.Listed {

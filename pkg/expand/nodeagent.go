@@ -86,12 +86,16 @@ func reportedNeeds(policy Policy, u *usage, blocks *blocks) needs {
 	if most := limit(u.state.Limits.MaxAllocate); most > 0 {
 		n.hardCap = most
 	}
-	if w := u.state.BlockAssignment; w.familyUnused() || w.NoPreallocation { // no reserve
+	w := u.state.BlockAssignment
+	if w.familyUnused() { // pods keep what they have of it, and need no other
+		return needs{hardCap: n.hardCap}
+	}
+	if w.NoPreallocation { // no reserve
 		n.forPods = u.demand
 		n.target = u.demand + limit(u.state.Expected)
 		n.targetWithoutReserve = n.target
 	}
-	if w := u.state.BlockAssignment; !w.Reported || w.NoPreallocation { // a node agent requests of the default pool alone
+	if !w.Reported || w.NoPreallocation { // a node agent requests of the default pool alone
 		n.target = max(n.target, limit(w.Requested)) // by Cilium's agent, in another mode: it starts with no less
 	}
 	return n

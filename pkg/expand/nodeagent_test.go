@@ -87,6 +87,11 @@ func TestDecideForNodeAgent(t *testing.T) {
 			state: node(byNodeAgent(), silent, onDemand, asksFor(8)),
 			want:  []string{"needs 0 of 0", "claim 8 in 4 blocks, room 2147483647"},
 		},
+		"a family that is switched off needs no further block, whatever pods have of it": {
+			state: node(lone(first, request(CIDRDraining)), lone(second), byNodeAgent(first, second), used("10.0.0.1-10.0.0.4"), pods(2), asksFor(0)),
+			want: []string{"needs 4 of 6", "drain 10.0.0.0/29 CIDRDraining", "close 10.0.0.0/29",
+				"10.0.0.0/29 waits for Pods default/10.0.0.1 default/10.0.0.2 default/10.0.0.3 default/10.0.0.4"},
+		},
 		"an owner's block goes with its pod": {
 			state: node(lone(first), byNodeAgent(first), ofOwner, asksFor(0)),
 			want:  []string{"needs 0 of 6", "drain 10.0.0.0/29 Reclaim", "close 10.0.0.0/29", "10.0.0.0/29 waits for Return"},

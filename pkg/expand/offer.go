@@ -78,7 +78,7 @@ func (o *offering) offerable(u requestUse) int {
 func (o *offering) free(u requestUse) int {
 	free := o.state.BlockAssignment.Foreign
 	serves := func(b *block) bool {
-		isClosed := o.state.isClosed(b.Block) || o.state.BlockAssignment.NodeAgent && b.Parked
+		isClosed := o.state.isClosed(b.Block) || o.state.HasNodeAgent() && b.Parked
 		return b.Listed && b.Phase == ipalloc.InService && !isClosed && !o.drains(b)
 	}
 	for _, b := range o.blocks.all {
@@ -148,7 +148,7 @@ func (o *offering) requestUse() requestUse {
 func (o *offering) agentNeeds(agents map[netip.Addr]struct{}) int {
 	n := max(agentFloor, len(agents))
 	w := o.state.BlockAssignment
-	if w != nil && (w.NoPreallocation || w.NodeAgent) { // its addresses are for pods alone
+	if o.state.HasNodeAgent() || w != nil && w.NoPreallocation { // its addresses are for pods alone
 		return 0
 	}
 	if w != nil { // it keeps its own

@@ -333,8 +333,9 @@ func (c *Cluster) assignment(s *Snapshot, share *Share, view *ciliumnode.View, b
 	}
 	w := &expand.BlockAssignment{
 		Reported: view.BlockAssignment.Reported(), Requested: view.BlockAssignment.Requested[share.Family],
-		SingleBlock: view.BlockAssignment.SingleBlock, NoPreallocation: view.BlockAssignment.PodsOnly,
-		HasEntry: view.BlockAssignment.HasEntry, NodeAgent: view.BlockAssignment.NodeAgent, OfOwner: crd.OwnerOfPool(share.CiliumPool) != "",
+		SingleBlock:     view.BlockAssignment.SingleBlock,
+		NoPreallocation: view.BlockAssignment.PodsOnly && (!view.BlockAssignment.NodeAgent || view.BlockAssignment.Uses(share.Family)),
+		HasEntry:        view.BlockAssignment.HasEntry, NodeAgent: view.BlockAssignment.NodeAgent, OfOwner: crd.OwnerOfPool(share.CiliumPool) != "",
 	}
 	isOfFamily := func(b crd.Block) bool { return ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family }
 	// The agent of a node that the owner's pod has left requests its address for some more minutes.

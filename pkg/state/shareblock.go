@@ -185,8 +185,8 @@ func draining(b crd.Block, pool *crd.Pool) expand.Reason {
 // labels are final. An agent that is assigned whole blocks keeps its own addresses as long
 // as its Node exists; a node agent has none.
 func (c *Cluster) mayMoveOff(share *Share, node *corev1.Node) bool {
-	w := share.State.BlockAssignment
-	return len(share.Pools) > 0 && (w == nil || w.NodeAgent) && crd.StartupTaint(node, c.StartupTaints) == ""
+	keepsItsOwn := share.State.BlockAssignment != nil && !share.State.HasNodeAgent()
+	return len(share.Pools) > 0 && !keepsItsOwn && crd.StartupTaint(node, c.StartupTaints) == ""
 }
 
 // isOfEarlierNode reports whether a block cools down because an earlier Node of the name is gone,

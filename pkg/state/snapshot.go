@@ -85,8 +85,8 @@ func (c *Cluster) snapshot(name string, node *corev1.Node, labelsFinal bool, now
 		s.PoolChoices = c.Pods.PoolChoices(name, c.CiliumPools.Picking())
 	}
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
-	if cn := s.CiliumNode; cn != nil && cn.BlockAssignment != nil && cn.BlockAssignment.NodeAgent {
-		s.Settled = cn.BlockAssignment.Reported() // its report is from the node's disk
+	if s.CiliumNode.HasNodeAgent() {
+		s.Settled = s.CiliumNode.BlockAssignment.Reported() // its report is from the node's disk
 		s.Settles = time.Time{}
 	}
 	s.AgentSeen = c.Agents.Runs(name) || s.CiliumNode.HasAgent()
@@ -109,6 +109,11 @@ func (c *Cluster) snapshot(name string, node *corev1.Node, labelsFinal bool, now
 func (s *Snapshot) IsNew() bool {
 	cn := s.CiliumNode
 	return len(s.Blocks) == 0 && cn != nil && cn.AssignsNone() && len(cn.CIDRsOfAnyIPAM())+len(cn.Used)+len(cn.Release) == 0
+}
+
+// AwaitsNodeAgent reports whether the node agent of a running node has never reported.
+func (s *Snapshot) AwaitsNodeAgent() bool {
+	return s.Node != nil && s.AgentSeen && s.CiliumNode.HasNodeAgent() && !s.CiliumNode.BlockAssignment.Reported()
 }
 
 // awaitsNewMode reports whether the agent has not reported yet that it runs in the operator's mode.

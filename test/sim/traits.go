@@ -125,9 +125,6 @@ func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode == ciliumnode.MultiPool || mode == ciliumnode.Kubernetes {
 		t &^= moves
 	}
-	if mode == ciliumnode.DelegatedPlugin {
-		t &^= families
-	}
 	if mode == ciliumnode.Kubernetes {
 		t &^= scheduling | families | restores
 	}

@@ -329,7 +329,7 @@ func changesPhase(p expand.Plan, cidr netip.Prefix) bool {
 // away after its pool had lost the range. Left parked, they would prevent every other parking, and
 // their pods would lose their network when the agent restarts.
 func (r *Reconciler) parkedAlone(o *observation) []netip.Prefix {
-	if w := o.CiliumNode.BlockAssignment; w != nil && w.NodeAgent {
+	if o.CiliumNode.HasNodeAgent() {
 		return nil // it returns them with their last pods
 	}
 	alone := ipalloc.Uncovered(o.CiliumNode.Parked(), crd.CIDRs(r.Cluster.Ledger.NodeBlocks(o.Name)))

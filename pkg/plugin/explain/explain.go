@@ -184,7 +184,7 @@ func explainServing(c *clusterview.Cluster, s *cli.Text, name string, d *cluster
 		s.Line("The operator reports: %s.", message)
 	}
 	w := d.State.BlockAssignment
-	if w != nil && w.NodeAgent && !w.Reported {
+	if d.State.HasNodeAgent() && !w.Reported {
 		s.Line("Its node agent has not reported yet which addresses are in use.")
 	}
 	if w.ReturnsByItself() {
@@ -324,9 +324,12 @@ func explainLimits(s *cli.Text, d *clusterview.Decision) {
 	case w != nil && w.SingleBlock:
 		s.Line("It gets one block, before its agent starts.")
 		return
-	case w != nil && w.NodeAgent && w.NoPreallocation:
+	case d.State.HasNodeAgent() && !d.State.RunsFamily():
+		s.Line("It gets no block, as its agent does not run the family.")
+		return
+	case d.State.HasNodeAgent() && w.NoPreallocation:
 		s.Line("It gets what its pods need, up to %s. Nothing is kept free beyond that.", suggest.Count(p.MaxBlocks, "block"))
-	case w != nil && w.NodeAgent:
+	case d.State.HasNodeAgent():
 		s.Line("Its pool asks for another block%s above %d%% in use or below %d free, up to %s.",
 			blockSize(d), p.ExpandPercent, p.MinFree, suggest.Count(p.MaxBlocks, "block"))
 	case w != nil && w.NoPreallocation:

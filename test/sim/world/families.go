@@ -21,7 +21,7 @@ const (
 )
 
 // gains reports whether users give agents and the first pool, which begin with IPv4, IPv6 too.
-func (q *queries) gains() bool { return q.cfg.SwitchesFamilies && q.whole() }
+func (q *queries) gains() bool { return q.cfg.SwitchesFamilies && q.multiPool() }
 
 // enableFamilies enables switching the second family of a node's agent off and on.
 func (wl *workload) enableFamilies(m *machine) {
@@ -42,6 +42,9 @@ func (m *machine) setFamilies(what string) {
 		m.families = []agent.Family{agent.IPv4}
 	}
 	m.switched = true
+	if m.w.delegated() && what == ipv4Alone {
+		m.forgetIPv6()
+	}
 	if m.phase != down {
 		m.crash()
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeipam"
@@ -99,6 +100,21 @@ func (m *machine) bootDelegated() {
 	}
 	m.discover()
 	m.phase, m.kubelet.pod.ready = serving, true
+}
+
+// forgetIPv6 takes the agent's own IPv6 address off the CiliumNode, as people must before they switch IPv6 off: a new agent
+// would go on naming it (docs/operations.md, dual stack; Cilium v1.20.2, pkg/node/sync/local_node_sync.go, initFromK8s).
+func (m *machine) forgetIPv6() {
+	delete(m.router, agent.IPv6)
+	cn := m.w.CiliumNode(m.name)
+	if cn == nil {
+		return
+	}
+	cn = cn.DeepCopy()
+	cn.Spec.Addresses = slices.DeleteFunc(cn.Spec.Addresses, func(a ciliumv2.NodeAddress) bool {
+		return a.IP == localRouter[agent.IPv6].String()
+	})
+	m.w.must(m.w.api.Update(cn, false))
 }
 
 // assign is a CNI ADD in the plugin. The sandbox exists if it fails.
