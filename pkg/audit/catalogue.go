@@ -80,6 +80,7 @@ const (
 	NodePodCIDRInPool     Reason = "NodePodCIDRInPool"
 	NodePodCIDRFirst      Reason = "NodePodCIDRFirst"
 	FamilyNotRun          Reason = "FamilyNotRun"
+	FamilySwitchedOff     Reason = "FamilySwitchedOff"
 	LeftFromCRDMode       Reason = "LeftFromCRDMode"
 	NoAgentsFound         Reason = "NoAgentsFound"
 	FRRConfigurationLeft  Reason = "FRRConfigurationLeft"
@@ -257,6 +258,8 @@ func configurationReasons() []ReasonInfo {
 			"Start kube-controller-manager with --allocate-node-cidrs=false. Then drain and delete the Node NAME: it joins again with its block."},
 		{FamilyNotRun, Warning, "A Node has a block of a family that its agent does not run: it is unused, and stays until the Node is deleted.",
 			"Enable the family in Cilium. Or serve NAME by a pool without it, then drain and delete the Node: it joins again without the block."},
+		{FamilySwitchedOff, Warning, "Cilium's agents are configured without a family that node agents still assign addresses of, as the CiliumNode names one of the agent.",
+			"Take the agent's link-local address of the family out of spec.addresses: `kubectl edit ciliumnode NAME`. Then restart Cilium's agent of the Node."},
 		{LeftFromCRDMode, Warning, "A CiliumNode has fields of crd mode left: no node owns their addresses, and podCIDRs are routed.",
 			"Once the agent of NAME runs in multi-pool mode and no pod has an address of theirs: `kubectl patch ciliumnode NAME --type=merge -p '{\"spec\":{\"ipam\":{\"pool\":null,\"podCIDRs\":null}}}'`."},
 		{BlockWithoutNeighbor, Warning, "The templates for frr-k8s announce a block to no neighbor: the network has no route to its pods.",
@@ -299,7 +302,7 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 		// They need a CiliumNode that both the operator and the agent write to.
 		AddressUsedTwice: inCiliumNode, FieldUnreadable: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode, NodePodCIDRInPool: inCiliumNode,
 		ListedTwice: manyPools, LeftFromCRDMode: manyPools, PodServedByNoPool: manyPools, KeptAddressOptional: manyPools, CiliumPodIPPoolUnfit: manyPools,
-		NodeAgentSilent:     {ciliumnode.DelegatedPlugin},
+		NodeAgentSilent: {ciliumnode.DelegatedPlugin}, FamilySwitchedOff: {ciliumnode.DelegatedPlugin},
 		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes, FamilyNotRun: kubernetes,
 	}
 }

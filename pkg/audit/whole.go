@@ -31,10 +31,26 @@ func (n *nodeCheck) whole() {
 	n.nodeAgent()
 }
 
-// nodeAgent reports a node agent that has never reported.
+// nodeAgent checks what a node agent reports.
 func (n *nodeCheck) nodeAgent() {
 	w := n.view.BlockAssignment
-	if !w.NodeAgent || w.Reported() || !n.agentSeen || !n.index.isOld(n.view.Created) {
+	if !w.NodeAgent || n.obj == nil {
+		return
+	}
+	if !w.Reported() {
+		n.silentNodeAgent()
+		return
+	}
+	for _, f := range ipalloc.Families() {
+		if w.Uses(f) && n.index.cluster.Cilium.Get().Disables(n.obj.Labels, f) {
+			n.add(FamilySwitchedOff, n.about(), "has a node agent that assigns %s addresses, and Cilium's agent is configured without the family: pods wait for such an address, too", f)
+		}
+	}
+}
+
+// silentNodeAgent reports a node agent that has never reported.
+func (n *nodeCheck) silentNodeAgent() {
+	if !n.agentSeen || !n.index.isOld(n.view.Created) {
 		return
 	}
 	why := ""

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -210,6 +211,12 @@ func checksDelegated() map[string]wholeTest {
 		"healthy":                  {},
 		"a node agent is silent":   {spoil: silent, want: "NodeAgentSilent CiliumNode/a"},
 		"one of a node that joins": {spoil: func(w *wholeWorld) { silent(w); w.ciliumNodes["a"].CreationTimestamp.Time = now }},
+		"a family is switched off, and assigned": {
+			spoil: func(w *wholeWorld) {
+				w.CiliumConfig = &ciliumconfig.Config{Data: map[string]string{"enable-ipv4": "false"}}
+			},
+			want: "FamilySwitchedOff CiliumNode/a, FamilySwitchedOff CiliumNode/b",
+		},
 		"Cilium's agent in another mode": {
 			spoil: func(w *wholeWorld) { w.ciliumNodes["a"].Spec.Addresses[0].IP = "10.0.0.1" },
 			want:  "NodeAgentSilent CiliumNode/a",

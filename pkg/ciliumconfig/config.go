@@ -82,6 +82,11 @@ func (c *Config) Enables(node map[string]string, f ipalloc.Family) bool {
 	return c.Setting(node, "enable-"+f.String()) == "true"
 }
 
+// Disables reports whether the configuration says that the agent starts next without a family.
+func (c *Config) Disables(node map[string]string, f ipalloc.Family) bool {
+	return c.Setting(node, "enable-"+f.String()) == "false"
+}
+
 // PreAllocation returns the reserves, by Cilium pool, that the agent of a node with these labels starts
 // with next; nil: unknown.
 func (c *Config) PreAllocation(node map[string]string) map[string]int {

@@ -136,6 +136,16 @@ func delegatedFaults() map[audit.Reason]fault {
 		p.cn.Spec.IPAM.Pools.Requested = nil
 		p.Update(p.cn)
 	}, "NodeAgentSilent CiliumNode/NODE")
+	faults[audit.FamilySwitchedOff] = found(func(p *place) {
+		config := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"},
+			Data:       map[string]string{"ipam": ciliumnode.DelegatedPlugin.String(), "enable-ipv6": "false"},
+		}
+		p.Create(config)
+		p.Cleanup(func() { p.gone(config) })
+		p.cn.Spec.IPAM.Pools.Requested[0].Needed.IPv6Addrs = 1
+		p.Update(p.cn)
+	}, "FamilySwitchedOff CiliumNode/NODE", "NodeServedByNoPool Node/NODE")
 	return faults
 }
 

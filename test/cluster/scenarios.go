@@ -36,6 +36,7 @@ func scenarios() []script.Scenario {
 		{Name: "schedule-multi-pool", File: "schedule"},
 		{Name: "schedule-delegated-plugin", File: "schedule"},
 		{Name: "delegated"},
+		{Name: "ipv6-off"},
 		{Name: "stays"},
 		{Name: "stays-delegated-plugin", File: "stays"},
 		{Name: "compare-cluster-pool", File: "compare"},
