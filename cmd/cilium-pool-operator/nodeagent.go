@@ -149,9 +149,7 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 	}
 	watching := reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 		result, err := agent.Reconcile(ctx, r)
-		if err == nil {
-			ready.Store(true)
-		}
+		ready.Store(err == nil)
 		return result, err
 	})
 	if err := builder.Complete(watching); err != nil {
