@@ -83,8 +83,8 @@ func command(t *testing.T, name string, args ...string) string {
 // alerts renders the chart's PrometheusRule, with all rules.
 func alerts(t *testing.T, set ...string) groups {
 	t.Helper()
-	args := []string{"template", "cilium-pool-operator", chart, "--show-only", "templates/prometheusrule.yaml",
-		"--set", "metrics.prometheusRule.enabled=true,check.cronJob.enabled=true"}
+	args := []string{"template", "cilium-pool-operator", chart, "--namespace", "kube-system", "--show-only", "templates/prometheusrule.yaml",
+		"--set", "metrics.prometheusRule.enabled=true,check.cronJob.enabled=true,mode=delegated-plugin"}
 	for _, s := range set {
 		args = append(args, "--set", s)
 	}
@@ -327,6 +327,11 @@ func TestValuesReachAlerts(t *testing.T) {
 	}
 	if slices.Contains(names(alerts(t, "check.cronJob.enabled=false")), "CiliumPoolCheckFailed") {
 		t.Error("an alert is about a CronJob that does not exist")
+	}
+	for _, without := range []string{"mode=multi-pool", "shadow=true"} {
+		if slices.Contains(names(alerts(t, without)), "CiliumPoolNodeAgentDown") {
+			t.Errorf("%s: an alert is about node agents that do not exist", without)
+		}
 	}
 	for _, r := range single.Groups[0].Rules {
 		if r.Alert == "CiliumPoolOperatorDown" && !strings.Contains(r.Expr, `up{job="cilium-pool-operator-metrics"}`) {

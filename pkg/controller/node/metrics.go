@@ -21,6 +21,7 @@ type Metrics struct {
 	shortages  *prometheus.GaugeVec
 	shadow     *prometheus.GaugeVec
 	unselected *prometheus.GaugeVec
+	silent     *prometheus.GaugeVec
 	offered    *prometheus.GaugeVec
 	drains     *drainMetrics
 	pools      *poolNodes
@@ -38,13 +39,14 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		shortages:  common.Gauge("node_shortage_addresses", "Addresses that pods of a node wait for and cannot get. The reserve does not count.", "node", "family"),
 		shadow:     common.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow mode: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
 		unselected: common.Gauge("node_without_pool", "1 while no PodIPPool selects a node, or none has a family that its agent runs. No series: it is served, or Cilium does not run there.", "node"),
+		silent:     common.Gauge("node_agent_silent", "1 while the node agent of a node, where Cilium's agent runs, has never reported. No series: it has.", "node"),
 		offered:    common.Gauge("node_offered_addresses", "Addresses that a Node offers to pods that request one. No series: it does not offer any by a resource.", "node", "family"),
 		drains:     newDrainMetrics(),
 		pools:      newPoolNodes(),
 		growths:    common.Histogram("growth_seconds", "Time from a node's need of another block until its addresses are published. While no pool has a free block it does not run.", waitBuckets(), "family"),
 		podWaits:   common.Histogram("pod_address_wait_seconds", "Time from the bind of a pod until its node has an address for it, of pods that found none there.", waitBuckets(), "family"),
 	}
-	return m, common.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.offered, m.drains, m.pools, m.growths, m.podWaits)
+	return m, common.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.silent, m.offered, m.drains, m.pools, m.growths, m.podWaits)
 }
 
 func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
@@ -113,13 +115,13 @@ func (m *Metrics) shadowed(node string, d difference) {
 	}
 }
 
-// withoutPool records whether no pool selects a node.
-func (m *Metrics) withoutPool(node string, lacksPool bool) {
-	if !lacksPool {
-		m.unselected.DeleteLabelValues(node)
+// setIf sets a node's series to 1, or deletes it.
+func setIf(isSet bool, g *prometheus.GaugeVec, node string) {
+	if !isSet {
+		g.DeleteLabelValues(node)
 		return
 	}
-	m.unselected.WithLabelValues(node).Set(1)
+	g.WithLabelValues(node).Set(1)
 }
 
 // drainMetrics aggregates the obstacles to the drains of all nodes by pool, on each scrape: the number

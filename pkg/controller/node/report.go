@@ -27,7 +27,9 @@ func (r *Reconciler) report(ctx context.Context, o *observation, decisions []dec
 		r.Reporter.reportLabelsWait(ctx, o)
 	}
 	unselected := o.Standing.Kind == state.Unselected
-	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent && !u.AtRestart }))
+	lacksPool := unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent && !u.AtRestart })
+	setIf(lacksPool, r.Metrics.unselected, o.Name)
+	setIf(o.AwaitsNodeAgent(), r.Metrics.silent, o.Name)
 	if o.Node == nil || o.Standing.Kind == state.AwaitsLabels {
 		r.Cluster.Awaiting.Forget(o.Name)
 		return nil

@@ -6,12 +6,15 @@ import (
 	"testing"
 	"time"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -72,6 +75,29 @@ func TestFamilyWithoutPoolIsReported(t *testing.T) {
 	if len(b.node().Spec.Taints) > 0 || len(b.withoutPool()) > 0 {
 		t.Errorf("taints %v, series %v", b.node().Spec.Taints, b.withoutPool())
 	}
+}
+
+// A node agent is silent from the start of Cilium's agent until its first report, as long as there is its Node.
+func TestSilentNodeAgentIsReported(t *testing.T) {
+	b := newBedIn(t, ciliumnode.DelegatedPlugin, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	expect := func(when string, isSilent bool) {
+		t.Helper()
+		b.settle()
+		if got := len(fakeapi.Series(t, b.r.Metrics.silent)) > 0; got != isSilent {
+			t.Errorf("%s: silent is %v", when, got)
+		}
+	}
+	expect("without an agent", false)
+	b.startAgent()
+	expect("its agent has started", true)
+	b.agentIs(func(cn *ciliumv2.CiliumNode) {
+		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}}}
+	})
+	expect("it has reported", false)
+	b.agentIs(func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.Pools.Requested = nil })
+	expect("its CiliumNode is new", true)
+	b.must(b.API.Delete(t.Context(), b.node()))
+	expect("the Node is gone", false)
 }
 
 // An event says once to a pod that it asks for an unserved Cilium pool, and its Node says so. No
