@@ -223,7 +223,7 @@ func addressNeeds(policy Policy, u *usage, bs *blocks) needs {
 	if most := limit(s.Limits.MaxAllocate); most > 0 {
 		n.hardCap = min(n.hardCap, most)
 	}
-	if s.FamilyDisabled { // no block is claimed
+	if !s.RunsFamily() { // no block is claimed
 		return n
 	}
 	requested := u.demand + s.requestedBeyond()

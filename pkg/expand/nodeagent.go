@@ -87,9 +87,6 @@ func reportedNeeds(policy Policy, u *usage, blocks *blocks) needs {
 		n.hardCap = most
 	}
 	w := u.state.BlockAssignment
-	if w.familyUnused() { // pods keep what they have of it, and need no other
-		return needs{hardCap: n.hardCap}
-	}
 	if w.NoPreallocation { // no reserve
 		n.forPods = u.demand
 		n.target = u.demand + limit(u.state.Expected)

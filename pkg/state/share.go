@@ -328,14 +328,19 @@ func hasFamily(ips []netip.Addr, f ipalloc.Family) bool {
 // assignment returns the part of a share that its agent is assigned as whole blocks, and requests; nil: it
 // is assigned single addresses.
 func (c *Cluster) assignment(s *Snapshot, share *Share, view *ciliumnode.View, blocks []crd.Block) *expand.BlockAssignment {
-	if view.BlockAssignment == nil {
+	agent := view.BlockAssignment
+	if agent == nil {
 		return nil
 	}
 	w := &expand.BlockAssignment{
-		Reported: view.BlockAssignment.Reported(), Requested: view.BlockAssignment.Requested[share.Family],
-		SingleBlock:     view.BlockAssignment.SingleBlock,
-		NoPreallocation: view.BlockAssignment.PodsOnly && (!view.BlockAssignment.NodeAgent || view.BlockAssignment.Uses(share.Family)),
-		HasEntry:        view.BlockAssignment.HasEntry, NodeAgent: view.BlockAssignment.NodeAgent, OfOwner: crd.OwnerOfPool(share.CiliumPool) != "",
+		Reported:    agent.Reported(),
+		Requested:   agent.Requested[share.Family],
+		SingleBlock: agent.SingleBlock,
+		// A node agent that does not run the family gives pods no address of it, of any Cilium pool.
+		NoPreallocation: agent.PodsOnly && (!agent.NodeAgent || agent.Uses(share.Family)),
+		HasEntry:        agent.HasEntry,
+		NodeAgent:       agent.NodeAgent,
+		OfOwner:         crd.OwnerOfPool(share.CiliumPool) != "",
 	}
 	isOfFamily := func(b crd.Block) bool { return ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family }
 	// The agent of a node that the owner's pod has left requests its address for some more minutes.
@@ -353,7 +358,7 @@ func (c *Cluster) assignment(s *Snapshot, share *Share, view *ciliumnode.View, b
 		isBlock := slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p })
 		isClosed := w.NodeAgent && slices.Contains(s.CiliumNode.Parked(), p)
 		if !isBlock && !isClosed {
-			w.Foreign += view.BlockAssignment.Count(p)
+			w.Foreign += agent.Count(p)
 		}
 	}
 	if c.Defaults.CiliumPools && !w.NodeAgent {

@@ -117,11 +117,7 @@ func (m *Metrics) shadowed(node string, d difference) {
 
 // setIf sets a node's series to 1, or deletes it.
 func setIf(isSet bool, g *prometheus.GaugeVec, node string) {
-	if !isSet {
-		g.DeleteLabelValues(node)
-		return
-	}
-	g.WithLabelValues(node).Set(1)
+	setUnless(0, g, int(common.OneIf(isSet)), node)
 }
 
 // drainMetrics aggregates the obstacles to the drains of all nodes by pool, on each scrape: the number
