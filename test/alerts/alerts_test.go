@@ -328,9 +328,9 @@ func TestValuesReachAlerts(t *testing.T) {
 	if slices.Contains(names(alerts(t, "check.cronJob.enabled=false")), "CiliumPoolCheckFailed") {
 		t.Error("an alert is about a CronJob that does not exist")
 	}
-	for _, without := range []string{"mode=multi-pool", "shadow=true"} {
-		if slices.Contains(names(alerts(t, without)), "CiliumPoolNodeAgentDown") {
-			t.Errorf("%s: an alert is about node agents that do not exist", without)
+	for _, values := range []string{"mode=multi-pool", "shadow=true"} {
+		if slices.Contains(names(alerts(t, values)), "CiliumPoolNodeAgentDown") {
+			t.Errorf("%s: an alert is about node agents that do not exist", values)
 		}
 	}
 	for _, r := range single.Groups[0].Rules {

@@ -55,6 +55,11 @@ cilium-pool-operator
 {{ include "name" . }}-node-agent
 {{- end }}
 
+{{- /* "true" where node agents run, else "". */}}
+{{- define "runsNodeAgents" -}}
+{{- if and (eq .Values.mode "delegated-plugin") (not .Values.shadow) }}true{{ end }}
+{{- end }}
+
 {{- define "nodeAgentSelector" -}}
 app.kubernetes.io/name: {{ include "appName" . }}-node-agent
 app.kubernetes.io/instance: {{ .Release.Name }}
