@@ -20,16 +20,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeagent"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/nodeipam"
 )
@@ -143,7 +146,9 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 		Restart: restart,
 	}
 	one := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
-	builder := ctrl.NewControllerManagedBy(mgr).Named("node-agent")
+	builder := ctrl.NewControllerManagedBy(mgr).Named("node-agent").WithOptions(controller.Options{
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, common.MaxBackoff),
+	})
 	for _, kind := range []client.Object{&ciliumv2.CiliumNode{}, &corev1.Pod{}, &corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}} {
 		builder = builder.Watches(kind, handler.EnqueueRequestsFromMapFunc(one))
 	}

@@ -256,27 +256,35 @@ func (a *Agent) choosePools(ctx context.Context, node *nodeipam.Node, pods []cor
 	}
 	node.Pods = map[string]nodeipam.Pod{}
 	for i := range pods {
-		pod := &pods[i]
-		var namespace corev1.Namespace
-		err := a.Watched.Get(ctx, types.NamespacedName{Name: pod.Namespace}, &namespace)
-		if apierrors.IsNotFound(err) {
-			continue // it waits until the watch shows the Namespace
-		}
+		chosen, err := a.choosePool(ctx, node.Families, ciliumPools, &pods[i])
 		if err != nil {
-			return fmt.Errorf("reading Namespace %s: %w", pod.Namespace, err)
-		}
-		var chosen nodeipam.Pod
-		for f, choice := range state.ChoosePools(&pod.ObjectMeta, &namespace.ObjectMeta, ciliumPools.Picking()) {
-			chosen.Pools[f] = choice.Pool
-			if node.Families[f] && chosen.Refused == "" {
-				chosen.Refused = choice.Refusal(pod.Namespace+"/"+pod.Name, ipalloc.Family(f))
-			}
+			return err
 		}
 		if !node.OnlyDefault || chosen != (nodeipam.Pod{}) { // one that names a pool that is not there yet waits for it
-			node.Pods[uidOf(pod)] = chosen
+			node.Pods[uidOf(&pods[i])] = chosen
 		}
 	}
 	return nil
+}
+
+// choosePool chooses the Cilium pools of a pod. It waits until the watch shows its Namespace.
+func (a *Agent) choosePool(ctx context.Context, families [2]bool, ciliumPools *state.CiliumPools, pod *corev1.Pod) (chosen nodeipam.Pod, err error) {
+	var namespace corev1.Namespace
+	err = a.Watched.Get(ctx, types.NamespacedName{Name: pod.Namespace}, &namespace)
+	if apierrors.IsNotFound(err) {
+		chosen.Refused = fmt.Sprintf("the node agent has not seen Namespace %s yet", pod.Namespace)
+		return chosen, nil
+	}
+	if err != nil {
+		return chosen, fmt.Errorf("reading Namespace %s: %w", pod.Namespace, err)
+	}
+	for f, choice := range state.ChoosePools(&pod.ObjectMeta, &namespace.ObjectMeta, ciliumPools.Picking()) {
+		chosen.Pools[f] = choice.Pool
+		if families[f] && chosen.Refused == "" {
+			chosen.Refused = choice.Refusal(pod.Namespace+"/"+pod.Name, ipalloc.Family(f))
+		}
+	}
+	return chosen, nil
 }
 
 // isOlder reports whether the CiliumNode is older than the one in the store, as an API server that lags may show it: a

@@ -51,6 +51,7 @@ func newNode(t *testing.T, objects ...client.Object) *node {
 	}
 	store.Boot = boot
 	nodeOf := func(obj client.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }
+	objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	c := fake.NewClientBuilder().WithScheme(scheme).WithIndex(&corev1.Pod{}, "spec.nodeName", nodeOf).WithObjects(objects...).WithStatusSubresource(&ciliumv2.CiliumNode{}).Build()
 	n := &node{T: t, now: fixtures.Noon()}
 	n.agent = &Agent{
@@ -226,13 +227,16 @@ func TestWatchOfAnotherEtcd(t *testing.T) {
 	}
 }
 
-// A pod that names a pool which does not exist yet waits for it.
+// A pod that names a pool which does not exist yet waits for it, and one of a new Namespace until the watch shows that.
 func TestPoolNotThereYet(t *testing.T) {
+	elsewhere := fixtures.Pod("elsewhere", "uid-elsewhere", "n")
+	elsewhere.Namespace = "new"
 	blue := fixtures.Pod("blue", "uid-blue", "n")
 	blue.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "blue"}
-	n := newNode(t, ciliumNode("default=10.0.0.0/29"), fixtures.CiliumPodIPPool("default", 29), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, blue)
+	n := newNode(t, ciliumNode("default=10.0.0.0/29"), fixtures.CiliumPodIPPool("default", 29), blue, elsewhere)
 	n.reconcile()
 	n.expect("blue", n.add("blue"), "no free ipv4 address of Cilium pool blue on this node")
+	n.expect("elsewhere", n.add("elsewhere"), "the node agent has not seen Namespace new yet")
 	n.expect("unseen", n.add("unseen"), "[10.0.0.1]")
 }
 
@@ -243,7 +247,7 @@ func TestPoolChoice(t *testing.T) {
 	strict := fixtures.Pod("strict", "uid-strict", "n")
 	strict.Annotations = map[string]string{"ipam.cilium.io/require-pool-match": "true"}
 	n := newNode(t, ciliumNode("blue=10.9.0.0/29", "default=10.0.0.0/29"), fixtures.CiliumPodIPPool("default", 29), fixtures.CiliumPodIPPool("blue", 29),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, blue, strict, fixtures.Pod("plain", "uid-plain", "n"))
+		blue, strict, fixtures.Pod("plain", "uid-plain", "n"))
 	n.reconcile()
 	n.expect("blue", n.add("blue"), "[10.9.0.1]")
 	n.expect("plain", n.add("plain"), "[10.0.0.1]")

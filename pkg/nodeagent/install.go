@@ -34,6 +34,7 @@ func replace(target string, content []byte) error {
 	if err != nil {
 		return err
 	}
+	defer os.Remove(draft) // its part of a full disk, too
 	_, err = file.Write(content)
 	if err := errors.Join(err, file.Chmod(0o755), file.Sync(), file.Close()); err != nil { // whatever the umask
 		return err

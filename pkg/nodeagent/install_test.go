@@ -64,4 +64,13 @@ func TestInstallFails(t *testing.T) {
 	if err := Install(source, filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "installing the CNI plugin") {
 		t.Errorf("without a directory: %v", err)
 	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "cilium-pool-ipam"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err := Install(source, dir)
+	entries, readErr := os.ReadDir(dir)
+	if err == nil || readErr != nil || len(entries) != 1 {
+		t.Errorf("onto a directory: error %v, left %v, %v", err, entries, readErr)
+	}
 }

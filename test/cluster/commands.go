@@ -53,7 +53,7 @@ type command func(context.Context, *env, *script.Arguments) error
 //	metrics outside|node answer|refuse   the operator's, from outside the cluster, or another node
 //	shortage none|note  sandboxes that failed for want of an address since the cluster was ready
 //	full POOL N         wait until pods use all addresses of a pool, and the rest of N is pending
-//	node NAME start|stop|wipe; kubelet NAME restart|upgrade; kill-leader; outage begin|end
+//	node NAME start|stop|wipe|run COMMAND; kubelet NAME restart|upgrade; kill-leader; outage begin|end
 //	routes REGEXP       wait until no node has such a route
 func commands() map[string]command {
 	return map[string]command{
@@ -220,6 +220,9 @@ func cmdNode(ctx context.Context, e *env, a *script.Arguments) error {
 		return e.startNode(ctx, number)
 	case "stop":
 		return e.cluster.StopNode(number)
+	case "run":
+		_, err := e.cluster.State.Run(ctx, name, a.Rest...)
+		return err
 	}
 	if err := e.cluster.WipeNode(number); err != nil {
 		return err

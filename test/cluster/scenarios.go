@@ -37,6 +37,7 @@ func scenarios() []script.Scenario {
 		{Name: "schedule-delegated-plugin", File: "schedule"},
 		{Name: "delegated"},
 		{Name: "ipv6-off"},
+		{Name: "disk"},
 		{Name: "stays"},
 		{Name: "stays-delegated-plugin", File: "stays"},
 		{Name: "compare-cluster-pool", File: "compare"},

@@ -163,7 +163,7 @@ func lives(node string) fits {
 	return func(a world.Action) bool {
 		switch a.Verb {
 		case world.AgentStart, world.AgentOpen, world.AgentRestore, world.AgentServe, world.AgentSee, world.AgentReport,
-			world.AgentPod, world.AgentSync, world.NodeAgentStart, world.NodeAgentPod, world.NodeAgentRun, world.NodeAgentCall, world.PodAdd, world.PodStatus, world.PodDel, world.PodGone:
+			world.AgentPod, world.AgentSync, world.NodeAgentStart, world.NodeAgentSee, world.NodeAgentRun, world.NodeAgentCall, world.PodAdd, world.PodStatus, world.PodDel, world.PodGone:
 			return a.Who == node
 		}
 		return false

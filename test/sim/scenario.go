@@ -70,7 +70,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.AgentStart: 10, world.AgentOpen: 10, world.AgentRestore: 5, world.AgentServe: 10,
 		world.AgentSee: 20, world.AgentAgain: 2, world.AgentReport: 10, world.AgentPod: 10, world.AgentSync: 2,
 		world.AgentDies: .5, world.AgentNothing: .3, world.AgentMutes: .2,
-		world.NodeAgentStart: 10, world.NodeAgentPod: 20, world.NodeAgentRun: 10, world.NodeAgentCall: 20,
+		world.NodeAgentStart: 10, world.NodeAgentSee: 20, world.NodeAgentRun: 10, world.NodeAgentCall: 20,
 		world.NodeAgentFails: .3, world.NodeAgentUnheard: .5, world.NodeAgentKills: .5, world.NodeAgentDies: .3,
 		world.Reboot: .4, world.DiskLost: .2, world.StoreLost: .3, world.SandboxDel: 2, world.AddKilled: 1.5,
 		world.PodNew: 3, world.PodAdd: 15, world.PodStatus: 10, world.PodFinish: .5, world.PodDelete: 2,
@@ -87,7 +87,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.PodWait:       4, world.PodDrop: .2, world.Schedule: 20, world.SchedulerSee: 6,
 	}
 	for _, group := range [][]world.Verb{
-		{world.Watch, world.Tell}, {world.AgentSee, world.AgentAgain, world.NodeAgentPod}, {world.AgentReport, world.NodeAgentRun}, {world.PodNew}, {world.PodDelete}, {world.Pass},
+		{world.Watch, world.Tell}, {world.AgentSee, world.AgentAgain, world.NodeAgentSee}, {world.AgentReport, world.NodeAgentRun}, {world.PodNew}, {world.PodDelete}, {world.Pass},
 		{world.Call}, {world.Reconcile},
 	} {
 		factor := []float64{.3, 1, 1, 2}[r.IntN(4)]

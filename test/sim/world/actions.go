@@ -87,7 +87,7 @@ const (
 	AgentFamilies Verb = "agent-families" // it restarts with other families
 
 	NodeAgentStart   Verb = "node-agent-start" // this project's
-	NodeAgentPod     Verb = "node-agent-sees-pod"
+	NodeAgentSee     Verb = "node-agent-sees"
 	NodeAgentRun     Verb = "node-agent-reconcile"
 	NodeAgentCall    Verb = "node-agent-call"
 	NodeAgentFails   Verb = "node-agent-call-fails"

@@ -67,6 +67,7 @@ func (m *kubelet) add(slot string) {
 		if sandbox, v4, v6, err = m.nodeAgent.assign(pod); err != nil {
 			m.nodeAgent.release(sandbox)
 		}
+		pools = m.nodeAgent.poolsOf(pod)
 	} else if knows {
 		v4, v6, err = m.allocate(pools, keyOf(pod))
 	}
@@ -77,6 +78,9 @@ func (m *kubelet) add(slot string) {
 	delete(m.w.workload.refused, m.podKey(slot))
 	m.endpoints[slot] = &endpoint{pod: pod, sandbox: sandbox, pools: pools, v4: v4, v6: v6}
 	m.w.rules.allocated(m.machine, m.endpoints[slot])
+	if m.nodeAgent != nil {
+		m.w.rules.checkPlugin(m.machine, m.endpoints[slot])
+	}
 }
 
 // wantsDel reports whether the pod should return its addresses.

@@ -3,6 +3,7 @@ package world
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -27,11 +28,9 @@ type nodeAgent struct {
 	store *nodeipam.Store
 	boots int
 	agent *nodeagent.Agent // nil: it is down
-	// pods are the node's pods as its watch shows them, after readPods versions of pods. The
-	// machine has seen and read of the CiliumNode.
-	pods     map[string]*corev1.Pod
-	readPods int
-	due      time.Time // when it reconciles again
+	// watches are of the other kinds than the CiliumNode, of which the machine has seen and read.
+	watches map[Kind]*nodeAgentWatch
+	due     time.Time // when it reconciles again
 
 	pending *call // nil: no reconcile is in progress
 	code    coroutine
@@ -42,6 +41,15 @@ type nodeAgent struct {
 	// dead are sandboxes that are gone, and were not released.
 	dead []deadSandbox
 }
+
+// nodeAgentWatch is a kind as a node agent's watch shows it, after read of its versions.
+type nodeAgentWatch struct {
+	read    int
+	objects map[string]client.Object
+}
+
+// nodeAgentWatches returns the kinds that node agents watch besides the CiliumNode.
+func nodeAgentWatches() []Kind { return []Kind{KindPod, KindNamespace, KindCiliumPool} }
 
 // nodeAgentRetry is the wait of a node agent after an error.
 const nodeAgentRetry = time.Second
@@ -72,19 +80,12 @@ func (n *nodeAgent) start(versionsAgo int) {
 	api := n.m.w.api
 	n.m.read = max(0, len(api.history[KindCiliumNode])-versionsAgo)
 	n.m.seen, _ = api.at(KindCiliumNode, n.m.read)[n.m.name].(*ciliumv2.CiliumNode)
-	n.readPods = max(0, len(api.history[KindPod])-versionsAgo)
-	n.pods = map[string]*corev1.Pod{}
-	for key, obj := range api.at(KindPod, n.readPods) {
-		n.takePod(key, obj)
+	n.watches = map[Kind]*nodeAgentWatch{}
+	for _, kind := range nodeAgentWatches() {
+		read := max(0, len(api.history[kind])-versionsAgo)
+		n.watches[kind] = &nodeAgentWatch{read, maps.Clone(api.at(kind, read))}
 	}
 	n.due = n.m.w.clock.now
-}
-
-func (n *nodeAgent) takePod(key string, obj client.Object) {
-	delete(n.pods, key)
-	if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName == n.m.name {
-		n.pods[key] = pod
-	}
 }
 
 // sees processes an event of its watch of the CiliumNode.
@@ -93,15 +94,32 @@ func (n *nodeAgent) sees(cn *ciliumv2.CiliumNode) {
 	n.due = n.m.w.clock.now
 }
 
-// seesPod processes the next event of its watch of pods.
-func (n *nodeAgent) seesPod() {
-	v := n.m.w.api.history[KindPod][n.readPods]
-	n.readPods++
-	n.takePod(v.Key, v.New)
+// seesNext processes the next event of its watch of a kind.
+func (n *nodeAgent) seesNext(kind Kind) {
+	watch := n.watches[kind]
+	v := n.m.w.api.history[kind][watch.read]
+	watch.read++
+	if v.New == nil {
+		delete(watch.objects, v.Key)
+	} else {
+		watch.objects[v.Key] = v.New
+	}
 	n.due = n.m.w.clock.now
 }
 
-func (n *nodeAgent) podsWait() bool { return n.readPods < len(n.m.w.api.history[KindPod]) }
+// seesAll processes all events of these watches.
+func (n *nodeAgent) seesAll() {
+	for _, kind := range nodeAgentWatches() {
+		for n.isBehind(kind) {
+			n.seesNext(kind)
+		}
+	}
+}
+
+// isBehind reports whether it has not seen the last version of a kind.
+func (n *nodeAgent) isBehind(kind Kind) bool {
+	return n.watches[kind].read < len(n.m.w.api.history[kind])
+}
 
 // die ends the process, wherever it is.
 func (n *nodeAgent) die() {
@@ -160,7 +178,7 @@ func (n *nodeAgent) carryOut(c *call) error {
 	return err
 }
 
-// watchedBy reads the objects of a node agent's watches. Namespaces and CiliumPodIPPools are always up to date.
+// watchedBy reads the objects of a node agent's watches.
 type watchedBy struct {
 	client.Reader
 	*nodeAgent
@@ -169,12 +187,12 @@ type watchedBy struct {
 // Get implements client.Reader.
 func (w watchedBy) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	kind := kindOf(obj)
-	stored := w.m.w.api.Get(kind, nameOf(key))
-	if kind == KindCiliumNode {
-		stored = nil
-		if w.m.seen != nil {
-			stored = w.m.seen
-		}
+	var stored client.Object
+	switch {
+	case kind != KindCiliumNode:
+		stored = w.watches[kind].objects[nameOf(key)]
+	case w.m.seen != nil:
+		stored = w.m.seen
 	}
 	if stored == nil {
 		return apierrors.NewNotFound(kind.resource(), nameOf(key))
@@ -187,11 +205,17 @@ func (w watchedBy) Get(_ context.Context, key client.ObjectKey, obj client.Objec
 func (w watchedBy) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	switch list := list.(type) {
 	case *corev1.PodList:
-		for _, key := range sortedKeys(w.pods) {
-			list.Items = append(list.Items, *w.pods[key].DeepCopy())
+		pods := w.watches[KindPod].objects
+		for _, key := range sortedKeys(pods) {
+			if pod := pods[key].(*corev1.Pod); pod.Spec.NodeName == w.m.name {
+				list.Items = append(list.Items, *pod.DeepCopy())
+			}
 		}
 	case *ciliumv2alpha1.CiliumPodIPPoolList:
-		list.Items = allOf[ciliumv2alpha1.CiliumPodIPPool](w.m.w, KindCiliumPool)
+		pools := w.watches[KindCiliumPool].objects
+		for _, key := range sortedKeys(pools) {
+			list.Items = append(list.Items, *pools[key].DeepCopyObject().(*ciliumv2alpha1.CiliumPodIPPool))
+		}
 	default:
 		panic(fmt.Sprintf("no such list here: %T", list))
 	}
@@ -221,8 +245,10 @@ func (wl *workload) enableNodeAgent(m *machine) {
 	}
 	wl.canIf(AgentKill, NodeAgentDies, m.name, "")
 	wl.enableWatch(m)
-	if n.podsWait() {
-		wl.can(NodeAgentPod, m.name, "")
+	for _, kind := range nodeAgentWatches() {
+		if n.isBehind(kind) {
+			wl.can(NodeAgentSee, m.name, kind.String())
+		}
 	}
 	if n.pending == nil {
 		if !n.due.IsZero() && !wl.clock.now.Before(n.due) && !m.silent {
@@ -251,8 +277,8 @@ func (wl *workload) doNodeAgent(verb Verb, m *machine, what string) bool {
 		m.loseStore()
 	case NodeAgentStart:
 		n.start(wl.processes.versionsAgo(what))
-	case NodeAgentPod:
-		n.seesPod()
+	case NodeAgentSee:
+		n.seesNext(kindNamed(what))
 	case NodeAgentRun:
 		n.reconcile()
 	case NodeAgentDies:

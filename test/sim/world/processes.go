@@ -204,8 +204,8 @@ func (ps *processes) show() {
 			}
 			m.observe()
 		}
-		for m.nodeAgent.up() && m.nodeAgent.podsWait() {
-			m.nodeAgent.seesPod()
+		if m.nodeAgent.up() {
+			m.nodeAgent.seesAll()
 		}
 	}
 	ps.sched.seeAll()

@@ -26,7 +26,7 @@ func (v Verb) GoesOn() bool {
 	switch v {
 	case Start, Lead, Watch, Tell, Reconcile, Call, Shown, Timeout, Thaw,
 		AgentStart, AgentOpen, AgentRestore, AgentServe, AgentSee, AgentReport, AgentPod, AgentSync,
-		NodeAgentStart, NodeAgentPod, NodeAgentRun, NodeAgentCall, SandboxDel, PodAdd, PodStatus, PodDel, PodGone, Collect, CommandCall, AgentRollout, SchedulerSee, Schedule:
+		NodeAgentStart, NodeAgentSee, NodeAgentRun, NodeAgentCall, SandboxDel, PodAdd, PodStatus, PodDel, PodGone, Collect, CommandCall, AgentRollout, SchedulerSee, Schedule:
 		return true
 	}
 	return false

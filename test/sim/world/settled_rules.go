@@ -45,6 +45,7 @@ func (r *settledRules) checkRest(when string) {
 		r.checkPods(when, m, cn)
 		if r.delegated() {
 			r.checkReportRest(when, m, cn)
+			r.checkChoicesRest(when, m)
 		}
 		if r.multiPool() {
 			r.checkWholeRest(when, m, cn)

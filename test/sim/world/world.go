@@ -179,7 +179,7 @@ func New(cfg Config) *World {
 		}
 		w.must(w.api.Create(p))
 	}
-	if cfg.Asking != nil {
+	if cfg.Asking != nil || w.rules.delegated() {
 		w.poolUsers.makeNamespaces()
 	}
 	for i := range cfg.Nodes {
