@@ -100,6 +100,14 @@ func TestDecideForNodeAgent(t *testing.T) {
 			state: node(lone(first), byNodeAgent(first), ofOwner, pods(1)),
 			want:  []string{"needs 1 of 6"},
 		},
+		"one that is asked for before it is listed goes, and the pod waits for the next": {
+			state: node(lone(first, request(Deleted)), byNodeAgent(), ofOwner, pods(1)),
+			want:  []string{"needs 1 of 0", "drain 10.0.0.0/29 Deleted", "claim 1 in 4 blocks, room 2147483647", "10.0.0.0/29 waits for Return"},
+		},
+		"and one in use waits for its pod": {
+			state: node(lone(first, request(Deleted)), byNodeAgent(first), ofOwner, used("10.0.0.1")),
+			want:  []string{"needs 1 of 0", "drain 10.0.0.0/29 Deleted", "claim 1 in 4 blocks, room 2147483641", "close 10.0.0.0/29", "10.0.0.0/29 waits for Pods default/10.0.0.1"},
+		},
 		"once it is off the list it cools down": {
 			state: node(lone(first), lone(second, draining(Reclaim)), byNodeAgent(first)),
 			want:  []string{"needs 0 of 6", "free 10.0.0.8/29 Returned"},

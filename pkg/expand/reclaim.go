@@ -22,9 +22,10 @@ func (p *planner) drain(b *block, reason Reason) {
 }
 
 // drainRequested drains the blocks that must go, once the others cover the target with
-// addresses that are or can be published now, or as much of it as the node's limits allow.
+// addresses that are or can be published now, or as much of it as the node's limits allow. An
+// owner's pinned address has no replacement.
 func (p *planner) drainRequested(covered bool) {
-	if !covered && !p.coveredAtLimit() {
+	if !covered && !p.coveredAtLimit() && !p.isPinned() {
 		return
 	}
 	for _, b := range p.blocks.all {
@@ -34,6 +35,11 @@ func (p *planner) drainRequested(covered bool) {
 			p.drain(b, b.Request)
 		}
 	}
+}
+
+// isPinned reports whether the blocks are an owner's pinned addresses.
+func (p *planner) isPinned() bool {
+	return p.state.BlockAssignment != nil && p.state.BlockAssignment.OfOwner
 }
 
 // coveredAtLimit reports whether the node can have no more addresses, and the rest is enough for

@@ -135,7 +135,7 @@ func (o origin) fit() origin {
 	case o.traits.has(families) && o.mode == ciliumnode.MultiPool:
 		o.traits &^= pools | parking
 	}
-	if o.traits != restores {
+	if o.traits&^pools != restores {
 		o.traits &^= restores
 	}
 	if o.traits&(adoption|pools|scheduling) == 0 {

@@ -29,7 +29,7 @@ const (
 	parking                       // blocks that drain are parked, in multi-pool mode
 	families                      // a pool and agents lose IPv6, and get it again; in multi-pool mode they get it
 	dual                          // with adoption, pools or scheduling: both families, not IPv4 alone
-	restores                      // alone: etcd is put back to an older copy
+	restores                      // alone, or with pools: etcd is put back to an older copy
 	allTraits         = 1<<iota - 1
 
 	// drawnApart are traits that only few seeds have, or only seeds of one mode.

@@ -55,6 +55,7 @@ func (c *clock) pass(d time.Duration) {
 			o.crash()
 		}
 	}
+	c.etcd.agentsRewrite()
 	c.etcd.look()
 	for _, o := range c.operators {
 		if o.running() {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,6 +19,7 @@ type etcd struct {
 	copied *[kindCount]int
 	// restored: the Lease says so, until the leader's recovery has ended.
 	restored bool
+	since    time.Time
 }
 
 func (e *etcd) enable() {
@@ -76,7 +78,7 @@ func (e *etcd) do(verb Verb) {
 		}
 	}
 	e.api.putBack(e.copied)
-	e.copied, e.restored = nil, true
+	e.copied, e.restored, e.since = nil, true, e.clock.now
 	e.rules = newWriteRules(e.World)
 	e.api.stored = e.rules.stored
 	for k := range kindCount {
@@ -119,6 +121,23 @@ func (a *API) putBack(versions *[kindCount]int) {
 func (e *etcd) lead(o *Operator) {
 	if e.restored {
 		o.recovery.Begin(true, processClock{o}.Now())
+	}
+}
+
+// agentsRewrite lets agents compare their CiliumNodes with their own lists, as those of multi-pool mode do each minute
+// (refreshPoolInterval in pkg/ipam/multipool_manager.go, Cilium v1.20.2).
+func (e *etcd) agentsRewrite() {
+	if !e.restored || e.clock.now.Sub(e.since) < time.Minute {
+		return
+	}
+	for _, m := range e.machines {
+		if m.whole == nil || m.phase != serving {
+			continue
+		}
+		for _, more := m.nextSeen(); more; _, more = m.nextSeen() {
+			m.observe()
+		}
+		m.update()
 	}
 }
 
