@@ -16,6 +16,8 @@ import (
 	"github.com/go-logr/zapr"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -123,20 +125,18 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 	ctx, restart := context.WithCancel(ctx)
 	defer restart()
 	ready := &atomic.Bool{}
-	ready.Store(true) // as long as it has nothing to do
 	health, err := o.serveHealth(ctx, ready)
 	if err != nil {
 		return err
 	}
 	defer health.Close()
-	scheme, err := awaitCilium(ctx, config)
+	scheme, err := awaitCilium(ctx, config, ready)
 	if ctx.Err() != nil {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	ready.Store(false)
 	mgr, err := o.newManager(config, scheme)
 	if err != nil {
 		return err
@@ -186,8 +186,9 @@ func (o *nodeAgentOptions) serveHealth(ctx context.Context, ready *atomic.Bool) 
 	return server, nil
 }
 
-// awaitCilium waits until the API server serves Cilium's kinds, whose CRDs cilium-operator creates, and returns the scheme for them.
-func awaitCilium(ctx context.Context, config *rest.Config) (*runtime.Scheme, error) {
+// awaitCilium waits until the API server serves Cilium's kinds, whose CRDs cilium-operator creates, and returns the scheme for
+// them. It is ready once it knows that they are not there yet.
+func awaitCilium(ctx context.Context, config *rest.Config, ready *atomic.Bool) (*runtime.Scheme, error) {
 	known, err := apiclient.Scheme()
 	if err != nil {
 		return nil, err
@@ -204,6 +205,7 @@ func awaitCilium(ctx context.Context, config *rest.Config) (*runtime.Scheme, err
 		if err == nil {
 			_, err = apiclient.ServedPodIPPools(direct.RESTMapper())
 		}
+		ready.Store(meta.IsNoMatchError(err) || apierrors.IsNotFound(err)) // it has nothing to do
 		if err != nil && !logged {
 			ctrl.Log.Info("waiting for the CRDs of Cilium", "because", err.Error())
 			logged = true
