@@ -22,7 +22,11 @@ func (p *planner) fillBlocks() {
 // in the pool it would be lost to the node until the entry goes.
 func (p *planner) fillBlock(b *block) {
 	if b.Size > 0 { // of a node agent, or of a node without a CiliumNode
-		b.assigned = p.state.BlockAssignment != nil && p.room() > 0
+		w := p.state.BlockAssignment
+		if w != nil && w.followsRequest() && p.deficit() <= 0 {
+			return
+		}
+		b.assigned = w != nil && p.room() > 0
 		p.expect(b, min(b.Size, p.room()))
 	}
 	for _, a := range b.Usable {

@@ -89,13 +89,20 @@ func reportedNeeds(policy Policy, u *usage, blocks *blocks) needs {
 	w := u.state.BlockAssignment
 	if w.NoPreallocation { // no reserve
 		n.forPods = u.demand
-		n.target = u.demand + limit(u.state.Expected)
+		n.target = max(u.demand+limit(u.state.Expected), limit(w.Requested))
 		n.targetWithoutReserve = n.target
 	}
-	if !w.Reported || w.NoPreallocation { // a node agent requests of the default pool alone
-		n.target = max(n.target, limit(w.Requested)) // by Cilium's agent, in another mode: it starts with no less
+	if w.followsRequest() {
+		n.target = limit(w.Requested)
+		n.targetWithoutReserve = n.target
 	}
 	return n
+}
+
+// followsRequest reports whether the node's agent seems to be Cilium's, in multi-pool mode: it returns each minute what it is
+// assigned beyond its request.
+func (w *BlockAssignment) followsRequest() bool {
+	return w.NodeAgent && !w.Reported && w.Requested > 0
 }
 
 // countListed counts the addresses of listed blocks, and of listed CIDRs that are no blocks.

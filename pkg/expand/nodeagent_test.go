@@ -41,6 +41,14 @@ func TestDecideForNodeAgent(t *testing.T) {
 			state: node(lone(first), byNodeAgent(), silent),
 			want:  []string{"needs 0 of 6", "assign 10.0.0.0/29"},
 		},
+		"while Cilium's agent runs in multi-pool mode it gets what it requests": {
+			state: node(lone(first), lone(second), byNodeAgent(first), silent, asksFor(6), pods(6)),
+			want:  []string{"needs 6 of 6"},
+		},
+		"and a block that it has returned if it requests more": {
+			state: node(lone(first), lone(second), byNodeAgent(first), silent, asksFor(8), pods(6)),
+			want:  []string{"needs 6 of 12", "assign 10.0.0.8/29"},
+		},
 		"pods that wait make the node grow at once, by all they need": {
 			state: node(lone(first), byNodeAgent(first), used("10.0.0.1-10.0.0.4"), pods(9)),
 			want:  []string{"needs 13 of 6", "claim 11 in 3 blocks, room 2147483641"},
@@ -104,9 +112,9 @@ func TestDecideForNodeAgent(t *testing.T) {
 			state: node(lone(first, request(Deleted)), byNodeAgent(), ofOwner, pods(1)),
 			want:  []string{"needs 1 of 0", "drain 10.0.0.0/29 Deleted", "claim 1 in 4 blocks, room 2147483647", "10.0.0.0/29 waits for Return"},
 		},
-		"and one in use waits for its pod": {
+		"and one in use stays open": {
 			state: node(lone(first, request(Deleted)), byNodeAgent(first), ofOwner, used("10.0.0.1")),
-			want:  []string{"needs 1 of 0", "drain 10.0.0.0/29 Deleted", "claim 1 in 4 blocks, room 2147483641", "close 10.0.0.0/29", "10.0.0.0/29 waits for Pods default/10.0.0.1"},
+			want:  []string{"needs 1 of 0", "claim 1 in 4 blocks, room 2147483641", "10.0.0.0/29 waits for Replacement"},
 		},
 		"once it is off the list it cools down": {
 			state: node(lone(first), lone(second, draining(Reclaim)), byNodeAgent(first)),

@@ -23,15 +23,14 @@ func (p *planner) drain(b *block, reason Reason) {
 
 // drainRequested drains the blocks that must go, once the others cover the target with
 // addresses that are or can be published now, or as much of it as the node's limits allow. An
-// owner's pinned address has no replacement.
+// owner's pinned address that nothing uses has no replacement to wait for.
 func (p *planner) drainRequested(covered bool) {
-	if !covered && !p.coveredAtLimit() && !p.isPinned() {
-		return
-	}
+	covered = covered || p.coveredAtLimit()
 	for _, b := range p.blocks.all {
+		isReplaced := covered || p.isPinned() && b.empty()
 		// coolEmpty cools a block in conflict down without a drain if none of its addresses is left on
 		// the node.
-		if b.fate == fateMustLeave && (!b.Conflict || !b.empty()) {
+		if b.fate == fateMustLeave && isReplaced && (!b.Conflict || !b.empty()) {
 			p.drain(b, b.Request)
 		}
 	}
