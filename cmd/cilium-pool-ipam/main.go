@@ -106,6 +106,9 @@ func add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if owner.UID == "" {
+		return types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_ARGS has no K8S_POD_UID", "The container runtime must pass it, as containerd and CRI-O do")
+	}
 	wait := defaultWait
 	if conf.IPAM.Wait != nil {
 		wait = time.Duration(*conf.IPAM.Wait * float64(time.Second))
@@ -142,11 +145,18 @@ func assign(store *nodeipam.Store, owner nodeipam.Owner, wait time.Duration) ([]
 			return nil, types.NewError(types.ErrIOFailure, "cannot assign an address", err.Error())
 		}
 		if time.Now().After(deadline) {
-			return nil, types.NewError(types.ErrTryAgainLater, err.Error(), fmt.Sprintf("waited for %s. The condition %s of the Node says why",
-				wait, "cilium-pool.io/PodAddressShortage"))
+			return nil, types.NewError(types.ErrTryAgainLater, err.Error(), fmt.Sprintf("waited for %s. %s", wait, whereToLook(err)))
 		}
 		time.Sleep(retry)
 	}
+}
+
+// whereToLook says what tells more about an error of Assign.
+func whereToLook(err error) string {
+	if errors.Is(err, nodeipam.ErrNotReady) {
+		return "The log of the node agent's pod on this node says why"
+	}
+	return "The condition cilium-pool.io/PodAddressShortage of the Node says why"
 }
 
 func del(args *skel.CmdArgs) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,6 +37,7 @@ type runtime struct {
 	testing.TB
 	dir  string
 	wait float64
+	args string // CNI_ARGS; "": those of a pod with the name of the container
 }
 
 func newRuntime(t testing.TB, cidrs ...string) *runtime {
@@ -80,7 +82,7 @@ func (r *runtime) call(ctx context.Context, command, container string, more map[
 	}
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+container, "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
-		"CNI_NETNS=/var/run/netns/"+container, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME="+container+";K8S_POD_UID=uid-"+container)
+		"CNI_NETNS=/var/run/netns/"+container, "CNI_ARGS="+cmp.Or(r.args, "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME="+container+";K8S_POD_UID=uid-"+container))
 	cmd.Stdin = bytes.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -146,6 +148,9 @@ func TestCommands(t *testing.T) {
 	}
 	expect("STATUS", "", "has not seen this node", nil)
 	expect("ADD", "c", "has not seen this node", nil)
+	expect("ADD", "c", "The log of the node agent's pod", nil)
+	r.args = "IgnoreUnknown=1"
+	expect("ADD", "c", "K8S_POD_UID", nil)
 }
 
 // ADD waits for a block that comes while it runs.

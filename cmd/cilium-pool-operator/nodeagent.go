@@ -43,7 +43,8 @@ const nodeAgentUsage = `cilium-pool-operator node-agent runs on each node in Cil
 delegated-plugin. It lets the CNI plugin cilium-pool-ipam assign addresses of
 the node's PodIPBlocks, reports which are in use, and returns closed blocks.
 
-While it is down, pods start and end as before; blocks do not change.
+While it is down, pods start and end as before, but for new pods where default
+is not the only CiliumPodIPPool; blocks do not change.
 
 Exit codes: 0 asked to stop, 1 cannot run, 2 wrong command line.
 
@@ -141,8 +142,12 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	live, err := apiclient.NewClient(config, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: scheme, Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return err
+	}
 	agent := &nodeagent.Agent{
-		Node: o.node, Store: store, Watched: mgr.GetCache(), Live: mgr.GetAPIReader(), Client: mgr.GetClient(), ReportEvery: o.reportEvery, Now: time.Now,
+		Node: o.node, Store: store, Watched: mgr.GetCache(), Live: live, Client: mgr.GetClient(), ReportEvery: o.reportEvery, Now: time.Now,
 		Restart: restart,
 	}
 	one := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
@@ -199,16 +204,16 @@ func awaitCilium(ctx context.Context, config *rest.Config, ready *atomic.Bool) (
 	if err != nil {
 		return nil, unreachable(config.Host, err)
 	}
-	logged := false
+	logged := ""
 	err = wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(context.Context) (bool, error) {
 		_, err := direct.RESTMapper().RESTMapping(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition).GroupKind())
 		if err == nil {
 			_, err = apiclient.ServedPodIPPools(direct.RESTMapper())
 		}
 		ready.Store(meta.IsNoMatchError(err) || apierrors.IsNotFound(err)) // it has nothing to do
-		if err != nil && !logged {
-			ctrl.Log.Info("waiting for the CRDs of Cilium", "because", err.Error())
-			logged = true
+		if err != nil && err.Error() != logged {
+			logged = err.Error()
+			ctrl.Log.Info("waiting for the CRDs of Cilium", "because", logged)
 		}
 		return err == nil, nil
 	})

@@ -1,7 +1,8 @@
 // Package nodeagent keeps the store of a node's addresses in step with the node's CiliumNode: it lets the CNI plugin
 // assign addresses of the listed blocks, reports which are in use, and returns closed blocks that are empty.
 //
-// The store is the truth about use, and the agent only reports it: while the agent is down, pods start and end as before.
+// The store is the truth about use, and the agent only reports it: while the agent is down, pods end as before, and start, too,
+// where the default Cilium pool is the only one.
 package nodeagent
 
 import (

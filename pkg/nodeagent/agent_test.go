@@ -430,9 +430,11 @@ func (lives) List(context.Context, client.ObjectList, ...client.ListOption) erro
 // An address is released that no runtime will release: its pod and its network namespace are gone for a while.
 func TestOrphans(t *testing.T) {
 	running := fixtures.Pod("running", "uid-running", "n")
-	n := newNode(t, ciliumNode("default=10.0.0.0/28"), running, fixtures.Pod("adopted", "adopted", "n", "10.0.0.9"))
+	failed := fixtures.Pod("failed", "uid-failed", "n")
+	failed.Status.Phase = corev1.PodFailed
+	n := newNode(t, ciliumNode("default=10.0.0.0/28"), running, failed, fixtures.Pod("adopted", "adopted", "n", "10.0.0.9"))
 	n.adopt()
-	for _, container := range []string{"running", "ended", "torn-down"} {
+	for _, container := range []string{"running", "ended", "torn-down", "failed"} {
 		n.add(container)
 	}
 	taken := func() string {
@@ -441,7 +443,7 @@ func TestOrphans(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out []string
-		for _, addr := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.9"} {
+		for _, addr := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.9"} {
 			if owner, ok := owners[netip.MustParseAddr(addr)]; ok {
 				out = append(out, owner.Pod)
 			}
@@ -452,7 +454,7 @@ func TestOrphans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, addr := range []string{"10.0.0.1", "10.0.0.3"} { // the other one is of a pod that the API server has forgotten, and that still runs
+	for _, addr := range []string{"10.0.0.1", "10.0.0.3", "10.0.0.4"} { // the other one is of a pod that the API server has forgotten, and that still runs
 		if err := os.Remove(owners[netip.MustParseAddr(addr)].Netns); err != nil {
 			t.Fatal(err)
 		}
@@ -463,8 +465,8 @@ func TestOrphans(t *testing.T) {
 	n.reconcile()
 	n.now = n.now.Add(orphanedFor - time.Second)
 	n.reconcile()
-	n.expect("used", n.used(), "10.0.0.1 unknown/unknown, 10.0.0.2 default/ended, 10.0.0.3 unknown/unknown, 10.0.0.9 default/adopted")
-	n.expect("soon", taken(), "default/running default/ended default/torn-down default/adopted")
+	n.expect("used", n.used(), "10.0.0.1 unknown/unknown, 10.0.0.2 default/ended, 10.0.0.3 unknown/unknown, 10.0.0.4 unknown/unknown, 10.0.0.9 default/adopted")
+	n.expect("soon", taken(), "default/running default/ended default/torn-down default/failed default/adopted")
 	n.now = n.now.Add(time.Second)
 	n.reconcile()
 	n.expect("later", taken(), "default/running default/ended")

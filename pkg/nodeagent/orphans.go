@@ -62,10 +62,10 @@ func (a *Agent) releaseOrphans(ctx context.Context, pods []corev1.Pod) error {
 }
 
 // isOrphan reports whether no sandbox seems to have an address: its network namespace is gone, and its pod, which may be
-// nil, is too, or has another sandbox. Of an adopted address only the pod is known.
+// nil, is too, has ended, or has another sandbox. Of an adopted address only the pod is known.
 func isOrphan(addr netip.Addr, owner nodeipam.Owner, pod *corev1.Pod, hasSandbox bool) bool {
 	if owner.Netns != "" {
-		return owner.IsGone() && (pod == nil || hasSandbox)
+		return owner.IsGone() && (pod == nil || !mayRun(pod) || hasSandbox)
 	}
 	if owner.UID == "" {
 		return false
