@@ -138,7 +138,7 @@ func (p *planner) relistUsed() {
 
 // returnToOwner drains the blocks of an owner without a pod on the node: its pods elsewhere wait for them.
 func (p *planner) returnToOwner() {
-	if !p.isPinned() || p.usage.demand > 0 || !p.usage.reported {
+	if !p.state.BlockAssignment.OfOwner || p.usage.demand > 0 || !p.usage.reported {
 		return
 	}
 	for _, b := range p.blocks.all {

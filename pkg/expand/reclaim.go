@@ -23,22 +23,17 @@ func (p *planner) drain(b *block, reason Reason) {
 
 // drainRequested drains the blocks that must go, once the others cover the target with
 // addresses that are or can be published now, or as much of it as the node's limits allow. An
-// owner's pinned address that nothing uses has no replacement to wait for.
+// empty one waits for no replacement, as it serves nothing, and may have none: a pinned address.
 func (p *planner) drainRequested(covered bool) {
 	covered = covered || p.coveredAtLimit()
 	for _, b := range p.blocks.all {
-		isReplaced := covered || p.isPinned() && b.empty()
+		isReplaced := covered || b.empty()
 		// coolEmpty cools a block in conflict down without a drain if none of its addresses is left on
 		// the node.
 		if b.fate == fateMustLeave && isReplaced && (!b.Conflict || !b.empty()) {
 			p.drain(b, b.Request)
 		}
 	}
-}
-
-// isPinned reports whether the blocks are an owner's pinned addresses.
-func (p *planner) isPinned() bool {
-	return p.state.BlockAssignment != nil && p.state.BlockAssignment.OfOwner
 }
 
 // coveredAtLimit reports whether the node can have no more addresses, and the rest is enough for

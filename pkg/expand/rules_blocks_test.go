@@ -147,6 +147,16 @@ func brokenSides(s State, plan Plan, fail failer) {
 	}
 }
 
+// isOnNode reports whether any address of a block is on the node, or listed.
+func isOnNode(s State, b Block) bool {
+	published, inUse := holds(s, b)
+	hasEntry := func(a netip.Addr) bool {
+		_, ok := s.Release[a]
+		return ok
+	}
+	return published || inUse || b.Listed || slices.ContainsFunc(b.Usable, hasEntry)
+}
+
 // brokenDrains checks that a node keeps enough.
 func brokenDrains(p Policy, s State, budget Budget, plan Plan, fail failer) {
 	reclaims, requested, left := 0, 0, 0
@@ -157,7 +167,9 @@ func brokenDrains(p Policy, s State, budget Budget, plan Plan, fail failer) {
 		case drained && b.Delay.Reason != "" && !slices.Contains(plan.Drain, Drain{CIDR: b.CIDR, Reason: Reclaim}):
 			fail("drains %s, which is held", b.CIDR)
 		case drained && b.Request != None && b.Delay.Reason == "":
-			requested++
+			if isOnNode(s, b) {
+				requested++
+			}
 		case drained:
 			reclaims++
 			brokenReclaim(p, s, plan, b, fail)
