@@ -35,6 +35,7 @@ func viewOfNodeAgent(cn *ciliumv2.CiliumNode) *View {
 			w.Taken = append(w.Taken, single)
 		}
 	}
+	slices.SortFunc(w.Taken, netip.Prefix.Compare)
 	return v
 }
 
