@@ -37,7 +37,7 @@ type runtime struct {
 	testing.TB
 	dir  string
 	wait float64
-	args string // CNI_ARGS; "": those of a pod with the name of the container
+	args string // CNI_ARGS; "": a pod is named after its container
 }
 
 func newRuntime(t testing.TB, cidrs ...string) *runtime {

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -43,8 +42,8 @@ const nodeAgentUsage = `cilium-pool-operator node-agent runs on each node in Cil
 delegated-plugin. It lets the CNI plugin cilium-pool-ipam assign addresses of
 the node's PodIPBlocks, reports which are in use, and returns closed blocks.
 
-While it is down, pods start and end as before, but for new pods where default
-is not the only CiliumPodIPPool; blocks do not change.
+While it is down, pods end as before, new ones start where default is the only
+CiliumPodIPPool, and blocks do not change.
 
 Exit codes: 0 asked to stop, 1 cannot run, 2 wrong command line.
 
@@ -142,7 +141,7 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live, err := apiclient.NewClient(config, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: scheme, Mapper: mgr.GetRESTMapper()})
+	live, err := apiclient.NewLiveClient(mgr)
 	if err != nil {
 		return err
 	}
@@ -151,9 +150,7 @@ func (o *nodeAgentOptions) serve(ctx context.Context) error {
 		Restart: restart,
 	}
 	one := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
-	builder := ctrl.NewControllerManagedBy(mgr).Named("node-agent").WithOptions(controller.Options{
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, common.MaxBackoff),
-	})
+	builder := ctrl.NewControllerManagedBy(mgr).Named("node-agent").WithOptions(controller.Options{RateLimiter: common.NewRetries()})
 	for _, kind := range []client.Object{&ciliumv2.CiliumNode{}, &corev1.Pod{}, &corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}} {
 		builder = builder.Watches(kind, handler.EnqueueRequestsFromMapFunc(one))
 	}
@@ -192,7 +189,7 @@ func (o *nodeAgentOptions) serveHealth(ctx context.Context, ready *atomic.Bool) 
 }
 
 // awaitCilium waits until the API server serves Cilium's kinds, whose CRDs cilium-operator creates, and returns the scheme for
-// them. It is ready once it knows that they are not there yet.
+// them. It sets ready while the API server says that it does not serve them: Cilium may be installed later.
 func awaitCilium(ctx context.Context, config *rest.Config, ready *atomic.Bool) (*runtime.Scheme, error) {
 	known, err := apiclient.Scheme()
 	if err != nil {
@@ -210,7 +207,7 @@ func awaitCilium(ctx context.Context, config *rest.Config, ready *atomic.Bool) (
 		if err == nil {
 			_, err = apiclient.ServedPodIPPools(direct.RESTMapper())
 		}
-		ready.Store(meta.IsNoMatchError(err) || apierrors.IsNotFound(err)) // it has nothing to do
+		ready.Store(meta.IsNoMatchError(err) || apierrors.IsNotFound(err))
 		if err != nil && err.Error() != logged {
 			logged = err.Error()
 			ctrl.Log.Info("waiting for the CRDs of Cilium", "because", logged)

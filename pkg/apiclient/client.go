@@ -14,6 +14,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/cilium-pool/cilium-pool-operator/api/v1alpha1"
 )
@@ -57,6 +58,11 @@ func NewClient(config *rest.Config, options client.Options) (client.Client, erro
 	options.Cache = nil
 	podIPPools, err := newPodIPPoolClient(config, options)
 	return lenientClient{c, api, podIPPools}, err
+}
+
+// NewLiveClient returns a NewClient that reads from the API server, on the connection of a manager's writes.
+func NewLiveClient(mgr cluster.Cluster) (client.Client, error) {
+	return NewClient(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 }
 
 // lenientClient reads and patches CiliumNodes by api, and CiliumPodIPPools by podIPPools.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/clusterview"
@@ -47,7 +48,7 @@ func SetupObserver(mgr manager.Manager, s config.Settings) error {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
 	metrics.own.build.WithLabelValues(s.Version, s.Commit, runtime.Version()).Set(1)
-	live, err := liveClient(mgr)
+	live, err := apiclient.NewLiveClient(mgr)
 	if err != nil {
 		return err
 	}

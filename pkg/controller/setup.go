@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -30,7 +29,7 @@ import (
 // Setup adds the controllers and their dependencies to a manager. Create its cache with
 // CacheOptions. Recovery holds back changes after a restore of etcd; nil: never.
 func Setup(mgr manager.Manager, s config.Settings, recovery *state.Recovery) error {
-	live, err := liveClient(mgr)
+	live, err := apiclient.NewLiveClient(mgr)
 	if err != nil {
 		return err
 	}
@@ -90,7 +89,7 @@ func Setup(mgr manager.Manager, s config.Settings, recovery *state.Recovery) err
 				// shutdown, so that leadership is released only after the grace period
 				// (pkg/controller/priorityqueue, handleReadyItems).
 				UsePriorityQueue: ptr.To(false),
-				RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, common.MaxBackoff),
+				RateLimiter:      common.NewRetries(),
 			}).Complete(c.reconciler)
 		if err != nil {
 			return fmt.Errorf("setting up controller %s: %w", c.name, err)
@@ -105,11 +104,6 @@ func readsOf(mgr manager.Manager) *apiclient.Reads {
 		return c.Reads
 	}
 	return &apiclient.Reads{Now: time.Now}
-}
-
-// liveClient reads from the API server, on the connection of writes.
-func liveClient(mgr manager.Manager) (client.Client, error) {
-	return apiclient.NewClient(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 }
 
 // addChecks adds the checks of the CRDs, of a recovery and of Cilium's configuration.

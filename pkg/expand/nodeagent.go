@@ -99,8 +99,8 @@ func reportedNeeds(policy Policy, u *usage, blocks *blocks) needs {
 	return n
 }
 
-// followsRequest reports whether the node's agent seems to be Cilium's, in multi-pool mode: it returns each minute what it is
-// assigned beyond its request.
+// followsRequest reports whether Cilium's agent still runs in multi-pool mode on the node. Such an agent returns the blocks
+// beyond its request each minute.
 func (w *BlockAssignment) followsRequest() bool {
 	return w.NodeAgent && !w.Reported && w.Requested > 0
 }

@@ -41,11 +41,11 @@ func TestDecideForNodeAgent(t *testing.T) {
 			state: node(lone(first), byNodeAgent(), silent),
 			want:  []string{"needs 0 of 6", "assign 10.0.0.0/29"},
 		},
-		"while Cilium's agent runs in multi-pool mode it gets what it requests": {
+		"an agent in multi-pool mode gets what it requests": {
 			state: node(lone(first), lone(second), byNodeAgent(first), silent, asksFor(6), pods(6)),
 			want:  []string{"needs 6 of 6"},
 		},
-		"and a block that it has returned if it requests more": {
+		"an agent in multi-pool mode gets a returned block back when it requests more": {
 			state: node(lone(first), lone(second), byNodeAgent(first), silent, asksFor(8), pods(6)),
 			want:  []string{"needs 6 of 12", "assign 10.0.0.8/29"},
 		},
@@ -108,11 +108,11 @@ func TestDecideForNodeAgent(t *testing.T) {
 			state: node(lone(first), byNodeAgent(first), ofOwner, pods(1)),
 			want:  []string{"needs 1 of 6"},
 		},
-		"one that is asked for before it is listed goes, and the pod waits for the next": {
+		"an owner's block drains if people delete it before it is listed": {
 			state: node(lone(first, request(Deleted)), byNodeAgent(), ofOwner, pods(1)),
 			want:  []string{"needs 1 of 0", "drain 10.0.0.0/29 Deleted", "claim 1 in 4 blocks, room 2147483647", "10.0.0.0/29 waits for Return"},
 		},
-		"and one in use stays open": {
+		"an owner's block in use stays open": {
 			state: node(lone(first, request(Deleted)), byNodeAgent(first), ofOwner, used("10.0.0.1")),
 			want:  []string{"needs 1 of 0", "claim 1 in 4 blocks, room 2147483641", "10.0.0.0/29 waits for Replacement"},
 		},

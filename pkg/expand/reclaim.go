@@ -23,14 +23,19 @@ func (p *planner) drain(b *block, reason Reason) {
 
 // drainRequested drains the blocks that must go, once the others cover the target with
 // addresses that are or can be published now, or as much of it as the node's limits allow. An
-// empty one waits for no replacement, as it serves nothing, and may have none: a pinned address.
+// empty block needs no replacement: it serves no pod. coolEmpty cools one in conflict down without
+// a drain.
 func (p *planner) drainRequested(covered bool) {
 	covered = covered || p.coveredAtLimit()
 	for _, b := range p.blocks.all {
-		isReplaced := covered || b.empty()
-		// coolEmpty cools a block in conflict down without a drain if none of its addresses is left on
-		// the node.
-		if b.fate == fateMustLeave && isReplaced && (!b.Conflict || !b.empty()) {
+		if b.fate != fateMustLeave {
+			continue
+		}
+		mayDrain := covered
+		if b.empty() {
+			mayDrain = !b.Conflict
+		}
+		if mayDrain {
 			p.drain(b, b.Request)
 		}
 	}

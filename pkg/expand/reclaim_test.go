@@ -114,7 +114,7 @@ func TestDrainOnRequest(t *testing.T) {
 			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.3")),
 			want:  []string{"needs 3 of 0", "claim 5 in 4 blocks, room 86", "10.0.0.0/28 waits for Replacement"},
 		},
-		"a block of which nothing is on the node waits for no replacement": {
+		"an empty block drains without a replacement": {
 			state: node(lone("10.0.0.0/28", request(PoolDeleted)), pods(1)),
 			want:  []string{"needs 1 of 0", "drain 10.0.0.0/28 PoolDeleted", "claim 3 in 4 blocks, room 100", "10.0.0.0/28 waits for AgentNotSettled"},
 		},

@@ -1,8 +1,8 @@
 // Package nodeagent keeps the store of a node's addresses in step with the node's CiliumNode: it lets the CNI plugin
 // assign addresses of the listed blocks, reports which are in use, and returns closed blocks that are empty.
 //
-// The store is the truth about use, and the agent only reports it: while the agent is down, pods end as before, and start, too,
-// where the default Cilium pool is the only one.
+// The store is the truth about use, and the agent only reports it: while the agent is down, pods end as before, and new
+// ones start where the default Cilium pool is the only one.
 package nodeagent
 
 import (
@@ -268,7 +268,7 @@ func (a *Agent) choosePools(ctx context.Context, node *nodeipam.Node, pods []cor
 	return nil
 }
 
-// choosePool chooses the Cilium pools of a pod. It waits until the watch shows its Namespace.
+// choosePool chooses the Cilium pools of a pod. It refuses a pod until the watch shows its Namespace.
 func (a *Agent) choosePool(ctx context.Context, families [2]bool, ciliumPools *state.CiliumPools, pod *corev1.Pod) (chosen nodeipam.Pod, err error) {
 	var namespace corev1.Namespace
 	err = a.Watched.Get(ctx, types.NamespacedName{Name: pod.Namespace}, &namespace)

@@ -64,8 +64,9 @@ func (a *Agent) releaseOrphans(ctx context.Context, pods []corev1.Pod) error {
 // isOrphan reports whether no sandbox seems to have an address: its network namespace is gone, and its pod, which may be
 // nil, is too, has ended, or has another sandbox. Of an adopted address only the pod is known.
 func isOrphan(addr netip.Addr, owner nodeipam.Owner, pod *corev1.Pod, hasSandbox bool) bool {
+	hasEnded := pod == nil || !mayRun(pod)
 	if owner.Netns != "" {
-		return owner.IsGone() && (pod == nil || !mayRun(pod) || hasSandbox)
+		return owner.IsGone() && (hasEnded || hasSandbox)
 	}
 	if owner.UID == "" {
 		return false
@@ -74,5 +75,5 @@ func isOrphan(addr netip.Addr, owner nodeipam.Owner, pod *corev1.Pod, hasSandbox
 		named, ok := ipalloc.ParseAddr(ip.IP)
 		return ok && named == addr
 	}
-	return pod == nil || !mayRun(pod) || len(pod.Status.PodIPs) > 0 && !slices.ContainsFunc(pod.Status.PodIPs, isNamed)
+	return hasEnded || len(pod.Status.PodIPs) > 0 && !slices.ContainsFunc(pod.Status.PodIPs, isNamed)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -218,6 +219,11 @@ const (
 
 // MaxBackoff is the longest wait after an error of a reconcile.
 const MaxBackoff = 30 * time.Second
+
+// NewRetries returns the waits after errors of reconciles. controller-runtime's own grow to 17 minutes.
+func NewRetries() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, MaxBackoff)
+}
 
 // RewordEvery is the least time between two writes of a status that change messages and figures alone. A change of a
 // condition's status or reason is written at once.

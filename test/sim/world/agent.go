@@ -178,6 +178,13 @@ func (m *machine) nextSeen() (Version, bool) {
 	return Version{}, false
 }
 
+// observeAll processes all events of the watch of its CiliumNode.
+func (m *machine) observeAll() {
+	for _, more := m.nextSeen(); more; _, more = m.nextSeen() {
+		m.observe()
+	}
+}
+
 func (m *machine) observe() {
 	v, ok := m.nextSeen()
 	if !ok {

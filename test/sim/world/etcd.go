@@ -19,7 +19,7 @@ type etcd struct {
 	copied *[kindCount]int
 	// restored: the Lease says so, until the leader's recovery has ended.
 	restored bool
-	since    time.Time
+	since    time.Time // of the last restore
 }
 
 func (e *etcd) enable() {
@@ -78,7 +78,9 @@ func (e *etcd) do(verb Verb) {
 		}
 	}
 	e.api.putBack(e.copied)
-	e.copied, e.restored, e.since = nil, true, e.clock.now
+	e.copied = nil
+	e.restored = true
+	e.since = e.clock.now
 	e.rules = newWriteRules(e.World)
 	e.api.stored = e.rules.stored
 	for k := range kindCount {
@@ -124,8 +126,8 @@ func (e *etcd) lead(o *Operator) {
 	}
 }
 
-// agentsRewrite lets agents compare their CiliumNodes with their own lists, as those of multi-pool mode do each minute
-// (refreshPoolInterval in pkg/ipam/multipool_manager.go, Cilium v1.20.2).
+// agentsRewrite runs the refresh of multi-pool agents, from a minute after a restore on. Each agent compares its CiliumNode with
+// its own list (refreshPoolInterval in pkg/ipam/multipool_manager.go, Cilium v1.20.2).
 func (e *etcd) agentsRewrite() {
 	if !e.restored || e.clock.now.Sub(e.since) < time.Minute {
 		return
@@ -134,9 +136,7 @@ func (e *etcd) agentsRewrite() {
 		if m.whole == nil || m.phase != serving {
 			continue
 		}
-		for _, more := m.nextSeen(); more; _, more = m.nextSeen() {
-			m.observe()
-		}
+		m.observeAll()
 		m.update()
 	}
 }

@@ -39,16 +39,6 @@ func (k Kind) String() string {
 	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool", "ServiceCIDR", "PodIPPin"}[k]
 }
 
-// kindNamed returns the kind that String returns the name of.
-func kindNamed(name string) Kind {
-	for k := range kindCount {
-		if k.String() == name {
-			return k
-		}
-	}
-	panic("no such kind: " + name)
-}
-
 // custom reports whether a CustomResourceDefinition defines the kind.
 func (k Kind) custom() bool {
 	return k == KindCiliumNode || k == KindPool || k == KindBlock || k == KindPin || k == KindCiliumPool

@@ -28,8 +28,8 @@ type nodeAgent struct {
 	store *nodeipam.Store
 	boots int
 	agent *nodeagent.Agent // nil: it is down
-	// watches are of the other kinds than the CiliumNode, of which the machine has seen and read.
-	watches map[Kind]*nodeAgentWatch
+	// watches has a watch of each of nodeAgentWatches, by the kind's name. The machine watches the CiliumNode.
+	watches map[string]*nodeAgentWatch
 	due     time.Time // when it reconciles again
 
 	pending *call // nil: no reconcile is in progress
@@ -44,6 +44,7 @@ type nodeAgent struct {
 
 // nodeAgentWatch is a kind as a node agent's watch shows it, after read of its versions.
 type nodeAgentWatch struct {
+	kind    Kind
 	read    int
 	objects map[string]client.Object
 }
@@ -80,10 +81,10 @@ func (n *nodeAgent) start(versionsAgo int) {
 	api := n.m.w.api
 	n.m.read = max(0, len(api.history[KindCiliumNode])-versionsAgo)
 	n.m.seen, _ = api.at(KindCiliumNode, n.m.read)[n.m.name].(*ciliumv2.CiliumNode)
-	n.watches = map[Kind]*nodeAgentWatch{}
+	n.watches = map[string]*nodeAgentWatch{}
 	for _, kind := range nodeAgentWatches() {
 		read := max(0, len(api.history[kind])-versionsAgo)
-		n.watches[kind] = &nodeAgentWatch{read, maps.Clone(api.at(kind, read))}
+		n.watches[kind.String()] = &nodeAgentWatch{kind, read, maps.Clone(api.at(kind, read))}
 	}
 	n.due = n.m.w.clock.now
 }
@@ -94,10 +95,9 @@ func (n *nodeAgent) sees(cn *ciliumv2.CiliumNode) {
 	n.due = n.m.w.clock.now
 }
 
-// seesNext processes the next event of its watch of a kind.
-func (n *nodeAgent) seesNext(kind Kind) {
-	watch := n.watches[kind]
-	v := n.m.w.api.history[kind][watch.read]
+// seesNext processes the next event of a watch.
+func (n *nodeAgent) seesNext(watch *nodeAgentWatch) {
+	v := n.m.w.api.history[watch.kind][watch.read]
 	watch.read++
 	if v.New == nil {
 		delete(watch.objects, v.Key)
@@ -110,15 +110,15 @@ func (n *nodeAgent) seesNext(kind Kind) {
 // seesAll processes all events of these watches.
 func (n *nodeAgent) seesAll() {
 	for _, kind := range nodeAgentWatches() {
-		for n.isBehind(kind) {
-			n.seesNext(kind)
+		for watch := n.watches[kind.String()]; n.isBehind(watch); {
+			n.seesNext(watch)
 		}
 	}
 }
 
-// isBehind reports whether it has not seen the last version of a kind.
-func (n *nodeAgent) isBehind(kind Kind) bool {
-	return n.watches[kind].read < len(n.m.w.api.history[kind])
+// isBehind reports whether a watch has not shown the last version.
+func (n *nodeAgent) isBehind(watch *nodeAgentWatch) bool {
+	return watch.read < len(n.m.w.api.history[watch.kind])
 }
 
 // die ends the process, wherever it is.
@@ -187,13 +187,7 @@ type watchedBy struct {
 // Get implements client.Reader.
 func (w watchedBy) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	kind := kindOf(obj)
-	var stored client.Object
-	switch {
-	case kind != KindCiliumNode:
-		stored = w.watches[kind].objects[nameOf(key)]
-	case w.m.seen != nil:
-		stored = w.m.seen
-	}
+	stored := w.shown(kind, nameOf(key))
 	if stored == nil {
 		return apierrors.NewNotFound(kind.resource(), nameOf(key))
 	}
@@ -201,18 +195,29 @@ func (w watchedBy) Get(_ context.Context, key client.ObjectKey, obj client.Objec
 	return nil
 }
 
+// shown returns an object as its watch shows it; nil: it does not.
+func (w watchedBy) shown(kind Kind, name string) client.Object {
+	if kind != KindCiliumNode {
+		return w.watches[kind.String()].objects[name]
+	}
+	if w.m.seen == nil {
+		return nil // and no client.Object that holds a nil
+	}
+	return w.m.seen
+}
+
 // List implements client.Reader.
 func (w watchedBy) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	switch list := list.(type) {
 	case *corev1.PodList:
-		pods := w.watches[KindPod].objects
+		pods := w.watches[KindPod.String()].objects
 		for _, key := range sortedKeys(pods) {
 			if pod := pods[key].(*corev1.Pod); pod.Spec.NodeName == w.m.name {
 				list.Items = append(list.Items, *pod.DeepCopy())
 			}
 		}
 	case *ciliumv2alpha1.CiliumPodIPPoolList:
-		pools := w.watches[KindCiliumPool].objects
+		pools := w.watches[KindCiliumPool.String()].objects
 		for _, key := range sortedKeys(pools) {
 			list.Items = append(list.Items, *pools[key].DeepCopyObject().(*ciliumv2alpha1.CiliumPodIPPool))
 		}
@@ -246,7 +251,7 @@ func (wl *workload) enableNodeAgent(m *machine) {
 	wl.canIf(AgentKill, NodeAgentDies, m.name, "")
 	wl.enableWatch(m)
 	for _, kind := range nodeAgentWatches() {
-		if n.isBehind(kind) {
+		if n.isBehind(n.watches[kind.String()]) {
 			wl.can(NodeAgentSee, m.name, kind.String())
 		}
 	}
@@ -278,7 +283,7 @@ func (wl *workload) doNodeAgent(verb Verb, m *machine, what string) bool {
 	case NodeAgentStart:
 		n.start(wl.processes.versionsAgo(what))
 	case NodeAgentSee:
-		n.seesNext(kindNamed(what))
+		n.seesNext(n.watches[what])
 	case NodeAgentRun:
 		n.reconcile()
 	case NodeAgentDies:

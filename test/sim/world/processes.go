@@ -198,11 +198,8 @@ func (ps *processes) show() {
 		}
 	}
 	for _, m := range ps.machines {
-		for m.reads() {
-			if _, more := m.nextSeen(); !more {
-				break
-			}
-			m.observe()
+		if m.reads() {
+			m.observeAll()
 		}
 		if m.nodeAgent.up() {
 			m.nodeAgent.seesAll()
